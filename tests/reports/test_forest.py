@@ -242,6 +242,8 @@ def test_a_forest_higher_than_a_page_is_split(cli: Any, tmp_path: Path) -> None:
     names = [Path(line).name for line in outcome.out.split()]
     pages = ["scoreboard-activation.pdf", "scoreboard-activation-2.pdf"]
     assert [name for name in names if name.endswith(".pdf")] == [*pages, "scoreboard-activation-profile.pdf"]
+    page = (tmp_path / "index.html").read_text()
+    assert all(f'href="{name}"' in page for name in pages)
     paper = style.Paper(1)
     with mpl.rc_context(paper.rc):
         figures = forest.figures_of(board_of(*tables), paper)

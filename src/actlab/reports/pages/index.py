@@ -57,6 +57,7 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
     }
     stems = effects.stem(board), profiles.stem(board)
     names = [*(stem + suffix for stem in stems for suffix in (".svg", ".png", ".pdf")), *files.FILES]
+    names[3:3] = sorted(path.name for path in runs.glob(f"{stems[0]}-[0-9]*.pdf"))  # further pages
     picture = runs / f"{stems[1]}.svg"
     panels = [_panel(task, ones, colours) for task, ones in effects.compared(board)]
     return {
