@@ -3,18 +3,20 @@
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from actlab.analysis.over_tasks import mean_better, profile
-from actlab.analysis.scoreboard import Board, Record, boards
+from actlab.analysis.scoreboard import Board, Record, Table, boards
 from actlab.analysis.winning import wins
 from actlab.reports.terminal import print_boards
 from actlab.storage.resources import resource
 from actlab.studies.reading import load
+from boards_by_hand import cell, table
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 CLASSES = {"mnist": 10, "cifar100": 100, "cifar10": 10, "twitter": 25, "timit": 39}  # of the data set
@@ -25,20 +27,22 @@ RLIABLE: dict[str, list[list[float]]] = {
 Runs = dict[str, list[float | None]]
 
 
-def record(name: str, *points: Runs, settings: int = 1, **column: Any) -> Record:
-    """A study's table with the values of each activation's runs, at each of several points."""
-    cell = {"metric": "test/error", "at": "last", "percent": True, "mode": "min", **column}
-    worst = -math.inf if cell["mode"] == "max" else math.inf
+def record(name: str, *points: Runs, chance: Sequence[str] = (), **column: Any) -> Record:
+    """A study's table with the values of each activation's runs, at each of several points.
+
+    The activations in ``chance`` are not better than guessing.
+    """
+    worst = -math.inf if column.get("mode") == "max" else math.inf
     rows = []
     for point, runs in enumerate(points):
         for unit, values in runs.items():
-            median = float(np.median([worst if value is None else value for value in values]))
-            found = {"n": len(values), "median": median if math.isfinite(median) else None}
-            of = {"values": {str(seed): value for seed, value in enumerate(values)}, "diverged": None in values}
+            middle = float(np.median([worst if value is None else value for value in values]))
+            median = middle if math.isfinite(middle) else None
+            by_seed = {str(seed): value for seed, value in enumerate(values)}
             where = {"unit": unit, **({"point": point} if len(points) > 1 else {})}
-            rows.append({"point": where, "settings": settings, "columns": [{**cell, **found, **of}]})
-    table: Any = {"study": name, "compare": "unit", "reference": "relu", "rows": rows}  # what boards need of it
-    return Record(Path(name), table)
+            found = cell(by_seed, median, at_chance=unit in chance, **column)
+            rows.append({"point": where, "columns": [found]})
+    return Record(Path(name), cast(Table, table(name, "unit", rows)))
 
 
 def shown(*records: Record) -> tuple[Board, str]:
@@ -107,10 +111,9 @@ def test_a_diverged_run_loses_against_all_others_and_reaches_no_ratio() -> None:
     assert "Fewer than 6 runs: a." in text
 
 
-def test_no_seed_at_chance_wins() -> None:
-    """86 % and 92 % of 100 samples in ten classes: both within two sampling errors of guessing."""
+def test_no_seed_wins_against_a_reference_at_chance() -> None:
     two: Runs = {"gelu": [0.92, 0.92], "elu": [0.86, 0.92], "relu": [0.3, 0.3]}
-    board, text = shown(record("a", two, chance=0.9, samples=100))
+    board, text = shown(record("a", two, chance=("gelu", "elu")))
     assert better(board) == {}
     assert "Left out over tasks (gelu is at chance): a." in text
     assert "89.00 (chance)" in text
@@ -119,42 +122,22 @@ def test_no_seed_at_chance_wins() -> None:
 
 def test_an_activation_at_chance_loses_and_is_marked() -> None:
     runs: Runs = {"gelu": spread(0.5), "elu": [0.86, 0.92], "relu": spread(0.4)}
-    board, text = shown(record("a", runs, chance=0.9, samples=100))
+    board, text = shown(record("a", runs, chance=["elu"]))
     assert better(board) == {"relu": 1.0, "elu": 0.0}
     assert "89.00 (0.00, chance, 2 of 6 runs)" in text
 
 
-@pytest.mark.parametrize(("stored", "chance"), [({}, False), ({"at_chance": True}, True)])
-def test_what_a_table_says_of_chance_holds(stored: dict[str, bool], chance: bool) -> None:
-    board, _ = shown(record("a", {"gelu": spread(0.5), "elu": spread(0.6)}, chance=0.9, **stored))
-    assert {place.chance for place in board.tasks[0].places.values()} == {chance}
-
-
-def test_an_accuracy_is_chance_where_it_is_low() -> None:
-    runs: Runs = {"elu": [0.3], "mine": [0.1], "gelu": [0.2]}
-    board, _ = shown(record("a", runs, metric="test/accuracy", mode="max", chance=0.1))
-    assert {unit: place.chance for unit, place in board.tasks[0].places.items()} == {
-        **{"elu": False, "gelu": False},
-        "mine": True,
-    }
-    assert better(board) == {"elu": 1.0, "mine": 0.0}
-
-
 def test_tasks_with_another_reference_or_chosen_values_do_not_count() -> None:
     runs = {"gelu": spread(0.1), "relu": spread(0.2)}
-    old = record("d", runs)
-    for row in old.table["rows"]:
-        del row["columns"][0]["values"]
     others = record("b", {"relu": spread(0.1), "elu": spread(0.2)})
-    chosen = record("c", runs, metric="val/error", settings=3)
-    board, text = shown(record("a", runs), others, chosen, old, record("e", {"srelu": spread(0.1)}))
+    chosen = record("c", runs, metric="val/error", biased=True)
+    board, text = shown(record("a", runs), others, chosen, record("e", {"srelu": spread(0.1)}))
     assert better(board) == {"relu": 0.0}
     assert board.means["relu"]
     assert board.means["relu"].number == 1
     for words in (
         "(compared with relu): b.",
         "(values are the best of several): c.",
-        "(values of runs are not stored): d.",
         "(no reference): e.",
     ):
         assert words in text
@@ -164,8 +147,8 @@ def test_the_primary_column_is_compared() -> None:
     runs = {"gelu": spread(0.1), "relu": spread(0.2)}
     found = record("a", runs)
     for row in found.table["rows"]:
-        cell = row["columns"][0]
-        row["columns"] = [{**cell, "metric": "val/loss"}, {**cell, "primary": True}]
+        first = row["columns"][0]
+        row["columns"] = [{**first, "metric": "val/loss", "primary": False}, first]
     assert [task.column.metric for task in shown(found)[0].tasks] == ["test/error"]
 
 

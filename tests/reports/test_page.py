@@ -15,6 +15,7 @@ from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
 from actlab.studies import probe_files
+from boards_by_hand import cell, table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -186,16 +187,12 @@ def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
 
 def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[str, Any]:
     """A table as `study run` leaves it, of one column with three equal values for each unit."""
-    cell = {"metric": "test/error", "at": "last", "n": 3, "percent": True, "mode": "min", **column}
+    seeds = ("0", "1", "2")
     rows = [
-        {
-            "point": {"model.activation": u},
-            "columns": [{**cell, "median": v, "values": {"0": v, "1": v, "2": v}}],
-        }
+        {"point": {"model.activation": u}, "columns": [cell(dict.fromkeys(seeds, v), v, **column)]}
         for u, v in values.items()
     ]
-    counts = {"planned": 9, "finished": 9, "diverged": 0, "seeds": [0, 1, 2]}
-    return {"study": name, "title": f"{name} {HOSTILE}", "compare": "model.activation", **counts, "rows": rows}
+    return table(name, "model.activation", rows, title=f"{name} {HOSTILE}")
 
 
 def leave(runs: Path, table: dict[str, Any]) -> None:
@@ -237,10 +234,10 @@ def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: 
         ("a", "./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
         ("b", str(tmp_path / "mine.py:U"), {"name": "elu"}, {"q": 2, "p": 1, "name": "soi"}, "./more.py:V"),
     ):
-        table = table_of(name, {str(number): 0.1 * number for number in range(1, 5)})
-        for row, unit in zip(table["rows"], units, strict=True):
+        found = table_of(name, {str(number): 0.1 * number for number in range(1, 5)})
+        for row, unit in zip(found["rows"], units, strict=True):
             row["point"] = {"model.activation": unit}
-        leave(tmp_path / "runs", table)
+        leave(tmp_path / "runs", found)
     scores = index_of(cli, tmp_path / "runs").scores()
     for words in ("U 10.00 10.00", "elu 20.00 20.00", "soi(p=1, q=2) 30.00 30.00"):
         assert words in scores
@@ -249,10 +246,10 @@ def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: 
 
 
 def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: Path) -> None:
-    table = table_of("a", {"gelu": 0.1, "relu": None, "elu": None})
-    for row, diverged in zip(table["rows"], (False, True, False), strict=True):
+    found = table_of("a", {"gelu": 0.1, "relu": None, "elu": None})
+    for row, diverged in zip(found["rows"], (False, True, False), strict=True):
         row["columns"][0]["diverged"] = diverged
-    leave(tmp_path, table)
+    leave(tmp_path, found)
     scores = index_of(cli, tmp_path).scores()
     assert "relu diverged 0.00" in scores
     assert "elu ∞ 0.00" in scores
@@ -263,7 +260,7 @@ def test_the_index_compares_what_says_who_is_better(cli: Any, tmp_path: Path) ->
     shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
     for row in shift["rows"]:
         first = row["columns"][0]
-        row["columns"] = [{**first, "ranked": False, "median": 1 - first["median"]}, {**first, "n": 15}]
+        row["columns"] = [{**first, "primary": False, "median": 1 - first["median"]}, {**first, "n": 15}]
     shift["rows"][0]["columns"][1]["n"] = 1
     leave(tmp_path, {**shift, "cut": "25 epochs, not 250"})
     rates = table_of("rates", {"gelu": 0.1, "relu": 0.2})
@@ -327,6 +324,7 @@ def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, 
         damaged = cli("report", "--runs-dir", tmp_path)
         assert damaged.code == 2
         assert "is damaged" in damaged.err
+        assert "let `actlab study report` write it again" in damaged.err
 
 
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")

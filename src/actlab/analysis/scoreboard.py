@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import MinLen  # a dependency of pydantic; imports fast
@@ -20,7 +20,7 @@ from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profil
 from actlab.analysis.points import in_words, printer, printers
 from actlab.analysis.statistics import FEWEST, Array
 from actlab.analysis.winning import wins
-from actlab.config.keys import canonical, in_full, mode_of, named, plain_unit, shareable, value_key, without
+from actlab.config.keys import canonical, in_full, named, value_key, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
@@ -35,19 +35,21 @@ class Cell(TypedDict):
 
     metric: str
     at: str | float
+    condition: str
+    mode: Literal["min", "max"]
+    percent: bool
+    primary: bool
     n: int
     median: float | None
-    condition: NotRequired[str]
-    mode: NotRequired[Literal["min", "max"]]
-    ranked: NotRequired[bool]
-    primary: NotRequired[bool]
-    biased: NotRequired[bool]
-    percent: NotRequired[bool]
-    chance: NotRequired[float | None]
-    at_chance: NotRequired[bool]
-    samples: NotRequired[int | None]
-    diverged: NotRequired[int | bool]
-    values: NotRequired[dict[str, float | None]]
+    interval: dict[str, Any] | None
+    values: dict[str, float | None]
+    diverged: bool
+    biased: bool
+    at_chance: bool
+    pairs: int
+    paired: dict[str, float | None]
+    p: float | None
+    p_holm: float | None
 
 
 class TableRow(TypedDict):
@@ -55,25 +57,23 @@ class TableRow(TypedDict):
 
     point: dict[str, Any]
     columns: list[Cell]
-    settings: NotRequired[int]
 
 
 class Table(TypedDict):
-    """The keys of ``table.json`` that the scoreboard reads; older files lack some of them."""
+    """The keys of ``table.json`` that reports over several studies read."""
 
     study: str
     title: str
-    compare: NotRequired[str]
-    reference: NotRequired[str]
-    own: NotRequired[list[str]]
+    compare: str
+    reference: str
+    own: list[str]
     planned: int
     finished: int
     diverged: int
-    seeds: NotRequired[list[int]]
-    cut: NotRequired[str]
-    samples: NotRequired[bool]
+    cut: str
+    samples: bool
     rows: Annotated[list[TableRow], MinLen(1)]
-    notes: NotRequired[list[str]]
+    notes: list[str]
     sources: NotRequired[dict[str, str]]
 
 
@@ -87,24 +87,38 @@ class Record:
     @property
     def smoke(self) -> bool:
         """Whether the study ran with ``--smoke``; its values say nothing about activations."""
-        return str(self.table["study"]).endswith(SMOKE_SUFFIX)
+        return self.table["study"].endswith(SMOKE_SUFFIX)
 
     @property
     def on_samples(self) -> bool:
         """Whether the runs used only a part of their data."""
-        return self.smoke or bool(self.table.get("samples"))
+        return self.smoke or self.table["samples"]
 
     @property
     def compare(self) -> str:
-        """The compared grid key; for older tables, which do not store it, the first key of a point."""
-        first = next(iter(self.table["rows"][0]["point"]), "")
-        return str(self.table.get("compare", first))
+        """The compared grid key."""
+        return self.table["compare"]
 
     @property
     def values(self) -> list[Any]:
         """The compared value of each row that has one."""
         points = (row["point"] for row in self.table["rows"])
-        return [_plain(point[self.compare]) for point in points if self.compare in point]
+        return [point[self.compare] for point in points if self.compare in point]
+
+    @property
+    def points(self) -> list[tuple[str, list[TableRow]]]:
+        """The rows that differ only in the compared value, with what they share in words."""
+        write = printers(row["point"] for row in self.table["rows"])
+        found: dict[str, tuple[str, list[TableRow]]] = {}
+        for row in self.table["rows"]:
+            rest = without(row["point"], [self.compare])
+            words = filter(None, [in_words(rest, text=write), self.table["cut"]])
+            found.setdefault(canonical(rest), (", ".join(words), []))[1].append(row)
+        return [*found.values()]
+
+    def is_own(self, value: Any) -> bool:
+        """Return whether a compared value is the user's."""
+        return in_full(value) in self.table["own"]
 
     def digest(self, value: Any) -> str:
         """Return the digest of an activation's code; empty for actlab's, and in older tables."""
@@ -125,10 +139,9 @@ class Place(NamedTuple):
     median: float  # ``inf`` or ``-inf`` if the median run diverged or measured this value
     n: int  # number of runs
     most: int  # largest number of runs of any activation in the task
-    diverged: bool = True  # whether any run diverged; older tables do not store it
-    chance: bool = False  # whether the median is not better than guessing
-    # of each run by seed, infinite where it diverged; None for older tables
-    values: Mapping[str, float] | None = None
+    diverged: bool  # whether any run diverged
+    chance: bool  # whether the median is not better than guessing
+    values: Mapping[str, float]  # of each run by seed, infinite where it diverged
     # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
     wins: Array | None = None
     # and value ÷ the reference's median, inverted where high is good, infinite where a run diverged.
@@ -150,16 +163,16 @@ class Task:
     @property
     def name(self) -> str:
         """Study and point: ``gelu_mnist_classifier, dropout 0.5``."""
-        return ", ".join(filter(None, [str(self.record.table["study"]), self.point]))
+        return ", ".join(filter(None, [self.record.table["study"], self.point]))
 
     @cached_property
     def differences(self) -> Mapping[str, Difference]:
         """The paired differences of the other activations to the reference, by label; uncorrected intervals."""
         others = dict(self.places)
-        theirs = others.pop(self.reference).values if self.reference in others else None
+        theirs = others.pop(self.reference).values if self.reference in others else {}
         found = {}
         for label, place in others.items():
-            if pairs := [(v, theirs[s]) for s, v in (place.values or {}).items() if theirs and s in theirs]:
+            if pairs := [(v, theirs[s]) for s, v in place.values.items() if s in theirs]:
                 found[label] = paired_difference(*zip(*pairs, strict=True), test=not self.biased)
         return found
 
@@ -226,14 +239,18 @@ def read(runs: Path) -> Read:
 
 
 def primary(row: TableRow) -> Cell | None:
-    """Return the primary cell of a row, in older tables the first that is ranked; None without one."""
-    ranked = [cell for cell in row["columns"] if cell.get("ranked", True)]
-    return next((cell for cell in ranked if cell.get("primary")), next(iter(ranked), None))
+    """Return the primary cell of a row; None without one."""
+    return next((cell for cell in row["columns"] if cell["primary"]), None)
+
+
+def column_of(cell: Cell) -> Column:
+    """Return the column that a cell belongs to."""
+    return Column(cell["metric"], cell["at"], cell["percent"], cell["mode"], cell["condition"])
 
 
 def common_notes(records: Sequence[Record]) -> list[str]:
     """Return the notes that all of several studies have, such as that they ran on samples."""
-    first, *others = [record.table.get("notes", []) for record in records] or [[]]
+    first, *others = [record.table["notes"] for record in records] or [[]]
     return [note for note in first if others and all(note in notes for notes in others)]
 
 
@@ -252,12 +269,12 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 def _board(compare: str, records: Sequence[Record]) -> Board:
     texts = _texts(records)
-    own = frozenset(
+    own = {
         of[value_key(value)]
         for record, of in zip(records, texts, strict=True)
         for value in record.values
-        if in_full(value) in map(shareable, record.table.get("own", ()))
-    )
+        if record.is_own(value)
+    }
     tasks = [task for record, of in zip(records, texts, strict=True) for task in _tasks(record, of)]
     number = Counter(GELU if task.reference in GELU else (task.reference,) for task in tasks if task.reference)
     reference = max(number, key=lambda forms: (forms == GELU, number[forms]), default=())
@@ -267,7 +284,7 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     level = {task.reference: 0.5 for task in tasks if not task.left_out}
     level |= {label: mean.probability for label, mean in means.items() if mean}
     ordered = {label: means[label] for label in sorted(means, key=lambda label: -level.get(label, -1.0))}
-    return Board(compare, tasks, ordered, own)
+    return Board(compare, tasks, ordered, frozenset(own))
 
 
 def _texts(records: Sequence[Record]) -> list[dict[str, str]]:
@@ -301,14 +318,13 @@ def _counted(task: Task, wanted: Sequence[str]) -> Task:
     reasons = {
         "no reference": ours is None,
         f"compared with {reference}": reference not in wanted,
-        "values of runs are not stored": ours and not ours.values,
         f"{reference} is at chance": ours and ours.chance,
         "values are the best of several": task.biased,
     }
     if ours is None or any(reasons.values()):
         return replace(task, left_out=next(reason for reason, holds in reasons.items() if holds))
     sign = 1 if task.column.worst > 0 else -1
-    values = {label: np.array([*p.values.values()]) for label, p in places.items() if p.values}
+    values = {label: np.array([*place.values.values()]) for label, place in places.items()}
     scaled = 0 < ours.median < math.inf and all((of[np.isfinite(of)] > 0).all() for of in values.values())
     found = dict(places)
     for label, of in values.items():
@@ -318,49 +334,27 @@ def _counted(task: Task, wanted: Sequence[str]) -> Task:
     return replace(task, places=found)
 
 
-def _plain(value: Any) -> Any:
-    """Return a grid value without the folders of an absolute path, which older tables contain."""
-    return shareable(plain_unit(value))
-
-
 def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
     """Return the tasks of a study; rows that differ only in the compared value form one task."""
-    rows, compare, values = record.table["rows"], record.compare, record.values
-    write = printers(row["point"] for row in rows)
-    found: dict[str, dict[str, Cell]] = {}
-    for row in (row for row in rows if compare in row["point"]):
-        if (cell := primary(row)) and cell["n"]:
-            rest = canonical(without(row["point"], [compare]))
-            found.setdefault(rest, {})[texts[value_key(_plain(row["point"][compare]))]] = cell
-    points = {
-        canonical(rest): in_words(rest, text=write) for rest in (without(r["point"], [compare]) for r in rows)
-    }
-    wanted = (*GELU, shareable(record.table.get("reference", "")))
-    keys = (value_key(named(name, values)) for name in wanted)
+    keys = (value_key(named(name, record.values)) for name in (*GELU, record.table["reference"]))
     references = [texts[key] for key in keys if key in texts]
-    cut = record.table.get("cut", "")
-    return [
-        _task(record, ", ".join(filter(None, (points[rest], cut))), cells, references)
-        for rest, cells in found.items()
-    ]
+    found = []
+    for point, rows in record.points:
+        known = [row for row in rows if record.compare in row["point"]]
+        compared = ((row["point"][record.compare], primary(row)) for row in known)
+        cells = {texts[value_key(value)]: cell for value, cell in compared if cell and cell["n"]}
+        if cells:
+            found.append(_task(record, point, cells, references))
+    return found
 
 
 def _task(record: Record, point: str, cells: Mapping[str, Cell], references: Sequence[str]) -> Task:
-    first = next(iter(cells.values()))
-    metric, at = first["metric"], first["at"]
-    mode = first.get("mode") or mode_of(metric)  # older tables lack it
-    condition, chance = first.get("condition", ""), first.get("chance")
-    column = Column(metric, at, bool(first.get("percent")), mode, condition, chance=chance)
+    column = column_of(next(iter(cells.values())))
     most = max(cell["n"] for cell in cells.values())
     places = {}
     for unit, cell in cells.items():
-        median = column.worst if cell["median"] is None else float(cell["median"])
-        guessing = cell.get("at_chance", column.guesses(median, cell.get("samples")))
-        values = {s: column.worst if v is None else v for s, v in cell.get("values", {}).items()} or None
-        places[unit] = Place(median, cell["n"], most, bool(cell.get("diverged", True)), guessing, values)
+        median, *values = (column.worst if v is None else v for v in (cell["median"], *cell["values"].values()))
+        of_seeds = dict(zip(cell["values"], values, strict=True))
+        places[unit] = Place(median, cell["n"], most, cell["diverged"], cell["at_chance"], of_seeds)
     reference = next((label for label in references if label in places), None)
-    several = any(row.get("settings", 1) > 1 for row in record.table["rows"])
-    split = metric.split("/")
-    older = ("val" in split and several) or ("test" in split and at == "best")  # tables without the key
-    biased = any(cell.get("biased", older) for cell in cells.values())
-    return Task(record, point, column, places, reference, biased)
+    return Task(record, point, column, places, reference, any(cell["biased"] for cell in cells.values()))
