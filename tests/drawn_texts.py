@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from actlab.reports.canvas import Figure, FigureCanvasAgg, mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from actlab.reports.canvas import Figure, mpl
 
 
 def misplaced(figure: Figure) -> list[tuple[str, str]]:

@@ -18,20 +18,9 @@ if "matplotlib" not in sys.modules:
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-__all__ = [
-    "Axes",
-    "Figure",
-    "FigureCanvasAgg",
-    "FixedLocator",
-    "Line2D",
-    "MaxNLocator",
-    "mpl",
-    "to_hex",
-    "to_rgb",
-]
+__all__ = ["Axes", "Figure", "FixedLocator", "Line2D", "MaxNLocator", "mpl", "to_hex", "to_rgb"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, mpl, to_hex, to_rgb
+from actlab.reports.canvas import Axes, Figure, mpl, to_hex, to_rgb
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
@@ -163,7 +163,6 @@ def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:
     Files contain no dates, so that equal figures give equal files.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
     if paper:
         pdf = stem.with_name(f"{stem.name}.pdf")
         figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})

@@ -1,12 +1,9 @@
-"""The figure of all activations: value, derivative and, for stochastic activations, random draws.
-
-It begins with figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E).
-"""
+"""The figure of all activations: value, derivative and, for stochastic activations, random draws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +13,15 @@ from torch import Tensor
 from actlab.activations import Spec, create, entry, names
 from actlab.errors import ActlabError, described
 from actlab.random.streams import Stream, attach
-from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, Line2D, mpl
+from actlab.reports import style
+from actlab.reports.canvas import Axes, Figure, Line2D, mpl
 
-_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#2a6fbb", "#e07b00", "#2e8b57", "#b5323e", "#8a8f98"
-_DOTS = "#4a4f57"
-_STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _GREY,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "svg.hashsalt": "actlab",  # makes equal figures equal files
-}
+_BLUE, _ORANGE, _DOTS = "#2a6fbb", "#e07b00", "#4a4f57"
 _COLUMNS = 6
-
-StyledUnit = tuple[str, Spec, str, str]
-"""Label, activation, colour and line style."""
-
-_PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...] = (
-    (
-        "P, figure 1: GELU (μ = 0, σ = 1), ReLU, ELU (α = 1)",
-        (-3.2, 3),
-        (("GELU", "gelu", _BLUE, "-"), ("ReLU", "relu", _ORANGE, "--"), ("ELU", "elu", _GREEN, "-.")),
-    ),
-    (
-        "P, figure 8: other distributions",
-        (-6, 3),
-        (
-            ("xP(C ≤ x), Cauchy", "cauchy_lu", _RED, "-"),
-            ("ELU (α = 1/π)", {"name": "elu", "alpha": 1 / math.pi}, _GREEN, "-."),
-            ("xP(L ≤ x), Laplace", "laplace_lu", _ORANGE, "--"),
-            ("GELU", "gelu", _BLUE, "-"),
-        ),
-    ),
-    (
-        "E, figure 1: ELU (α = 1), LReLU (0.1), ReLU, SReLU",
-        (-10, 3),
-        (
-            ("ELU", "elu", _GREEN, "-"),
-            ("LReLU", "leaky_relu", _BLUE, "--"),
-            ("ReLU", "relu", _ORANGE, "-."),
-            ("SReLU", "srelu", _RED, ":"),
-        ),
-    ),
-)
 
 
 def plot_units(path: str | Path) -> Path:
-    """Draw value and derivative of every activation below the papers' figures, to a ``.png`` or ``.svg``.
+    """Draw value and derivative of every activation to a ``.png`` or ``.svg``.
 
     For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
     """
@@ -73,7 +29,7 @@ def plot_units(path: str | Path) -> Path:
     if path.suffix not in (".png", ".svg"):
         raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(style.RC):
         figure = _figure()
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
@@ -87,9 +43,8 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
     left_out = []
     path.parent.mkdir(parents=True, exist_ok=True)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(style.RC):
         figure = Figure(figsize=(9, 3.4), layout="constrained")
-        FigureCanvasAgg(figure)
         sides: Any = figure.subplots(1, 2, sharex=True)
         for label, spec in units.items():
             try:
@@ -103,7 +58,7 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
             _axes_through_0(axes)
             axes.set(xlabel="x", title=name, xlim=(-4, 4))
         if len(left_out) < len(units):
-            sides[0].legend(frameon=False, loc="upper left")
+            sides[0].legend(loc="upper left")
         figure.supxlabel("\n".join(left_out), fontsize=7)
         figure.savefig(path, dpi=150)
     return path
@@ -111,40 +66,24 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
 
 def _figure() -> Figure:
     rows = math.ceil(len(names()) / _COLUMNS)
-    figure = Figure(figsize=(14, 4.6 + 2.35 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    halves: Any = figure.subfigures(2, 1, height_ratios=(4.3, 2.35 * rows))  # typed as one subfigure
-    top, bottom = halves
-    top.suptitle("The papers' figures", x=0.01, ha="left", fontsize=12, fontweight="bold")
-    for axes, panel in zip(top.subplots(1, 3), _PAPER_PANELS, strict=True):
-        _paper_panel(axes, *panel)
-    bottom.suptitle("Every activation", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure = Figure(figsize=(14, 0.4 + 2.35 * rows), layout="constrained")
     handles = [
         Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
         Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
         Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
     ]
-    bottom.legend(handles=handles, loc="upper right", ncols=3, frameon=False)
-    grid = bottom.subplots(rows, _COLUMNS, sharex=True, sharey=True).flat
-    for axes, name in zip(grid, names(), strict=False):
+    figure.legend(handles=handles, loc="outside upper right", ncols=3)
+    grid: Any = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True)
+    for axes, name in zip(grid.flat, names(), strict=False):
         _unit_panel(axes, name)
-    for axes in list(grid.base.flat)[len(names()) :]:
-        axes.set_visible(False)
+    for unused in grid.flat[len(names()) :]:
+        unused.set_visible(False)
     return figure
 
 
 def _axes_through_0(axes: Axes) -> None:
-    axes.axhline(0, color=_GREY, lw=0.5, zorder=0)
-    axes.axvline(0, color=_GREY, lw=0.5, zorder=0)
-
-
-def _paper_panel(axes: Axes, title: str, limits: tuple[float, float], units: Sequence[StyledUnit]) -> None:
-    _axes_through_0(axes)
-    x = torch.linspace(*limits, 1201, dtype=torch.float64)
-    for label, spec, colour, style in units:
-        axes.plot(x.numpy(), _evaluate(spec, x)[0].numpy(), color=colour, ls=style, lw=1.8, label=label)
-    axes.set(title=title, xlabel="x", ylabel="f(x)", xlim=limits)
-    axes.legend(frameon=False, loc="upper left")
+    axes.axhline(0, color=style.GREY, lw=0.5, zorder=0)
+    axes.axvline(0, color=style.GREY, lw=0.5, zorder=0)
 
 
 def _unit_panel(axes: Axes, name: str) -> None:
