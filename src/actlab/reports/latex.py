@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
+from actlab.reports.tables import NONE
+
 _SPECIAL = {
     **{char: f"\\{char}" for char in "#$%&_{}"},
     "\\": r"\textbackslash{}",
@@ -66,7 +68,7 @@ def table(
     """
     lines = []
     for i, row in enumerate([head, *rows]):
-        first, *others = map(escaped, row)
+        first, *others = ("--" if cell == NONE else escaped(cell) for cell in row)
         if i - 1 in bold:
             first = f"\\textbf{{{first}}}"
         elif first[:1] in ("[", "*"):  # which LaTeX would take for an argument of the end of the row before

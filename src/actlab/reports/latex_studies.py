@@ -9,7 +9,7 @@ from actlab.analysis.points import plural, printers
 from actlab.analysis.scoreboard import Cell, Record, column_of, primary
 from actlab.analysis.statistics import FEWEST
 from actlab.reports import latex
-from actlab.reports.tables import number, p_value
+from actlab.reports.tables import NONE, number, p_value
 
 _HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 
@@ -39,7 +39,7 @@ def _cells(cell: Cell, column: Column) -> list[str]:
     def text(value: float | None, signed: bool = False) -> str:
         return number(column.worst if value is None and cell["diverged"] else value, column, signed)
 
-    median, difference, spread, paired = text(cell["median"]), "--", cell["interval"], cell["paired"]
+    median, difference, spread, paired = text(cell["median"]), NONE, cell["interval"], cell["paired"]
     if spread and cell["n"] > 1:
         median += f" [{text(spread['low'])}, {text(spread['high'])}]"
     if cell["pairs"] >= FEWEST and paired["mean"] is not None:
@@ -47,7 +47,7 @@ def _cells(cell: Cell, column: Column) -> list[str]:
         if paired["low"] is not None:
             difference += f" [{text(paired['low'], True)}, {text(paired['high'], True)}]"
     ps = [p_value(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
-    return [str(cell["n"]), median, difference, " / ".join(ps) or "--"]
+    return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
 
 
 def _caption(records: Sequence[Record], title: str) -> str:

@@ -36,7 +36,7 @@ def read(results: Results) -> Plot | None:
         title = in_words(group.point, results.study.compare, results.text)
         if lines := [*_lines([found[LEARNT] for found in kept if LEARNT in found], LEARNT)]:
             lines += _initial([*_lines([found[INITIAL] for found in kept if INITIAL in found], INITIAL)])
-            panels.append(_panel(len(panels) + 1, title, lines))
+            panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))
     if not panels:
         return None
     caption = (
@@ -68,18 +68,3 @@ def _initial(lines: Sequence[Line]) -> Sequence[Line]:
     """Return one line in place of equal ones of several layers."""
     equal = all(np.array_equal(line.ours.band[:3], lines[0].ours.band[:3]) for line in lines)
     return [Line("all layers", INITIAL, lines[0].ours, None)] if len(lines) > 1 and equal else lines
-
-
-def _panel(number: int, title: str, lines: list[Line]) -> Panel:
-    return Panel(
-        number=number,
-        title=title,
-        xlabel="x",
-        ylabel="f(x)",
-        over_epochs=False,
-        scale=1.0,
-        ylim=None,
-        lines=lines,
-        read="",
-        chosen={},
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,14 +48,16 @@ class Panel:
 
     number: int  # in the study's file, from 1 on
     title: str
+    lines: list[Line]  # at least one
     xlabel: str
     ylabel: str
-    over_epochs: bool
-    scale: float  # factor applied to our values
-    ylim: tuple[float, float] | None  # in drawn units; None determines the limits from the values
-    lines: list[Line]  # at least one
-    read: str  # where runs are read and under which condition; empty for epochs without a condition
-    chosen: dict[str, str]  # selected tuned values in words, by label of the line
+    over_epochs: bool = False
+    scale: float = 1.0  # factor applied to our values
+    ylim: tuple[float, float] | None = None  # in drawn units; None determines the limits from the values
+    read: str = ""  # where runs are read and under which condition; empty for epochs without a condition
+    chosen: Mapping[str, str] = field(
+        default_factory=dict
+    )  # selected tuned values in words, by label of the line
     # labels without a line, because no run has the values at which the figure is drawn
     absent: tuple[str, ...] = ()
     log: bool = False  # whether the y axis is logarithmic

@@ -18,7 +18,7 @@ from actlab.config.keys import in_full, shareable
 from actlab.reports import latex
 from actlab.reports.captions import spans
 from actlab.reports.notes import facts, footnotes
-from actlab.reports.tables import NONE, grid, own, sections
+from actlab.reports.tables import grid, own, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
 
@@ -58,8 +58,7 @@ def to_latex(results: Results) -> str:
     for title, head, body in sections(results, brief=True)[1:]:
         label = f"tab:{study}-{len(found) + 1}"
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
-        lines = [["--" if cell == NONE else cell for cell in line] for line in body]
-        found.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
+        found.append(latex.table(names, body, bold, _latex_caption(results, title, names), label))
     return latex.with_packages(found)
 
 

@@ -14,7 +14,7 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
-from actlab.config.keys import is_parameter, label, mode_of, shareable
+from actlab.config.keys import get_dotted, is_parameter, label, mode_of, shareable
 from actlab.errors import one_line
 from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
@@ -22,11 +22,11 @@ from actlab.studies.plan import Study
 _HOST = "api.wandb.ai"
 PATIENCE = 30.0  # seconds to wait for W&B before the run is kept offline
 _COUNTERS = ("epoch", "trainer/global_step")
-_COMPARED = {  # name → path in a run's config; dashboards group and filter by these
-    "activation": ("model", "init_args", "activation"),
-    "lr": ("model", "init_args", "optimizer", "init_args", "lr"),
-    "dropout": ("model", "init_args", "network", "init_args", "dropout"),
-    "seed": ("seed_everything",),
+_COMPARED = {  # name → key of a run's config; dashboards group and filter by these
+    "activation": "model.activation",
+    "lr": "model.optimizer.lr",
+    "dropout": "model.network.dropout",
+    "seed": "seed_everything",
 }
 
 
@@ -201,14 +201,9 @@ def publish(
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them."""
-    found = {}
-    for name, path in _COMPARED.items():
-        value: Any = config
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
-            found[name] = label(value) if name == "activation" else value
-    return found
+    found = {name: get_dotted(config, key) for name, key in _COMPARED.items()}
+    known = {name: value for name, value in found.items() if value is not None}
+    return {name: label(value) if name == "activation" else value for name, value in known.items()}
 
 
 def mode(offline: bool | None = None) -> str:
