@@ -18,7 +18,7 @@ from written_runs import curves_of, study, write
 
 def rows_of(loaded: results.Results) -> dict[str, Any]:
     return {
-        run: {key: [part.tolist() for part in one] for key, one in recorded.items()}
+        run: {key: [part.tolist() for part in recorded[key]] for key in recorded.summaries}
         for run, recorded in loaded.series.items()
     }
 

@@ -26,7 +26,7 @@ def written(tmp_path: Path) -> tuple[Study, Run, Path]:
 def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     loaded = results.load(plan, tmp_path)
-    assert set(loaded.series[run.id]) == {("test/error", ""), ("my_score", "")}
+    assert set(loaded.series[run.id].summaries) == {("test/error", ""), ("my_score", "")}
     assert [values.tolist() for values in loaded.series[run.id]["my_score", ""]] == [[1, 2], [1, 2]]
     assert loaded.series[run.id].summaries["test/error", ""] == (0.4, 0.4, 2.0, 0.5, 1.0)
 

@@ -162,7 +162,7 @@ def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
     (run,) = plan.runs()
     write(tmp_path, run, {}, DIVERGED)
     loaded = results.load(plan, tmp_path)
-    assert (dict(loaded.series[run.id]), loaded.diverged) == ({}, 1)
+    assert (loaded.series[run.id].summaries, loaded.diverged) == ({}, 1)
     assert series.read(RunFolder(tmp_path, run).metrics) == {}
 
 

@@ -108,9 +108,12 @@ class Column:
         """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
         return self.ranked and "test" in self.metric.split("/")
 
-    def guesses(self, value: float, samples: int | None = None) -> bool:
-        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``."""
-        if self.chance is None:
+    def guesses(self, value: float | None, samples: int | None = None) -> bool:
+        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``.
+
+        A value that diverged is not that of guessing.
+        """
+        if self.chance is None or value is None or not math.isfinite(value):
             return False
         # Recorded values are float32.
         ours, chance = np.float32(value), np.float32(self.chance)

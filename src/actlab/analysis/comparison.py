@@ -226,14 +226,9 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         margin=margin,
         p_equivalent=equivalent(differences, margin) if tested and margin else None,
         samples=samples,
-        at_chance=_guesses(column, middle, samples),
-        reference_at_chance=_guesses(column, median(others.values()) if others else None, samples),
+        at_chance=column.guesses(middle, samples),
+        reference_at_chance=column.guesses(median(others.values()) if others else None, samples),
     )
-
-
-def _guesses(column: Column, middle: float | None, samples: int | None) -> bool:
-    """Return whether a median is that of guessing; one that diverged is not."""
-    return middle is not None and math.isfinite(middle) and column.guesses(middle, samples)
 
 
 def _family(results: Results, group: Group, column: Column) -> Family:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from actlab.studies.plan import Run
 
 
 @dataclass
-class Recorded(Mapping[Key, Series]):
+class Recorded:
     """The series of one run; their values are read lazily, on first access."""
 
     metrics: Path  # file of the series recorded in training
@@ -35,15 +35,6 @@ class Recorded(Mapping[Key, Series]):
 
     def __getitem__(self, key: Key) -> Series:
         return self.probed[key] if key in self.probed else self.trained[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.summaries
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.summaries)
-
-    def __len__(self) -> int:
-        return len(self.summaries)
 
 
 class Read(NamedTuple):

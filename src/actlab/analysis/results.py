@@ -81,7 +81,9 @@ class Results:
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
-        for metric, condition in dict.fromkeys(key for recorded in self.series.values() for key in recorded):
+        for metric, condition in dict.fromkeys(
+            key for recorded in self.series.values() for key in recorded.summaries
+        ):
             found.setdefault(metric, []).append(condition)
         return found
 
@@ -210,7 +212,7 @@ class Results:
     def series_of(self, run: Run, column: Column) -> Series | None:
         """Return the epochs and values that a run recorded of a column; None if it recorded none."""
         key, recorded = (column.metric, column.condition), self.series.get(run.id)
-        return recorded[key] if recorded is not None and key in recorded else None
+        return recorded[key] if recorded and key in recorded.summaries else None
 
     def has_diverged(self, run: Run) -> bool:
         """Return whether a run diverged."""
@@ -233,7 +235,7 @@ class Results:
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None
         key, recorded = (column.metric, column.condition), self.series[run.id]
-        if key not in recorded:
+        if key not in recorded.summaries:
             return None
         if column.at in SUMMED:
             return recorded.summaries[key].read(str(column.at), column.mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,34 +47,20 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     columns = min(len(plot.panels), narrow if paper and paper.columns == 1 else _PER_ROW)
     rows = math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
-    title = [] if paper else textwrap.wrap(results.study.title, int(width * 11))
-    legends = [*_units(plot, width), *_styles(plot)]
-    head = 0.12 + 0.17 * len(title) + 0.17 * len(legends)
-    heights = [_PAPER_ROW if paper else 2.45] * rows
-    caption = "" if paper else plot.caption
-    figure, axes = style.framed(len(plot.panels), columns, width, head, heights, "\n".join(title), caption)
-    if paper:
-        paper.check(plot.name, len(plot.panels), figure.get_figheight())
+    figure, axes = style.framed(
+        plot.name,
+        len(plot.panels),
+        columns,
+        width,
+        [_PAPER_ROW if paper else 2.45] * rows,
+        results.study.title,
+        plot.caption,
+        [*_units(plot, width), *_styles(plot)],
+        paper,
+    )
     for ax, panel in zip(axes, plot.panels, strict=True):
         _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
-    _add_legends(figure, legends, 0.1 + 0.17 * len(title))
     return figure
-
-
-def _add_legends(figure: Figure, legends: Sequence[list[Any]], down: float) -> None:
-    """Add lines of legend handles at the left edge, the first ``down`` inches below the upper edge."""
-    width, height = figure.get_size_inches()
-    for line in legends:
-        figure.legend(
-            handles=line,
-            loc="upper left",
-            bbox_to_anchor=(0.08 / width, 1 - down / height),
-            ncols=len(line),
-            borderaxespad=0,
-            columnspacing=1.4,
-            borderpad=0.2,
-        )
-        down += 0.17
 
 
 def _palette(plot: Plot) -> dict[str, str]:

@@ -24,7 +24,7 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
     columns = min(len(tasks), 1 if width < _WIDTH else 2)
     longest = max(len(one.label) for _, ones in tasks for one in ones)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
-    room = style.PAGE - 2 * style.EDGE if paper else math.inf
+    room = style.PAGE - style.HEAD - style.EDGE if paper else math.inf
     panels: list[Panel] = []
     for task, ones in tasks:
         what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
@@ -49,9 +49,10 @@ def _figure_of(
     tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
     whose = references.pop() if len(references) == 1 else "each task's reference"
-    title, caption = ("", "") if paper else (f"Differences to {whose}", caption_of(board))
-    head, heights = style.EDGE if paper else 0.27, [*map(_height, rows)]
-    figure, axes = style.framed(len(panels), len(rows[0]), width, head, heights, title, caption)
+    title, name, heights = f"Differences to {whose}", effects.stem(board), [*map(_height, rows)]
+    figure, axes = style.framed(
+        *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
+    )
     colours = style.colours(board.means, board.own)
     for ax, (task, ones, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))

@@ -16,7 +16,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.reports import learnt_curves
 from actlab.reports.captions import caption
 from actlab.reports.panels import Line, Panel, Plot
-from actlab.reports.published import PublishedCurves, read_curves
+from actlab.reports.published import read_curves
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX
 
@@ -41,11 +41,10 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     Panels over seconds are left out where no cost was measured, and so is a figure of nothing else.
     """
     figure = str(entry.get("name", "curves"))
-    published = read_curves(entry.get("published") or {}, figure)
     panels, asked = [], checked(results, entry)
     drawn = [panel for panel in asked if results.costs or not _over_seconds(panel)]
     for panel in drawn:
-        if lines := list(_lines(results, panel, published)):
+        if lines := list(_lines(results, panel)):
             panels.append(panel_of(results, panel, lines))
     if not panels and ((results.results and not results.finished) or (asked and not drawn)):
         return None
@@ -69,14 +68,14 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     panels = []
     for number, own in enumerate(entry.get("panels") or [{}], 1):
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
-        panel |= {"name": figure, "number": number}
-        _check_names(results, panel, published)
+        panel |= {"name": figure, "number": number, "curves": published}
+        _check_names(results, panel)
         _ = list(_line_groups(results, panel))
         panels.append(panel)
     return panels
 
 
-def _check_names(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> None:
+def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
     study, where = results.study, f"In figure {panel['name']!r} of {results.study.name}."
     for key in (panel["lines"], *panel.get("where", {}), *panel.get("fixed", {})):
         if key not in study.keys:
@@ -93,7 +92,7 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
         )
     for metric, curve in metrics_of(results, panel).items():
         if panel["published"]:
-            published.check(panel["published"], curve)
+            panel["curves"].check(panel["published"], curve)
         condition = _column(results, panel, metric).condition
         if not _over_epochs(panel) and metric in results.conditions:
             along(results.conditions[metric], panel["x"], condition)
@@ -151,7 +150,7 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
     )
 
 
-def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> Iterator[Line]:
+def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
     for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
         for metric, curve in metrics_of(results, panel).items():
@@ -165,7 +164,9 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 seconds = seconds_per_epoch(results, group, curves.setting(results, group, fixed))
                 ours = replace(ours, x=ours.x * seconds) if seconds else None
             if ours:
-                theirs = None if results.study.samples else published.get(panel["published"], value, curve)
+                theirs = (
+                    None if results.study.samples else panel["curves"].get(panel["published"], value, curve)
+                )
                 yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
 
 

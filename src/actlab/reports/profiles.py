@@ -29,10 +29,9 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     most = max(number for *_, number in board.profiles.values())
     ends = np.concatenate([ratios for ratios, *_ in board.profiles.values()]).clip(1 / _WIDEST, _WIDEST)
     low, high = min(ends.min(initial=1), 0.9) / 1.05, max(ends.max(initial=1), 1.1) * 1.05
-    title = "" if paper else f"Runs within a ratio of {board.reference}, over {plural(most, 'task')}"
-    caption = "" if paper else READING.format(reference=board.reference)
-    width, height, head = paper.width if paper else _WIDTH, _HEIGHT, 0.02 if paper else 0.27
-    figure, (ax,) = style.framed(1, 1, width, head, [height], title, caption)
+    title = f"Runs within a ratio of {board.reference}, over {plural(most, 'task')}"
+    caption, width = READING.format(reference=board.reference), paper.width if paper else _WIDTH
+    figure, (ax,) = style.framed(stem(board), 1, 1, width, [_HEIGHT], title, caption, paper=paper)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
     for label, (ratios, shares, number) in board.profiles.items():
         own = label in board.own

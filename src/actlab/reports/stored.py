@@ -17,7 +17,6 @@ from actlab.errors import unknown
 from actlab.reports import curve_table, figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
-from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.reading import load
 
 
@@ -35,22 +34,19 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     entry = plan.figures[names.index(wanted)]
     path = Path(results) / plan.name / curve_table.NAME
     ours = curve_table.load(path).query("figure == @wanted") if path.exists() else None
-    theirs: dict[str, Any] = dict(entry.get("published") or {})
-    if ours is None:  # keep the paper's own epochs
-        theirs.pop("stretch", None)
-    planned, published = Results(plan, path.parent, {}, {}), read_curves(theirs, wanted)
-    panels = [_panel(planned, panel, ours, published) for panel in plots.checked(planned, entry)]
+    if ours is None and entry.get("published"):  # keep the paper's own epochs
+        entry = {**entry, "published": {**entry["published"], "stretch": 1.0}}
+    planned = Results(plan, path.parent, {}, {})
+    panels = [_panel(planned, panel, ours) for panel in plots.checked(planned, entry)]
     plot = Plot(wanted, panels, "" if ours is None else str(entry.get("caption", "")))
     with mpl.rc_context(style.RC):
         return figures.figure_of(planned, plot)
 
 
-def _panel(
-    planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None, published: PublishedCurves
-) -> Panel:
+def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None) -> Panel:
     name, metrics = str(panel.get("title") or panel["number"]), plots.metrics_of(planned, panel)
     rows = pd.DataFrame() if ours is None else ours[ours["panel"] == name]
-    lines = list(_lines(rows, panel["published"], metrics, published))
+    lines = list(_lines(rows, panel, metrics))
     if not lines:
         lines = [_invisible("not run here, no published curve", next(iter(metrics)), np.zeros(1), None)]
     elif rows.empty:
@@ -61,15 +57,14 @@ def _panel(
     return plots.panel_of(planned, {**panel, "title": name}, lines)
 
 
-def _lines(
-    rows: pd.DataFrame, theirs: str | None, metrics: Mapping[str, str | None], published: PublishedCurves
-) -> Iterator[Line]:
-    """Yield our lines, then the published curves of the paper's panel ``theirs`` without a line of ours."""
+def _lines(rows: pd.DataFrame, panel: Mapping[str, Any], metrics: Mapping[str, str | None]) -> Iterator[Line]:
+    """Yield our lines, then the published curves without a line of ours."""
+    published = panel["curves"]
     curves = {
         (label(unit), metric): found
         for unit in published.curves
         for metric, curve in metrics.items()
-        if (found := published.get(theirs, unit, curve))
+        if (found := published.get(panel["published"], unit, curve))
     }
     for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():
         x, median, low, high = values[["x", "median", "low", "high"]].to_numpy().T

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Axes, Figure, mpl, to_hex, to_rgb
+from actlab.reports.canvas import Axes, Figure, Line2D, mpl, to_hex, to_rgb
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
 PAGE = 9.0  # inches: height of the text on a page of a paper
-EDGE = 0.02  # inches: height above and below the axes of a figure for a paper
+HEAD, EDGE = 0.12, 0.02  # inches: height above and below the axes of a figure without texts
 
 # Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
 _KNOWN = {
@@ -136,24 +136,40 @@ def _luminance(*rgb: float) -> float:
 
 
 def framed(
-    number: int, columns: int, width: float, head: float, rows: Sequence[float], title: str, caption: str
+    name: str,
+    number: int,
+    columns: int,
+    width: float,
+    rows: Sequence[float],
+    title: str,
+    caption: str,
+    legends: Sequence[list[Line2D]] = (),
+    paper: Paper | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with ``number`` axes between a title and a caption.
+    """Return a figure with ``number`` axes between title, legends and caption; for a paper without both texts.
 
-    All sizes are in inches: ``head`` is the height above the axes, ``rows`` are the heights of their rows.
+    All sizes are in inches: ``rows`` are the heights of the rows of axes. Each legend is a line of handles.
     """
-    lines = textwrap.wrap(caption, int(width * 20.5))
-    foot = 0.1 + 0.135 * len(lines) if lines else EDGE
+    above = [] if paper else textwrap.wrap(title, int(width * 11))
+    below = [] if paper else textwrap.wrap(caption, int(width * 20.5))
+    down, foot = HEAD - EDGE + 0.17 * len(above), 0.1 + 0.135 * len(below) if below else EDGE
+    head = down + 0.17 * len(legends) + EDGE
     height = head + sum(rows) + foot
+    if paper:
+        paper.check(name, number, height)
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
     axes = list(figure.subplots(len(rows), columns, squeeze=False, height_ratios=rows).flat)
     for unused in axes[number:]:
         unused.set_visible(False)
-    left = 0.1 / width
-    figure.text(left, 1 - 0.06 / height, title, linespacing=1.35, va="top", fontsize=9.5, fontweight="bold")
-    below: dict[str, Any] = {"va": "bottom", "fontsize": 6.5, "color": GREY}
-    figure.text(left, 0.07 / height, "\n".join(lines), linespacing=1.35, **below)
+    texts: dict[str, Any] = {"x": 0.1 / width, "linespacing": 1.35}
+    figure.text(y=1 - 0.06 / height, s="\n".join(above), va="top", fontsize=9.5, fontweight="bold", **texts)
+    figure.text(y=0.07 / height, s="\n".join(below), va="bottom", fontsize=6.5, color=GREY, **texts)
+    inside = {"borderaxespad": 0, "borderpad": 0.2, "columnspacing": 1.4}
+    for line in legends:
+        corner = 0.08 / width, 1 - down / height
+        figure.legend(handles=line, loc="upper left", bbox_to_anchor=corner, ncols=len(line), **inside)
+        down += 0.17
     return figure, axes[:number]
 
 

@@ -164,13 +164,9 @@ def ours(cell: Cell) -> str:
     """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
     column = cell.column
     text = number(cell.median, column, diverged=cell.diverged)
-    ends = cell.interval[:2] if cell.interval and len(cell.values) > 1 else ()
-    if (
-        any(map(math.isfinite, (*ends, math.nan if cell.median is None else cell.median)))
-        and cell.interval
-        and ends
-    ):
-        low, high = (number(end, column, diverged=cell.diverged) for end in cell.interval[:2])
+    spread = cell.interval if len(cell.values) > 1 else None
+    if spread and cell.median is not None and any(map(math.isfinite, (cell.median, *spread[:2]))):
+        low, high = (number(end, column, diverged=cell.diverged) for end in spread[:2])
         text += f" [{low}, {high}]"
     if cell.mean_and_sd:
         text += f", {plus_minus(*cell.mean_and_sd, column)}"
