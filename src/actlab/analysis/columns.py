@@ -73,7 +73,7 @@ class Column:
     @property
     def is_epoch(self) -> bool:
         """Whether the value is an epoch."""
-        return is_epoch(self.at)
+        return self.at == "best_epoch" or str(self.at).startswith("below ")
 
     @property
     def is_share(self) -> bool:
@@ -146,11 +146,6 @@ def last_epoch(at: str | float) -> float | None:
         return float(at)
     found = _AGGREGATE.fullmatch(at)
     return float(found["last"]) if found and found["last"] else None
-
-
-def is_epoch(at: str | float) -> bool:
-    """Return whether the value read at ``at`` is an epoch."""
-    return at == "best_epoch" or str(at).startswith("below ")
 
 
 def watched(at: str | float, study: Study) -> Column | None:

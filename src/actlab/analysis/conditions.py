@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 
 from actlab.errors import ActlabError, unknown
 
@@ -30,51 +31,35 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     parsed = {condition: parse(condition) for condition in conditions}
     with_key = {condition: parts for condition, parts in parsed.items() if key in parts}
     if not with_key:
-        keys = {key for parts in parsed.values() for key in parts}
-        raise unknown(
-            "key of conditions",
-            key,
-            {"epoch", "seconds", *keys},
-            "An axis shows epochs, seconds, or one of these keys.",
-        )
-    wanted = parse(others)
-    fitting = {c: parts for c, parts in with_key.items() if _without(key, parts) == wanted}
-    if not fitting:
-        rests = {",".join(f"{k}={v}" for k, v in _without(key, parts).items()) for parts in with_key.values()}
-        raise _no_match(key, others, rests)
+        known = {"epoch", "seconds", *(key for parts in parsed.values() for key in parts)}
+        remedy = "An axis shows epochs, seconds, or one of these keys."
+        raise unknown("key of conditions", key, known, remedy)
+    wanted, rests = parse(others), set()
     places: dict[float, str] = {}
-    for condition, parts in fitting.items():
-        place = _number(key, parts[key], condition)
-        if place in places:
-            raise ActlabError(f"conditions {places[place]!r} and {condition!r} have the same number on an axis")
-        places[place] = condition
-    return dict(sorted(places.items()))
-
-
-def _without(key: str, parts: dict[str, str]) -> dict[str, str]:
-    return {k: v for k, v in parts.items() if k != key}
-
-
-def _no_match(key: str, others: str, rests: Iterable[str]) -> ActlabError:
-    """Return the error for ``others`` that no condition with the key has; ``rests`` are the existing ones."""
-    allowed = [rest for rest in rests if rest]
-    if others and allowed:
-        return unknown(f"condition beside {key}", others, allowed)
+    for condition, parts in with_key.items():
+        number = parts.pop(key)
+        rests.add(",".join(f"{k}={v}" for k, v in parts.items()))
+        if parts == wanted:
+            place = _number(key, number, condition)
+            if place in places:
+                both = f"{places[place]!r} and {condition!r}"
+                raise ActlabError(f"conditions {both} have the same number on an axis")
+            places[place] = condition
+    if places:
+        return dict(sorted(places.items()))
+    allowed = sorted(filter(None, rests))
     if others:
-        return ActlabError(f"condition {others!r}: {key} was measured without further conditions; leave it out")
-    return ActlabError(
-        f"{key} was measured under further conditions; choose one by 'condition': {', '.join(sorted(allowed))}"
-    )
+        remedy = "" if allowed else f"{key} was measured without further conditions; leave it out."
+        raise unknown(f"condition beside {key}", others, allowed, remedy)
+    listed = ", ".join(allowed)
+    raise ActlabError(f"{key} was measured under further conditions; choose one by 'condition': {listed}")
 
 
 def _number(key: str, text: str, condition: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ActlabError(
-            f"condition {condition!r}: {text!r} is not a number, and an axis shows only numbers; "
-            f"show it in a table column, or use numbers for {key}"
-        )
-    return number
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise ActlabError(
+        f"condition {condition!r}: {text!r} is not a number, and an axis shows only numbers; "
+        f"show it in a table column, or use numbers for {key}"
+    )

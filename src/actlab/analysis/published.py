@@ -28,15 +28,9 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
     check(study)
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
         return None
-    entries = study.published.get("values", ())
-    fits = [
-        entry
-        for entry in entries
-        if entry["metric"] == column.metric
-        and entry.get("at", "last") == column.at
-        and entry.get("condition", "") == column.condition
-        and matches(entry.get("where", {}), point)
-    ]
+    wanted = (column.metric, column.at, column.condition)
+    entries = [entry for entry in study.published.get("values", ()) if _place(entry) == wanted]
+    fits = [entry for entry in entries if matches(entry.get("where", {}), point)]
     if not fits:
         return None
     entry = max(fits, key=lambda entry: len(entry.get("where", {})))
@@ -45,13 +39,18 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
 
 def check(study: Study) -> None:
     """Raise an ActlabError for a published value at an unknown grid key, or that no table column shows."""
-    shown = [(c["metric"], c.get("at", "last"), c.get("condition", "")) for c in study.table]
+    shown = [_place(entry) for entry in study.table]
     for entry in study.published.get("values", ()):
         for key in entry.get("where", {}):
             if key not in study.keys:
                 where = f"In 'where' of a published value of {study.name}."
                 raise unknown("grid key", str(key), study.keys, where)
-        if (place := (entry["metric"], entry.get("at", "last"), entry.get("condition", ""))) not in shown:
+        if (place := _place(entry)) not in shown:
             words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
             remedy = "These are the table's columns, as metric, at and condition."
             raise unknown("column of a published value", words[0], words[1:], remedy)
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return metric, place in the run and condition of an entry of the study file."""
+    return entry["metric"], entry.get("at", "last"), entry.get("condition", "")

@@ -19,10 +19,8 @@ from actlab.storage.files import DamagedError, regular, write_atomically
 
 NAME = "curves.csv"
 _WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")
-COLUMNS = (
-    *(*_WORDS, *_NUMBERS),
-    *("published_panel", "published_act", "published_curve"),
-)
+_PUBLISHED = ("published_panel", "published_act", "published_curve")
+COLUMNS = (*_WORDS, *_NUMBERS, *_PUBLISHED)
 
 
 def write(results: Results, folder: Path) -> Path:
@@ -34,7 +32,7 @@ def write(results: Results, folder: Path) -> Path:
 
 def load(path: Path) -> pd.DataFrame:
     """Return the rows of a ``curves.csv``; text stays text, such as a line called None."""
-    types = dict.fromkeys((*_WORDS, *COLUMNS[-3:]), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
+    types = dict.fromkeys((*_WORDS, *_PUBLISHED), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
         if missing := [name for name in (*_WORDS, *_NUMBERS) if name not in frame]:
@@ -56,4 +54,4 @@ def to_csv(plots: Sequence[Plot]) -> str:
                 ours, theirs = line.ours, line.published.name if line.published else ("", "", "")
                 places = zip(ours.x, *ours.band[:3], strict=True)
                 rows += [(*names, *place, ours.n, *theirs) for place in places]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.columns import EQUAL_TIME, Column
-from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.points import few, in_words, plural, short_names
@@ -248,14 +248,8 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
     if not any(row.edges for row in rows):
         return ""
     compare, columns = results.study.compare, results.study.select.tune
-    arguments = few(
-        [
-            f"{key} of {results.text(compare, row.point.get(compare))}"
-            for row in rows
-            for key in row.edges
-            if key not in columns
-        ]
-    )
+    found = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
+    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in found])
     return (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
         "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
@@ -287,15 +281,9 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
     )
     if any(cell.by_probability for cell in cells):
         text += " Where a run diverged there is no mean difference, and p is that of the probability."
-    if pairing := _pairing(cells):
-        text += f" Values of one seed correlate by {pairing:+.2f} (median)."
+    if found := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
+        text += f" Values of one seed correlate by {median(found):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
-
-
-def _pairing(cells: Sequence[Cell]) -> float | None:
-    """Return the median correlation of paired values; None without any."""
-    found = [cell.difference.correlation for cell in cells if cell.difference.correlation is not None]
-    return median(found) if found else None
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
@@ -337,18 +325,17 @@ def provenance(results: Results) -> str:
 
 def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
-    versions: dict[str, list[str]] = {}
-    for result in results.results.values():
-        for name, version in result["versions"].items():
-            found = versions.setdefault(name, [])
-            found += [version] if version not in found else []
+    found = results.results.values()
+    versions: dict[str, dict[str, None]] = {}
+    for name, version in (pair for result in found for pair in result["versions"].items()):
+        versions.setdefault(name, {})[version] = None
     return {
         "planned": len(results.runs),
         "finished": results.finished,
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
-        "versions": versions,
-        "hardware": list(dict.fromkeys(r["hardware"] for r in results.results.values() if "hardware" in r)),
+        "versions": {name: [*versions] for name, versions in versions.items()},
+        "hardware": list(dict.fromkeys(result["hardware"] for result in found if "hardware" in result)),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from actlab.analysis import curves
-from actlab.analysis.columns import EQUAL_TIME, Column, column, is_epoch, place
+from actlab.analysis.columns import EQUAL_TIME, Column, column, place
 from actlab.analysis.conditions import along
 from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
@@ -115,13 +115,13 @@ def metrics_of(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str |
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
-    given = {key: panel[key] for key in ("at", "condition") if key in panel}
+    given = {key: panel[key] for key in ("at", "condition", "percent") if key in panel}
     return column({"metric": metric, **given}, results.study)
 
 
 def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
     """Return a panel from `checked` with some lines, at least one."""
-    percent = bool(panel.get("percent", False)) and not is_epoch(panel.get("at", ""))
+    percent = _column(results, panel, lines[0].metric).in_percent
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
     if panel.get("log") and ylim and not ylim[0] > 0:
@@ -191,18 +191,16 @@ def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[A
 
 def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
     """Return where runs are read and under which condition; empty for epochs without a condition."""
-    at = str(panel.get("at", "last"))
-    over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
-    words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
-    condition = f"under {panel['condition']}" if panel.get("condition") else ""
     if _over_seconds(panel):
+        key, groups = panel["lines"], _line_groups(results, panel)
+        untimed = [results.text(key, value) for value, group, _ in groups if not cost_of(results, group)]
         words = "over the number of updates × the measured time of one"
-        untimed = [
-            results.text(panel["lines"], v)
-            for v, g, _ in _line_groups(results, panel)
-            if not cost_of(results, g)
-        ]
         words += f" (not measured, so not drawn: {', '.join(untimed)})" if untimed else ""
     elif _over_epochs(panel):
         words = ""
+    else:
+        at = str(panel.get("at", "last"))
+        over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
+        words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
+    condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, [words, condition]))

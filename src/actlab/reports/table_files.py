@@ -14,7 +14,7 @@ from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
-from actlab.config.keys import in_full, shareable
+from actlab.config.keys import in_full, mapped, shareable
 from actlab.reports import latex
 from actlab.reports.captions import spans
 from actlab.reports.notes import facts, footnotes
@@ -158,13 +158,13 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "diverged": cell.diverged,
-        "median": finite(cell.median),
-        "interval": {k: finite(v) for k, v in interval.items()} or None,
+        "median": _finite(cell.median),
+        "interval": {k: _finite(v) for k, v in interval.items()} or None,
         "mean": mean,
         "sd": sd,
         "published": theirs.value if theirs else None,
         "published_sd": theirs.sd if theirs else None,
-        "difference": finite(cell.beyond_published),
+        "difference": _finite(cell.beyond_published),
         "samples": cell.samples,
         "sampling_error": cell.sampling_error,
         "at_chance": cell.at_chance,
@@ -172,7 +172,7 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "biased": cell.biased,
         "family": cell.family,
         "pairs": paired.pairs,
-        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},
+        "paired": {key: _finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},
         "better": cell.better and cell.better._asdict(),
         "decides": "probability" if cell.by_probability else "mean",
         "p": cell.p,
@@ -180,22 +180,18 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "margin": cell.margin,
         "p_equivalent": cell.p_equivalent,
         "p_equivalent_holm": cell.p_equivalent_holm,
-        "values": {str(seed): finite(value) for seed, value in cell.values.items()},
+        "values": {str(seed): _finite(value) for seed, value in cell.values.items()},
     }
 
 
-def finite(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """Return the value, or None for a number that is not finite, which JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json_value(value: Any) -> Any:
     """Return nested grid values for JSON; a number that is not finite becomes text for the same value."""
-    if isinstance(value, Mapping):
-        return {key: _json_value(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(inner) for inner in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return mapped(value, lambda one: one if _finite(one) is one else str(one))
 
 
 def to_csv(results: Results) -> str:

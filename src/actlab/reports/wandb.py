@@ -150,17 +150,17 @@ class RunLogger(WandbLogger):
         self._write_summary()
 
     def _write_summary(self) -> None:
-        for name, series in self._logged.items():
-            if name not in _COUNTERS and series:
-                known = [value for value in series if value == value]
-                high = mode_of(name, self._modes) == "max"
-                best = (max if high else min)(known) if known else series[-1]
-                worst = -math.inf if high else math.inf
-                if is_parameter(name):  # neither good nor bad
-                    self.experiment.summary[f"last/{name}"] = series[-1]
-                    continue
-                self.experiment.summary[f"last/{name}"] = worst if self._diverged else series[-1]
-                self.experiment.summary[f"best/{name}"] = worst if self._diverged else best
+        summary, logged = self.experiment.summary, self._logged.items()
+        for name, series in ((name, series) for name, series in logged if name not in _COUNTERS and series):
+            if is_parameter(name):  # neither good nor bad
+                summary[f"last/{name}"] = series[-1]
+                continue
+            high = mode_of(name, self._modes) == "max"
+            known = [value for value in series if value == value]
+            best = (max if high else min)(known, default=series[-1])
+            worst = -math.inf if high else math.inf
+            summary[f"last/{name}"] = worst if self._diverged else series[-1]
+            summary[f"best/{name}"] = worst if self._diverged else best
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
