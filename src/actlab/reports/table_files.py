@@ -203,20 +203,16 @@ def to_csv(results: Results) -> str:
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)
-    # Only the selected setting has values at equal time.
-    timed = any(column.at == EQUAL_TIME for column in columns)
-    rows = comparison.rows(results) if timed else [None] * len(results.groups)
-    for group, row in zip(results.groups, rows, strict=True):
-        chosen, cells = results.chosen(group), {cell.column.key: cell for cell in row.cells} if row else {}
+    timed = any(column.at == EQUAL_TIME for column in columns)  # of the selected settings only
+    cells = [row.cells for row in comparison.rows(results)] if timed else [()] * len(results.groups)
+    for group, of_group in zip(results.groups, cells, strict=True):
+        chosen, by_seed = results.chosen(group), {cell.column: cell.values for cell in of_group}
         for setting in group.settings:
+            at_equal_time = by_seed if setting is chosen else {}
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [
-                    results.value(run, column)
-                    if column.at != EQUAL_TIME
-                    else cells[column.key].values.get(run.seed)
-                    if setting is chosen
-                    else None
-                    for column in columns
+                    at_equal_time.get(c, {}).get(run.seed) if c.at == EQUAL_TIME else results.value(run, c)
+                    for c in columns
                 ]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
