@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import MinLen  # a dependency of pydantic; imports fast
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
