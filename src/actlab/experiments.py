@@ -206,7 +206,7 @@ _UNRECORDED = {
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
-    """Return the data's ``num_classes`` or ``input_shape`` for a model whose config omits it.
+    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape`` for a model whose config omits it.
 
     The model's arguments include their defaults. Without a value of the data, the default of a user-defined
     model; a task's default need not fit the data, so that is an error. None if the model lacks the argument.

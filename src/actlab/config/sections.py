@@ -17,7 +17,8 @@ from actlab.config.signatures import find, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
-SHAPES = ("num_classes", "input_shape")  # the model's arguments that come from the data if the config has none
+# The arguments of the model that come from the data if the config has none.
+SHAPES = ("num_classes", "num_outputs", "input_shape")
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
 # LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.

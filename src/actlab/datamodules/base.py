@@ -37,6 +37,7 @@ class Samples(Dataset[Batch]):
     """
 
     seed = 0
+    drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -94,15 +95,41 @@ class TensorDataset(Samples):
         return self.transform(batch, position._replace(index=index)) if self.transform else batch
 
 
+class Draws(Samples):
+    """Endless training data: each epoch has ``updates`` new batches of ``batch_size`` samples.
+
+    A subclass defines `device` and `batch`, which draws the samples by their position (`uniform_at`,
+    `integers_at`): runs of one seed get the same samples, whatever they train.
+    """
+
+    drawn = True
+
+    def __init__(self, updates: int, batch_size: int) -> None:
+        if updates < 1:
+            raise ActlabError(f"data.updates_per_epoch {updates}: give a whole number from 1")
+        self.size = updates * batch_size
+
+    def __len__(self) -> int:
+        return self.size
+
+
 class SeededBatches(Sampler[Position]):
     """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
 
     The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds yield an
     index ``(R, B)``, where each run has the batches that its seed has alone. A partial last batch is dropped.
+    Samples that their position draws (`Draws`) stay in order: not ``shuffled``.
     """
 
     def __init__(
-        self, size: int, batch_size: int, seed: int | Sequence[int], *, rank: int = 0, world_size: int = 1
+        self,
+        size: int,
+        batch_size: int,
+        seed: int | Sequence[int],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        shuffled: bool = True,
     ) -> None:
         if batch_size % world_size:
             raise ActlabError(
@@ -115,7 +142,7 @@ class SeededBatches(Sampler[Position]):
                 "give a smaller batch_size, or a smaller validation set"
             )
         self.size, self.batch_size, self.seed = size, batch_size, seed
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.shuffled = rank, world_size, shuffled
         self.epoch = 0
         self.first = 0  # number of the batch that the next iteration starts at
 
@@ -140,6 +167,8 @@ class SeededBatches(Sampler[Position]):
 
     def order(self, seed: int) -> Tensor:
         """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
+        if not self.shuffled:
+            return torch.arange(self.size)
         return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
 
 
@@ -233,9 +262,9 @@ def as_it_is(batch: Any) -> Any:
 class TensorDataModule(pl.LightningDataModule, ABC):
     """Base class of datamodules whose datasets fit in memory.
 
-    A subclass defines `num_classes` and `input_shape` and sets ``train``, ``val`` and ``test`` in `load`, each
-    with its own transform. Only the transform of ``train`` may be random. Without ``test`` there are no test
-    metrics.
+    A subclass defines `input_shape` and, unless the task knows it, ``num_classes`` or ``num_outputs``, and sets
+    ``train``, ``val`` and ``test`` in `load`, each with its own transform. Only the transform of ``train`` may
+    be random. Without ``test`` there are no test metrics.
 
     Args:
         batch_size: size of the global training batch; a partial last batch is dropped.
@@ -258,11 +287,6 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: Samples | None = None
 
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
-
-    @property
-    @abstractmethod
-    def num_classes(self) -> int:
-        """The number of classes K."""
 
     @property
     @abstractmethod
@@ -298,7 +322,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         ``loader.batch_sampler.set_epoch`` is called.
         """
         samples, (rank, size) = self._part("train"), self._rank
-        batches = SeededBatches(len(samples), self.batch_size, self.seed, rank=rank, world_size=size)
+        batches = SeededBatches(
+            *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
+        )
         return self._sliced(self._loader(samples, batches))
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:

@@ -213,7 +213,7 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
     try:
         with torch.random.fork_rng(devices=[]), calling():
             loss = task.train().loss(batch)
-            stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()})
+            stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()}, task)
             loss.backward()  # type: ignore[no-untyped-call]
             gradients = [gradient_of(unit, x) for unit, x in [*sites.values()]]
     except RunError as error:

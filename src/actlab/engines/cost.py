@@ -160,7 +160,7 @@ class Trial:
         self.seconds: list[float] = []
         self.seconds_seeded: list[float] = []
         self.seeded = seeded(task)
-        shared = getattr(task.quantities, "takes_run_axis", False)  # otherwise each task has the pass
+        shared = task.measures_all  # otherwise each task has the pass
         others = is_random(task.network, [part for part, _ in self.seeded])
         self._causes_clean_pass = task.clean_training_loss and shared and not others
         for _, hooks in self.seeded:

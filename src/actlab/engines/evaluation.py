@@ -208,6 +208,11 @@ class Apart(nn.Module):
         self.tasks = nn.ModuleList(tasks)
 
     @property
+    def members(self) -> Sequence[Task]:
+        """The task of each run."""
+        return [task for task in self.tasks if isinstance(task, Task)]
+
+    @property
     def device(self) -> torch.device:
         """Device of the networks."""
         return next(self.parameters()).device
@@ -215,12 +220,12 @@ class Apart(nn.Module):
     @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
-        found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]
+        found = [task.measured(batch) for task in self.members]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
     def apart(self) -> Iterable[Task]:
         """Return the task of each run."""
-        return [task for task in self.tasks if isinstance(task, Task)]
+        return self.members
 
 
 def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:

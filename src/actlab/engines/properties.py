@@ -115,7 +115,7 @@ def _output(make: Make) -> str:
 
 def _gradient(make: Make) -> str:
     unit, x = make(), _normal()
-    if fault := fault_of_learning(unit(x).sum(), {id(parameter) for parameter in unit.parameters()}):
+    if fault := fault_of_learning(unit(x).sum(), {id(parameter) for parameter in unit.parameters()}, unit):
         raise _ViolationError(fault)
     gradient = gradient_of(unit, x)
     _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")

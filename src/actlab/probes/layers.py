@@ -204,7 +204,7 @@ def block_gradients(task: Task, batch: Batch) -> list[float]:
     if not blocks:
         raise ActlabError(f"block gradients require a network with 'blocks', not {type(network).__name__}")
     with torch.enable_grad(), _inputs(blocks) as seen:
-        loss = task.quantities(network(*task.inputs(batch)), batch)["loss"].mean()
+        loss = task.measure(network, batch)["loss"].mean()
         gradients = torch.autograd.grad(loss.sum(), seen)
     return [float(of_block.double().norm()) for of_block in gradients]
 

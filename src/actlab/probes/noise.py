@@ -41,6 +41,10 @@ class Subject(Protocol):
     def device(self) -> torch.device:
         """The device of the networks."""
 
+    @property
+    def members(self) -> Sequence[Task]:
+        """The tasks of the runs; only `apart` gives them their current weights."""
+
     def measured(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
         """Return the quantities of a batch that all runs share, with values ``(R, B, *)``."""
 
@@ -76,7 +80,7 @@ class Evaluation:
             placed = tuple(tensor.to(subject.device) for tensor in batch)
             for name, quantity in subject.measured(placed, shared=True).items():
                 means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
-        for name, values in means.take_all().items():
+        for name, values in subject.members[0].reported(means.take_all()).items():
             yield Measured(self.split, name, "", values)
 
 
@@ -104,6 +108,8 @@ class InputNoise:
         number = 0
         for batch in getattr(data, f"{self.split}_dataloader")():
             x, *rest = (tensor.to(subject.device) for tensor in batch)
+            if not x.is_floating_point():
+                raise ActlabError(f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens")
             here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))
             noise = 2 * uniform_at(here, "input noise", x.shape[1:]) - 1
             for a, mean in means.items():
@@ -111,5 +117,5 @@ class InputNoise:
                     mean.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
             number += len(x)
         for a, mean in means.items():
-            for name, values in mean.take_all().items():
+            for name, values in subject.members[0].reported(mean.take_all()).items():
                 yield Measured(self.split, name, f"noise={a:g}", values)

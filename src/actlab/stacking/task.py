@@ -21,6 +21,7 @@ from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import Training
 
 PLACES = "places"  # checkpoint key: of each parameter of the optimiser its name in a member and its runs
@@ -93,20 +94,29 @@ class StackedTask(Training):
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
         first = self.members[0]
         first.training = self.training
+        if first.sees_network:
+            given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch
+            found, output = with_gradients(first, self.network, given), None
+        else:
+            output = self._outputs(batch, shared)
+            found = self._quantities(output, batch, shared)
+        if split is not None:
+            output = self._outputs(batch, shared) if output is None else output
+            for r, member in enumerate(self.members):
+                loss = found["loss"].of_run(r) if "loss" in found else None
+                member.update_metrics(split, output[r], _of_member(batch, r, shared), loss)
+        return found
+
+    def _outputs(self, batch: Batch, shared: bool) -> Tensor:
+        """Return the outputs of all members, ``(R, B, *)``."""
+        first = self.members[0]
         if _takes_run_axis(first.inputs):
             inputs = first.inputs(batch)
         else:
             apart = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
             inputs = tuple(torch.stack(parts) for parts in zip(*apart, strict=True))
-        output = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
-        found = self._quantities(output, batch, shared)
-        if split is not None:
-            values, weights = found["loss"]
-            weights = None if weights is None else weights.expand_as(values)
-            for r, member in enumerate(self.members):
-                loss = Quantity(values[r], None if weights is None else weights[r])
-                member.update_metrics(split, output[r], _of_member(batch, r, shared), loss)
-        return found
+        output: Tensor = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
+        return output
 
     def _quantities(self, output: Tensor, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Return the quantities of all members, from one call if the task accepts a run axis."""
@@ -159,6 +169,11 @@ def reason_against(task: pl.LightningModule) -> str | None:
     """Return why a task cannot be stacked, or why stacking would save no time; None if it can be stacked."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
+    if task.sees_network and not task.measures_all:
+        return (
+            f"'measure' of {type(task).__name__} may not accept a run axis; mark it with "
+            "actlab.tasks.takes_run_axis if it does"
+        )
     return layers.reason_against(task.network, task.units)
 
 

@@ -5,7 +5,7 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis when a task computes the quantit
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self
@@ -28,7 +28,7 @@ from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
 from actlab.tasks.metrics import Metrics
-from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
+from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
 from actlab.tasks.training import Batch, Training
@@ -68,6 +68,7 @@ class Task(Training, ABC):
     """
 
     metric_names: tuple[str, ...] = ("loss",)
+    derived: Mapping[str, Derived] = {}  # those of the `metric_names` that are functions of means
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
     arguments: Arguments  # with which it was built, as plain values
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
@@ -96,8 +97,11 @@ class Task(Training, ABC):
     ) -> None:
         super().__init__()
         self.seed = seed
-        if strange := set(training_metrics) - set(self.metric_names):
-            raise unknown("training metric", min(strange), self.metric_names)
+        if type(self).quantities is Task.quantities and not self.sees_network:
+            raise ActlabError(f"{type(self).__name__} defines neither quantities nor measure: define one of them")
+        allowed = [name for name in self.metric_names if name not in self.derived]
+        if strange := set(training_metrics) - set(allowed):
+            raise unknown("training metric", min(strange), allowed)
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
@@ -110,7 +114,7 @@ class Task(Training, ABC):
         for site, module in enumerate(drawing(self.network)):
             SeedGlobal(self.stream, site).attach(module)
         self.clean_training_loss = clean_training_loss
-        self.differs = is_random(self.network) or not getattr(self.quantities, "takes_run_axis", False)
+        self.differs = is_random(self.network) or not self.measures_all
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
@@ -161,13 +165,42 @@ class Task(Training, ABC):
         """Return the network's inputs: by default the first tensor of the batch."""
         return batch[:1]
 
-    @abstractmethod
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return the values of each of `metric_names` in a batch.
+        """Return the values of each of `metric_names` in a batch, and what those in ``derived`` are made of.
 
         In training mode the metrics in ``trained`` are sufficient. A method that also accepts tensors with a
         leading run axis is marked with `actlab.tasks.takes_run_axis`; stacks then call it once for all runs.
         """
+        raise NotImplementedError
+
+    def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
+        """Return the `quantities` of a batch. Override it for a loss that sees the network.
+
+        Such a loss calls the network more than once, or differentiates it by its inputs, as in
+        ``torch.autograd.grad(u.sum(), x, create_graph=True)``. An override always runs with gradients. It is
+        marked with `actlab.tasks.takes_run_axis` if it also accepts a batch ``(R, B, …)`` and the network of a
+        stack; else its runs are trained one by one.
+
+        Args:
+            network: maps inputs ``(B, *)`` to outputs.
+            batch: tensors ``(B, *)``.
+        """
+        return self.quantities(network(*self.inputs(batch)), batch)
+
+    @property
+    def sees_network(self) -> bool:
+        """Whether the task has a `measure` of its own."""
+        return type(self).measure is not Task.measure
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether one call measures all runs of a stack; see `actlab.tasks.takes_run_axis`."""
+        return getattr(self.measure if self.sees_network else self.quantities, "takes_run_axis", False)
+
+    def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
+        made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in self.derived.items()}
+        return {name: made[name] if name in made else means[name] for name in self.metric_names}
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the network's output."""
@@ -181,20 +214,21 @@ class Task(Training, ABC):
     @third_party.calling()
     def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
-        output = self(*self.inputs(batch))
-        found = self.quantities(output, batch)
+        output = None if self.sees_network else self(*self.inputs(batch))
+        found = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
         if split is not None:
-            self.update_metrics(split, output, batch, found["loss"])
+            output = self(*self.inputs(batch)) if output is None else output
+            self.update_metrics(split, output, batch, found.get("loss"))
         return found
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: by default the output and the second tensor of the batch."""
         return output, batch[1]
 
-    def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity) -> None:
+    def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity | None) -> None:
         """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics, without values of weight 0."""
         predictions, targets = self.compared(output, batch)
-        if loss.weights is not None:
+        if loss is not None and loss.weights is not None:
             counts = loss.weights.expand_as(loss.values) > 0
             predictions, targets = predictions[counts], targets[counts]
         self.metrics.update(split, at_least_float(predictions), targets)

@@ -18,6 +18,7 @@ from actlab.networks import ActivationFactory
 from actlab.optim import Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
+from actlab.runtime.modules import own_attributes
 
 NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
@@ -120,19 +121,33 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
     given = {id(p) for one in task.trainer.optimizers for group in one.param_groups for p in group["params"]}
-    if fault := fault_of_learning(loss, given):
+    if fault := fault_of_learning(loss, given, task):
         raise ActlabError(f"the network {fault}")
 
 
-def fault_of_learning(loss: Tensor, given: Collection[int]) -> str | None:
-    """Return a message for a leaf of a loss's graph that is not among the optimiser's parameters, by id."""
-    strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given]
+def fault_of_learning(loss: Tensor, given: Collection[int], module: nn.Module) -> str | None:
+    """Return a message for a leaf of a loss's graph that is not among the optimiser's parameters, by id.
+
+    Tensors that the module does not hold, such as inputs by which a loss differentiates, are no fault.
+    """
+    held = {id(tensor) for part in module.modules() for tensor in _tensors(own_attributes(part))}
+    held |= {id(parameter) for parameter in module.parameters()}
+    strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given and id(leaf) in held]
     if not strays:
         return None
     return (
         f"learns a tensor of shape {tuple(strays[0].shape)} that is not in the optimiser: make it a "
         "Parameter of the module in its constructor, or one in a ParameterList or ParameterDict"
     )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested lists, tuples and mappings."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(inner)
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:

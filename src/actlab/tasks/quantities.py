@@ -5,8 +5,8 @@ Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,12 +54,32 @@ class Quantity(NamedTuple):
         weights = at_least_float(self.weights.expand_as(self.values))
         return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
 
+    def of_run(self, r: int) -> Quantity:
+        """Return the quantity of one run of a stack."""
+        weights = self.weights
+        return Quantity(self.values[r], None if weights is None else weights.expand_as(self.values)[r])
+
 
 def at_least_float(value: _Value) -> _Value:
     """Convert half precision to float32: in bfloat16, a sum of ones cannot exceed 256."""
     if isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16):
         return value.float()
     return value
+
+
+class Derived(NamedTuple):
+    """A metric that is a function of means, such as a perplexity: computed at the end of an evaluation.
+
+    Args:
+        function: maps the means, each ``()`` or ``(R,)``, to the metric.
+        of: names of the quantities whose means it takes.
+
+    >>> Derived(torch.exp).function(torch.tensor(0.0))
+    tensor(1.)
+    """
+
+    function: Callable[..., Tensor]
+    of: tuple[str, ...] = ("loss",)
 
 
 class Means:
@@ -84,12 +104,24 @@ class Means:
         return {name: total / weight for name, (total, weight) in sums.items()}
 
 
-def takes_run_axis(method: _Method) -> _Method:
-    """Declare that a task's ``inputs`` or ``quantities`` also accepts tensors with a leading run axis.
+def with_gradients(task: Any, network: Callable[..., Tensor], batch: Sequence[Any]) -> dict[str, Quantity]:
+    """Return what ``task.measure`` returns, with gradients also in an evaluation, for losses with derivatives.
 
-    Stacks call a marked method once for all runs, an unmarked one once per run. Marking ``quantities`` also
-    declares that it returns equal values in training and evaluation mode: ``train/clean_loss`` then equals
-    ``train/loss`` unless the network is random.
+    Lightning evaluates in torch's inference mode, whose tensors cannot be differentiated: they are copied.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        apart = (p.clone() if isinstance(p, Tensor) and p.is_inference() else p for p in batch)
+        found: dict[str, Quantity] = task.measure(network, tuple(apart))
+        return found
+
+
+def takes_run_axis(method: _Method) -> _Method:
+    """Declare that a task's ``inputs``, ``quantities`` or ``measure`` also accepts tensors with a run axis.
+
+    Stacks call a marked method once for all runs, unmarked ``inputs`` and ``quantities`` once per run; a task
+    whose own ``measure`` is unmarked is not stacked. Marking ``quantities`` or ``measure`` also declares that
+    it returns equal values in training and evaluation mode: ``train/clean_loss`` then equals ``train/loss``
+    unless the network is random.
     """
     method.takes_run_axis = True  # type: ignore[attr-defined]
     return method

@@ -177,11 +177,19 @@ class Training(pl.LightningModule, ABC):
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
-        self._log("val", self._epoch_means("val", self.members[0].metric_names) | self._epoch_metrics("val"))
+        self._log("val", self._evaluated("val"))
 
     def on_test_epoch_end(self) -> None:
         """Log ``test/…``."""
-        self._log("test", self._epoch_means("test", self.members[0].metric_names) | self._epoch_metrics("test"))
+        self._log("test", self._evaluated("test"))
+
+    def _evaluated(self, split: str) -> dict[str, Tensor]:
+        first = self.members[0]
+        made_of = [name for one in first.derived.values() for name in one.of]
+        names = [name for name in first.metric_names if name not in first.derived]
+        means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
+        found = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
+        return {f"{split}/{name}": value for name, value in found.items()} | self._epoch_metrics(split)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
