@@ -38,15 +38,23 @@ class TestEveryEpoch(Callback):
     The task's ``test_step`` and ``on_test_epoch_end`` are called as in ``trainer.test``, with the Trainer's
     ``limit_test_batches``. With the callback `WeightAveraging`, averaged weights are tested, as in a
     validation.
+
+    Args:
+        every_n_epochs: test only after every n-th epoch.
     """
 
     __test__ = False  # pytest would collect the class because of its name
     splits = ("test",)  # splits whose metrics are logged
     stackable = True  # stacks have the same hooks, and log the metrics themselves
 
+    def __init__(self, every_n_epochs: int = 1) -> None:
+        if every_n_epochs < 1:
+            raise ActlabError(f"every_n_epochs {every_n_epochs}: give a whole number from 1")
+        self.every_n_epochs = every_n_epochs
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log; the weights are those of a validation."""
-        if not trainer.limit_test_batches:
+        if not trainer.limit_test_batches or (trainer.current_epoch + 1) % self.every_n_epochs:
             return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
         if loader == []:  # there is no test set

@@ -4,6 +4,8 @@ from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.imagenet import ImageNetDataModule
 from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.mnist import MNISTDataModule
+from actlab.datamodules.pixels import PixelDataModule
+from actlab.datamodules.square import SquareDataModule
 from actlab.datamodules.timit import TIMITDataModule
 from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
@@ -12,6 +14,8 @@ __all__ = [
     "ImageDataModule",
     "ImageNetDataModule",
     "MNISTDataModule",
+    "PixelDataModule",
+    "SquareDataModule",
     "TIMITDataModule",
     "TwitterPOSDataModule",
 ]

@@ -1,7 +1,8 @@
-"""Networks of the papers' experiments; each receives a factory of activations, never a name."""
+"""Networks of the papers' experiments and of today; each receives a factory of activations, never a name."""
 
 from actlab.networks.autoencoder import Autoencoder
 from actlab.networks.convnet import ConvNet
+from actlab.networks.coordinates import CoordinateMLP
 from actlab.networks.dropout import Dropout
 from actlab.networks.elu import ConvStacks
 from actlab.networks.init import INIT_RULES, initialise
@@ -16,6 +17,7 @@ __all__ = [
     "Autoencoder",
     "ConvNet",
     "ConvStacks",
+    "CoordinateMLP",
     "Dropout",
     "PyramidNet",
     "WideResNet",

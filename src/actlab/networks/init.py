@@ -63,22 +63,28 @@ def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | None = None) -> None:
+def initialise(
+    network: nn.Module,
+    rule: str | Rule,
+    others: Mapping[nn.Module, str | Rule] | None = None,
+    biases: Mapping[nn.Module, Rule] | None = None,
+) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
     Inside `weights_of_run` each layer has its own generator; otherwise torch's global generator is used.
 
     Args:
         network: any module.
-        rule: a key of `INIT_RULES`.
-        others: rules for single layers, in place of ``rule``.
+        rule: a key of `INIT_RULES`, or a function that draws a weight.
+        others: rules for the weights of single layers, in place of ``rule``.
+        biases: rules for the biases of single layers, in place of 0.
 
     Raises:
         ActlabError: for an unknown rule, or a transposed convolution, for which there is no rule.
     """
-    others = others or {}
+    others, biases = others or {}, biases or {}
     for name in (rule, *others.values()):
-        if name not in INIT_RULES:
+        if isinstance(name, str) and name not in INIT_RULES:
             raise unknown("init rule", name, INIT_RULES)
     seed, units = _building.get() or (None, ())
     inside_units = {id(part) for unit in units for part in unit.modules()}
@@ -87,7 +93,10 @@ def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | 
             raise ActlabError(f"there is no init rule for {type(layer).__name__}: set its weights yourself")
     layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
     for ordinal, layer in enumerate(m for m in layers if id(m) not in inside_units):
-        draw = INIT_RULES[others.get(layer, rule)]
+        of_layer = others.get(layer, rule)
+        draw = INIT_RULES[of_layer] if isinstance(of_layer, str) else of_layer
         draw(layer.weight, None if seed is None else generator(seed, "weights", ordinal))
-        if layer.bias is not None:
+        if bias := biases.get(layer):
+            bias(layer.get_parameter("bias"), None if seed is None else generator(seed, "biases", ordinal))
+        elif layer.bias is not None:
             layer.bias.zero_()

@@ -4,16 +4,22 @@ from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.frames import FrameTask
-from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.helmholtz import HelmholtzTask
+from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
+from actlab.tasks.regression import PixelTask, RegressionTask
 from actlab.tasks.training import Batch
 
 __all__ = [
     "AutoencoderTask",
     "Batch",
     "ClassificationTask",
+    "Derived",
     "FrameTask",
+    "HelmholtzTask",
     "NetworkFactory",
+    "PixelTask",
     "Quantity",
+    "RegressionTask",
     "Task",
     "takes_run_axis",
 ]

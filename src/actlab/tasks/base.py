@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, ClassVar, Literal, Self
 
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torchmetrics import Metric
 from actlab import activations, optim
 from actlab.config import records
 from actlab.config.arguments import Arguments, converted, of_call
-from actlab.errors import unknown
+from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
@@ -68,7 +68,7 @@ class Task(Training, ABC):
     """
 
     metric_names: tuple[str, ...] = ("loss",)
-    derived: Mapping[str, Derived] = {}  # those of the `metric_names` that are functions of means
+    derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
     arguments: Arguments  # with which it was built, as plain values
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
@@ -98,7 +98,9 @@ class Task(Training, ABC):
         super().__init__()
         self.seed = seed
         if type(self).quantities is Task.quantities and not self.sees_network:
-            raise ActlabError(f"{type(self).__name__} defines neither quantities nor measure: define one of them")
+            raise ActlabError(
+                f"{type(self).__name__} defines neither quantities nor measure: define one of them"
+            )
         allowed = [name for name in self.metric_names if name not in self.derived]
         if strange := set(training_metrics) - set(allowed):
             raise unknown("training metric", min(strange), allowed)

@@ -1,0 +1,125 @@
+"""The pixels of one picture: coordinates and colours, for networks that represent an image."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
+from actlab.datamodules.cifar import CIFARDataModule
+from actlab.datamodules.pictures import UNREADABLE
+from actlab.errors import ActlabError, one_line
+from actlab.random.positions import Position, integers_at
+from actlab.storage.files import at_home, regular
+
+
+class DrawnPixels(Draws):
+    """Pixels drawn with replacement from coordinates ``(N, 2)`` and colours ``(N, 3)``."""
+
+    def __init__(self, pixels: TensorDataset, updates: int, batch_size: int) -> None:
+        super().__init__(updates, batch_size)
+        self.pixels = pixels
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the pixels."""
+        return self.pixels.device
+
+    def batch(self, position: Position) -> Batch:
+        """Return coordinates and colours, ``(B, …)``, or ``(R, B, …)`` in a stack."""
+        position = position._replace(index=position.index.to(self.device))
+        return self.pixels.batch(position._replace(index=integers_at(position, "pixels", len(self.pixels))))
+
+
+class PixelDataModule(TensorDataModule):
+    """The pixels of one picture, as a function from coordinates to colours.
+
+    Batches: coordinates (x, y) ``(B, 2)`` float32, each in `torch.linspace(-1, 1, width or height)`, and
+    colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and column, training batches are
+    drawn with replacement. Of all others, those in even rows are for validation, those in odd rows for test.
+
+    Args:
+        dataset: CIFAR-10 as a hub id or local folder, by default ``uoft-cs/cifar10``: the picture is a mosaic
+            of its first test images.
+        sample: use the embedded sample of CIFAR-10 instead.
+        picture: a picture file of 8 bits a channel instead, such as a PNG.
+        tiles: number of images along each side of the mosaic.
+        batch_size: number of pixels in an update.
+        updates_per_epoch: number of updates in an epoch.
+        eval_batch_size: batch size for validation, test and prediction.
+        cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        seed: determines the drawn pixels.
+
+    Raises:
+        ActlabError: if the picture or dataset is missing or damaged, or has too few pixels or images.
+    """
+
+    sample_replaces_dataset = True
+    num_outputs = 3
+    input_shape = (2,)
+
+    def __init__(
+        self,
+        dataset: str | None = None,
+        sample: bool = False,
+        picture: str | None = None,
+        tiles: int = 4,
+        batch_size: int = 1024,
+        updates_per_epoch: int = 250,
+        eval_batch_size: int = 16_384,
+        cache_dir: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(batch_size, eval_batch_size, seed)
+        if picture is not None and (dataset is not None or sample):
+            raise ActlabError(f"data.picture {picture!r} beside a dataset: give one of them")
+        if tiles < 1:
+            raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
+        self.dataset, self.sample, self.picture, self.tiles = dataset, sample, picture, tiles
+        self.updates_per_epoch, self.cache_dir = updates_per_epoch, cache_dir
+
+    @cached_property
+    def image(self) -> Tensor:
+        """The picture, uint8 ``(3, H, W)``; read on first use."""
+        found = _read(self.picture) if self.picture else self._mosaic()
+        if min(found.shape[1:]) < 2:
+            raise ActlabError(f"a picture of {found.shape[1]} × {found.shape[2]} pixels: give at least 2 × 2")
+        return found
+
+    def _mosaic(self) -> Tensor:
+        images = CIFARDataModule("cifar10", self.dataset, sample=self.sample, cache_dir=self.cache_dir).images
+        test, needed = images.tensors["test_images"], self.tiles**2
+        if len(test) < needed:
+            raise ActlabError(f"data.tiles {self.tiles} needs {needed} test images, there are {len(test)}")
+        rows = test[:needed].view(self.tiles, self.tiles, *test.shape[1:])  # (row, column, C, H, W)
+        return rows.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
+
+    def load(self, device: torch.device) -> None:
+        """Divide the pixels by row and column."""
+        _, height, width = self.image.shape
+        rows, columns = torch.arange(height).view(-1, 1), torch.arange(width)
+        y, x = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
+        colours = self.image.permute(1, 2, 0).float() / 255
+        even = (rows + columns) % 2 == 0
+
+        def pixels(which: Tensor) -> TensorDataset:
+            return TensorDataset(torch.stack([x, y], -1)[which].to(device), colours[which].to(device))
+
+        self.train = DrawnPixels(pixels(even), self.updates_per_epoch, self.batch_size)
+        self.val, self.test = pixels(~even & (rows % 2 == 0)), pixels(~even & (rows % 2 == 1))
+
+
+def _read(file: str) -> Tensor:
+    """Return a picture file, uint8 ``(3, H, W)``."""
+    from PIL import Image
+
+    try:
+        with regular(at_home(file)).open("rb") as stream, Image.open(stream) as image:
+            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    except (*UNREADABLE, Image.DecompressionBombError) as error:
+        raise ActlabError(
+            f"data.picture {file!r} cannot be read ({one_line(error)}): give a picture file"
+        ) from error

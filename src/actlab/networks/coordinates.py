@@ -1,0 +1,82 @@
+"""A network that represents a function of coordinates: an image, or the solution of a differential equation.
+
+Shapes: ``B`` batch, ``D`` coordinates, ``K`` outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from torch import nn
+
+from actlab.errors import ActlabError
+from actlab.networks.init import Rule, initialise
+from actlab.networks.mlp import ActivationFactory
+
+
+class CoordinateMLP(nn.Sequential):
+    """(Linear → activation) per hidden layer, then a linear layer, for inputs that are coordinates.
+
+    Weights are normal with standard deviation gain / √fan_in, biases 0. With ``omega`` the weights of the first
+    layer have standard deviation ω / √D and its biases are uniform in ±ω: the network starts with frequencies
+    up to about ω (Sitzmann et al. 2020, "Implicit Neural Representations", §3.2, scale their sine by it).
+
+    Args:
+        act: factory of activations, called once per hidden layer.
+        num_outputs: K.
+        input_shape: (D,).
+        hidden: widths of the hidden layers, at least one.
+        gain: gain of the weights, above 0.
+        omega: ω above 0; None initialises the first layer as all others.
+        head: ``gain`` initialises the last layer as all others, ``torch`` as torch does, uniform in ±1/√fan_in.
+
+    Raises:
+        ActlabError: without a hidden layer, or for a ``gain`` or ``omega`` that is not above 0.
+
+    Shape: ``(B, D)`` → ``(B, K)``.
+    """
+
+    stackable = ("gain", "omega")  # which only change initial weights
+
+    def __init__(
+        self,
+        act: ActivationFactory,
+        num_outputs: int,
+        input_shape: Sequence[int] = (2,),
+        hidden: Sequence[int] = (64, 64, 64),
+        gain: float = 1.0,
+        omega: float | None = None,
+        head: Literal["gain", "torch"] = "gain",
+    ) -> None:
+        super().__init__()
+        if not hidden:
+            raise ActlabError("network.hidden is empty: give the widths of the hidden layers, such as [64, 64]")
+        for name, value in (("gain", gain), ("omega", omega)):
+            if value is not None and not value > 0:
+                raise ActlabError(f"network.{name} {value}: give a number above 0")
+        widths = [math.prod(input_shape), *hidden]
+        layers = [nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])]
+        for layer in layers[:-1]:
+            self.extend([layer, act()])
+        self.append(layers[-1])
+        weights: dict[nn.Module, Rule] = {}
+        biases: dict[nn.Module, Rule] = {}
+        if omega is not None:
+            weights[layers[0]], biases[layers[0]] = normal(omega), uniform(omega)
+        if head == "torch":
+            bound = 1 / math.sqrt(hidden[-1])
+            weights[layers[-1]] = biases[layers[-1]] = uniform(bound)
+        initialise(self, normal(gain), weights, biases)
+
+
+def normal(gain: float) -> Rule:
+    """Return the rule W ~ N(0, gain² / fan_in)."""
+    return lambda w, source: nn.init.normal_(w, std=gain / math.sqrt(w[0].numel()), generator=source)
+
+
+def uniform(bound: float) -> Rule:
+    """Return the rule W ~ U(−bound, bound)."""
+    return lambda w, source: nn.init.uniform_(w, -bound, bound, generator=source)
