@@ -209,7 +209,9 @@ def test_low_precision_is_the_rounded_wide_value(name: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("name", [*PLAIN, "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize(
+    "name", [*PLAIN, "gelu", "gelu_tanh", "silu", "relu_squared", "mish", "softplus", "sine"]
+)
 def test_one_tensor_is_kept_for_the_backward(name: str, dtype: torch.dtype) -> None:
     saved: dict[int, int] = {}
     x = torch.randn(64, 32, dtype=dtype, requires_grad=True)

@@ -3,13 +3,14 @@
 Where torch has the function, the builder returns torch's module, so that timings compare torch's kernels.
 Torch's edge cases remain:
 
-- ``gelu``, ``gelu_tanh``, ``silu`` and ``gelu_sigmoid`` (a scaled SiLU) may return nan at ±∞ (0·∞).
+- ``gelu``, ``gelu_tanh``, ``silu``, ``gelu_sigmoid`` (a scaled SiLU) and ``mish`` may return nan at ±∞ (0·∞).
 - On the CPU, ``gelu`` rounds the far left tail to 0 and overflows above half the largest float, and
   ``gelu_sigmoid`` overflows above the largest float ÷ 1.702.
 - The gradient of ``gelu_tanh`` is nan where x² overflows.
+- ``softplus`` is linear above 20: its value and slope are off by at most 2.1e-9, and its curvature is 0 there.
 
 This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are finite for
-every finite input.
+every finite input, except where x² overflows in ``relu_squared``. ``sine`` has no limit: nan at ±∞.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
 and Accurate Deep Network Learning by Exponential Linear Units". All activations here act elementwise on any
@@ -30,6 +31,7 @@ from actlab.activations.registry import register
 from actlab.errors import ActlabError
 
 SLOPE = 1.702  # σ(1.702x) approximates Φ(x) (P §2)
+VANISHED = 40.0  # exp(−40²/2) is 0 in float64
 
 
 class Gate(nn.Module):
@@ -68,6 +70,41 @@ class SigmoidGELU(nn.Module):
         """Return x·σ(1.702x), elementwise on any shape; float16 and bfloat16 are computed in float32."""
         z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
         return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
+
+
+class SquaredReLU(nn.Module):
+    """The activation max(0, x)² (So et al. 2021)."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return max(0, x)², elementwise on any shape."""
+        return F.relu(x).square()
+
+
+class Sine(nn.Module):
+    """The activation sin(x) (Sitzmann et al. 2020 §3)."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return sin(x), elementwise on any shape."""
+        return torch.sin(x)
+
+
+class Gaussian(nn.Module):
+    """The activation exp(−x²/2) (Ramasinghe & Lucey 2022)."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return exp(−x²/2), elementwise on any shape; float16 and bfloat16 are computed in float32."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        near = F.hardtanh(wide, -VANISHED, VANISHED)  # at ±∞ a derivative would be 0·∞
+        return torch.exp(near * near * -0.5).to(x.dtype)
 
 
 @register("identity", formula="x", source="control, P §4")
@@ -217,3 +254,47 @@ def tanh() -> nn.Module:
 def sigmoid() -> nn.Module:
     """Return the logistic function."""
     return nn.Sigmoid()
+
+
+@register("relu_squared", formula="max(0, x)²", source="So et al. 2021 (Primer)")
+def relu_squared() -> nn.Module:
+    """Return a squared ReLU.
+
+    >>> relu_squared()(torch.tensor([-2.0, 3.0])).tolist()
+    [0.0, 9.0]
+    """
+    return SquaredReLU()
+
+
+@register("mish", formula="x·tanh(log(1 + eˣ))", source="Misra 2019")
+def mish() -> nn.Module:
+    """Return the Mish activation."""
+    return nn.Mish()
+
+
+@register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011")
+def softplus() -> nn.Module:
+    """Return the softplus activation, a smooth form of ReLU."""
+    return nn.Softplus()
+
+
+@register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")
+def sine() -> nn.Module:
+    """Return the sine.
+
+    SIREN's frequency ω₀ is a factor of the weights, so it belongs to the network.
+
+    >>> sine()(torch.tensor([0.0, torch.pi / 2])).tolist()
+    [0.0, 1.0]
+    """
+    return Sine()
+
+
+@register("gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)")
+def gauss() -> nn.Module:
+    """Return the Gaussian of standard deviation 1 and height 1.
+
+    >>> gauss()(torch.tensor([0.0, 100.0])).tolist()
+    [1.0, 0.0]
+    """
+    return Gaussian()

@@ -29,6 +29,11 @@ _KNOWN = {
     "leaky_relu": "#E69F00",
     "srelu": "#8C1C3C",
     "identity": "#777777",
+    "relu_squared": "#9C3D00",
+    "mish": "#A57BD1",
+    "softplus": "#F2885A",
+    "sine": "#C8102E",
+    "gauss": "#6A9E1F",
     "all layers": GREY,
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
@@ -91,7 +96,7 @@ class Paper(NamedTuple):
 
 
 def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
-    """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest.
+    """Return a colour for each label: fixed for the usual activations, further ones in order for the rest.
 
     The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
     """
