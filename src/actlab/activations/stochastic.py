@@ -88,7 +88,8 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        return fused(_times)(gradient, kept), None, None
+        times = _times if torch.is_grad_enabled() else fused(_times)  # torch.compile has no double backward
+        return times(gradient, kept), None, None
 
 
 @register(
