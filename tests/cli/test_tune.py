@@ -129,6 +129,19 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune,
     assert {seed for name, seed in runs if name == '"elu"'} == {100, 101}
 
 
+def test_trials_count_with_their_last_values_where_the_study_says_so(tune, tmp_path, without_page):
+    text = STUDY.replace("max_epochs: 1", "max_epochs: 4") + "select: {at: last}\n"
+    (tmp_path / "tiny.yaml").write_text(text)
+    outcome = tune("--search", f"{LR}=[0.3, 0.6]", "--reference", "gelu")  # so high that the loss rises again
+    assert outcome.code == 0, outcome.err
+    assert "searching on val/loss, the last of each run" in outcome.out
+    assert "the median over seeds of the last val/loss chose one" in " ".join(outcome.out.split())
+    losses = [result["summary"]["val/loss"][""] for result in results_of(tmp_path) if result["seed"] == 0]
+    assert any(loss["last"] > loss["lowest"] for loss in losses)
+    trials = {value.split()[-1] for found in trials_of(outcome).values() for _, value in found}
+    assert trials == {f"{loss['last']:.4g}" for loss in losses}
+
+
 @pytest.mark.parametrize("at", [2, 3])  # between two batches, and where the comparison begins
 def test_a_search_that_was_killed_proposes_the_same(tune, tmp_path, monkeypatch, without_page, at):
     words = ("--search", "alpha=0.1..3", "--trials", "4", "--reference", "gelu")

@@ -301,6 +301,18 @@ def test_runs_are_read_where_the_figure_says(written: Any) -> None:
     assert "Values: at epoch 2 (plain)" in plot.caption
 
 
+@pytest.mark.parametrize(
+    ("rule", "place"), [("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")]
+)
+def test_values_at_selection_are_those_at_the_end_where_last_values_select(
+    written: Any, rule: str, place: str
+) -> None:
+    loaded = noisy(written, ("xlabel: strength", "at: selected"))
+    select = replace(loaded.study.select, at=rule)
+    plot = plot_of(replace(loaded, study=replace(loaded.study, select=select)), 1)
+    assert f"Values: {place} (plain)" in plot.caption
+
+
 def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path) -> None:
     loaded = noisy(
         written,

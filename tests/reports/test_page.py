@@ -153,7 +153,7 @@ def test_text_of_users_stays_text(written: Any) -> None:
 def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -> None:
     loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3)
     heat = heat_map(loaded)
-    assert (heat["metric"], heat["tuned"], heat["settings"]) == ("val/loss", "lr", ["0.001", "0.0001"])
+    assert (heat["value"], heat["tuned"], heat["settings"]) == ("best val/loss", "lr", ["0.001", "0.0001"])
     relu, elu = (next(r for r in heat["rows"] if r["label"] == f"{unit}, 0") for unit in ("relu", "elu"))
     assert [(c["text"], c["shade"], c["chosen"]) for c in relu["cells"]] == [
         ("0.405", 100, True),

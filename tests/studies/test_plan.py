@@ -228,6 +228,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         ),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
         (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),
+        (TEXT + "select: {at: lst}", "'select.at' in .*should be 'best' or 'last'. Given: 'lst'$"),
         (TEXT + "select: {metrik: val/loss}", "'metric'"),
         (TEXT + "table: [{metric: test/error, at: lst}]", "'table.0.at' in .*'best'.*Given: 'lst'"),
         (TEXT + "table: [{metric: test/error, procent: true}]", "did you mean 'percent'"),

@@ -50,6 +50,15 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
         assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    with Display(RUNS, tmp_path, Selection(metric="val/error", at="last")) as display:
+        finish(tmp_path, RUNS[0], [0.1, 0.6])
+        finish(tmp_path, RUNS[1], [0.7, 0.4])
+        display(RUNS[1], 1.0)
+    assert "; best val/error 0.4: run1" in capsys.readouterr().out
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that tests set."""

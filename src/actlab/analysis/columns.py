@@ -32,11 +32,11 @@ class Column:
     """A table column: a metric, and where in a run its value is read.
 
     ``at`` is ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best value;
-    ``selected``, the value at the epoch with the best selection metric; ``best val/error``, the value at the
-    epoch with the best val/error; an epoch, the value at that epoch or the last one before; ``mean`` of all
-    values, or ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first epoch with a value below
-    0.1, inf without such an epoch; ``equal time``, the value at the time that the shorter of two rows took, see
-    `actlab.analysis.times`.
+    ``selected``, the value at the epoch with the best selection metric, or the last one in a study that selects
+    by last values; ``best val/error``, the value at the epoch with the best val/error; an epoch, the value at
+    that epoch or the last one before; ``mean`` of all values, or ``mean 5-50`` of the values of epochs 5 to 50;
+    ``below 0.1``, the first epoch with a value below 0.1, inf without such an epoch; ``equal time``, the value
+    at the time that the shorter of two rows took, see `actlab.analysis.times`.
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
@@ -146,6 +146,11 @@ def last_epoch(at: str | float) -> float | None:
         return float(at)
     found = _AGGREGATE.fullmatch(at)
     return float(found["last"]) if found and found["last"] else None
+
+
+def read_where(at: str | float, study: Study) -> str | float:
+    """Return where a value is read: at ``last`` for ``selected`` in a study that selects by last values."""
+    return "last" if at == "selected" and study.select.at == "last" else at
 
 
 def watched(at: str | float, study: Study) -> Column | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import looks, reading
-from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
+from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
 from actlab.config.keys import PARAMETERS, canonical, is_parameter, same, without
@@ -237,18 +237,19 @@ class Results:
         key, recorded = (column.metric, column.condition), self.series[run.id]
         if key not in recorded.summaries:
             return None
-        if column.at in SUMMED:
-            return recorded.summaries[key].read(str(column.at), column.mode)
+        at = read_where(column.at, self.study)
+        if at in SUMMED:
+            return recorded.summaries[key].read(str(at), column.mode)
         epochs, values = recorded[key]
-        if where := watched(column.at, self.study):
-            at = self.value(run, where)
-            if at is None or math.isinf(at):
-                return None if at is None else column.worst
+        if where := watched(at, self.study):
+            best = self.value(run, where)
+            if best is None or math.isinf(best):
+                return None if best is None else column.worst
             # A metric recorded less often may have no value yet at an early epoch; then use its first value.
             begins = float(epochs[0])
-            late = begins > at and (len(epochs) == 1 or begins - at >= float(epochs[1]) - begins)
-            return None if late else read_at(epochs, values, max(at, begins), column)
-        return read_at(epochs, values, column.at, column)
+            late = begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins)
+            return None if late else read_at(epochs, values, max(best, begins), column)
+        return read_at(epochs, values, at, column)
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -283,7 +284,7 @@ class Results:
     def chosen(self, group: Group) -> Setting | None:
         """Return the setting of a group whose runs have the best median of the selection metric.
 
-        Each run counts with its best value. None if no run of the group has ended.
+        None if no run of the group has ended.
         """
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
@@ -294,17 +295,15 @@ class Results:
     @property
     def selected_by(self) -> Column:
         """The column whose median over seeds selects the settings of a study that tunes any."""
-        return Column(self.study.select.metric, "best", mode=self.study.select.mode)
+        select = self.study.select
+        return Column(select.metric, select.at, mode=select.mode)
 
     def scores(self, settings: Iterable[Setting]) -> list[float]:
-        """Return the median of the selection metric at each setting; each run counts with its best value.
-
-        The worst value, which is infinite, stands where no run has a value.
-        """
-        best = self.selected_by
-        check_selection(best.metric)
-        self.check(best.metric)
-        return [median(self.values(s, best).values(), best.worst) for s in settings]
+        """Return the median of the selection metric at each setting; its worst value where no run has one."""
+        column = self.selected_by
+        check_selection(column.metric)
+        self.check(column.metric)
+        return [median(self.values(s, column).values(), column.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Return the values by seed of the runs of a setting that have ended and have a value."""

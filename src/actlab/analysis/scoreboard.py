@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
 from annotated_types import MinLen  # a dependency of pydantic; imports fast
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference

@@ -20,7 +20,7 @@ from actlab.reports.captions import spans
 from actlab.storage.mappings import parse
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
-from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Selection, Stage, Study
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS, Search, Space, parse_space
@@ -118,7 +118,8 @@ def main(argv: Sequence[str]) -> int:
     root = args.runs_dir / study.name
     search, compared = study.stages
     assert search.search is not None
-    print(f"searching on {study.select.metric}, the best of each run, as a median over {_seeds(search.seeds)}")
+    rule = study.select
+    print(f"searching on {rule.metric}, the {rule.at} of each run, as a median over {_seeds(search.seeds)}")
     for side in sides(study, search.search):
         print(f"  {side.name}: {settings(side, search.search.trials if side.space else 1)}")
     if untunable:
@@ -207,7 +208,7 @@ def plan(study: Study, unit: Any, reference: Any, spaces: Spaces, trials: int, f
         title=f"{label(unit)} tuned against {label(reference)} in {stem}",
         blocks=(replace(block, grid=grid),),
         compare=key,
-        select=Selection(tuple(shared), study.select.metric, study.select.mode),
+        select=replace(study.select, tune=tuple(shared)),
         stages=(
             Stage("search", study.seeds, search=search),
             Stage("compare", _fresh_seeds(fresh, study.seeds)),

@@ -135,6 +135,6 @@ class Display:
         summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None:
             return
-        value, sign = summed.read("best", self.select.mode), -1 if self.select.mode == "max" else 1
+        value, sign = summed.read(self.select.at, self.select.mode), -1 if self.select.mode == "max" else 1
         if self.best is None or sign * value < sign * self.best[0]:
             self.best = value, folder.run.id

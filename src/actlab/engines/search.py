@@ -71,8 +71,8 @@ class Trial(NamedTuple):
     Args:
         number: counted from 0 for each side.
         values: of the search space.
-        value: median over seeds of the best value of the selection metric; infinite if that diverged, None
-            before the runs have ended.
+        value: median over seeds of the selection metric; infinite if that diverged, None before the runs have
+            ended.
     """
 
     number: int
@@ -202,6 +202,7 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
             "trials": search.trials,
             "metric": study.select.metric,
             "mode": study.select.mode,
+            "at": study.select.at,
             "seeds": [*study.seeds],
             "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
         }
@@ -225,7 +226,7 @@ def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
     seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
-        f"proposed them; the median over seeds of the best {grid.select.metric} chose one for each."
+        f"proposed them; the median over seeds of the {grid.select.value} chose one for each."
     )
     question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
     return replace(study, notes=(*study.notes, note), question=question)

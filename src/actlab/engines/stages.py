@@ -252,6 +252,7 @@ def _entry(loaded: Results, group: Group) -> Selected:
         "tried": tried,
         "metric": loaded.study.select.metric,
         "mode": loaded.study.select.mode,
+        "at": loaded.study.select.at,
         "seeds": [run.seed for run in setting.runs],
         "runs": _ids(group),
     }
@@ -264,11 +265,16 @@ def _check(entry: Selected | None, group: Group, rule: Selection, root: Path) ->
     ids = set(_ids(group))
     if ids.isdisjoint(entry.get("runs", ids)):
         raise DamagedError(f"{root / FILE} was selected by runs with other settings: {REMEDY}")
-    metric, mode = entry.get("metric", rule.metric), entry.get("mode", rule.mode)
-    if (metric, mode) != (rule.metric, rule.mode):
+    used = replace(
+        rule,
+        metric=entry.get("metric", rule.metric),
+        mode=entry.get("mode", rule.mode),
+        at=entry.get("at", Selection.at),
+    )
+    if used != rule:
         raise DamagedError(
-            f"{root / FILE} was selected by the {mode} of {metric}, not the {rule.mode} of {rule.metric}: "
-            + REMEDY
+            f"{root / FILE} was selected by the {used.mode} of the {used.value}, not the {rule.mode} of the "
+            f"{rule.value}: {REMEDY}"
         )
 
 

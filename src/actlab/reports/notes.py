@@ -237,7 +237,7 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
         return ""
     names = short_names(results.study.keys)
     tuned = " and ".join(names[key] for key in select.tune)
-    text = f"Chosen per row: {tuned} with the best median over seeds of the best {select.metric} reached."
+    text = f"Chosen per row: {tuned} with the best median over seeds of the {select.value} reached."
     if any(row.provisional and row.tried > 1 and row.chosen for row in rows):
         text += " * chosen while runs are missing."
     return text

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from actlab.analysis import curves
-from actlab.analysis.columns import EQUAL_TIME, Column, column, place
+from actlab.analysis.columns import EQUAL_TIME, Column, column, place, read_where
 from actlab.analysis.conditions import along
 from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
@@ -199,7 +199,7 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
     elif _over_epochs(panel):
         words = ""
     else:
-        at = str(panel.get("at", "last"))
+        at = str(read_where(panel.get("at", "last"), results.study))
         over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
         words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""

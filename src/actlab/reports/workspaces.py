@@ -79,14 +79,14 @@ def _parts(study: Study) -> dict[str, list[Any]]:
         for kind in ("last", "best")
         if kind == "last" or not is_parameter(metric)
     ]
-    best = f"best/{study.select.metric}"
+    chosen_by = f"{study.select.at}/{study.select.metric}"
     keys = [key for key in _SETTINGS if key in {"activation", "seed", *map(short, study.keys)}]
     axes = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in keys]
-    axes.append(wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(best)))
+    axes.append(wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(chosen_by)))
     return {
         "Curves": curves,
         "Final and best values": bars,
-        "Settings": [wr.ParallelCoordinatesPlot(title=best.replace("/", " ", 1), columns=axes)],
+        "Settings": [wr.ParallelCoordinatesPlot(title=chosen_by.replace("/", " ", 1), columns=axes)],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
 
@@ -99,7 +99,7 @@ def description(study: Study, entity: str, project: str) -> str:
         f"A workspace and a report {study.title!r} in {where}, over the runs of the group {study.name!r}:\n"
         f"  curves by setting, medians over seeds: {metrics}\n"
         "  last and best values by setting\n"
-        f"  parallel coordinates over settings to the best {study.select.metric}\n"
+        f"  parallel coordinates over settings to the {study.select.value}\n"
         "  a comparer of runs; in the report the study's table and notes"
     )
 

@@ -99,6 +99,7 @@ class Selected(TypedDict):
     trials: NotRequired[int]
     metric: NotRequired[str]
     mode: NotRequired[str]
+    at: NotRequired[str]
     seeds: list[int]
     runs: NotRequired[list[str]]
 

@@ -51,13 +51,19 @@ UNIT = "activation"  # last part of the grid keys whose values are activations
 class Selection:
     """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
 
-    ``tune`` are grid keys whose values are selected rather than compared, such as the learning rate. The best
-    value of the metric during a run counts; ``mode`` is ``min`` or ``max``.
+    ``tune`` are grid keys whose values are selected rather than compared, such as the learning rate. Of each
+    run the ``best`` value of the metric counts, or the ``last``, by ``at``; ``mode`` is ``min`` or ``max``.
     """
 
     tune: tuple[str, ...] = ()
     metric: str = "val/loss"
     mode: str = "min"
+    at: str = "best"
+
+    @property
+    def value(self) -> str:
+        """The value of a run that counts, in words: ``best val/loss``."""
+        return f"{self.at} {self.metric}"
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequ
 
 def _selection(file: schema.File, path: Path, blocks: Sequence[Block], keys: Collection[str]) -> Selection:
     mode = file.select.mode or mode_of(file.select.metric, directions(block.first for block in blocks))
-    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
+    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode, file.select.at)
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")

@@ -38,7 +38,10 @@ class Select(Part):
     """The rule that selects the values of tuned keys."""
 
     tune: list[str] | str = Field(default=[], description="grid keys to select rather than compare")
-    metric: str = Field(default="val/loss", description="a validation metric; its best value in a run counts")
+    metric: str = Field(default="val/loss", description="a validation metric")
+    at: Literal["best", "last"] = Field(
+        default="best", description="which value of a run counts: the `best`, or the `last`, at its end"
+    )
     mode: Mode = None
 
 

@@ -29,7 +29,7 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     if not several or len(settings) < 2 or not results.results:
         return None
     return {
-        "metric": results.study.select.metric,
+        "value": results.study.select.value,
         "points": ", ".join(short_names(results.groups[0].point).values()),
         "tuned": ", ".join(short_names(results.study.select.tune).values()),
         "settings": settings,
