@@ -22,6 +22,7 @@ PLATEAU = [  # smaller after each epoch
     *("model.scheduler.monitor=val/loss", "model.scheduler.patience=0", "model.scheduler.threshold=9"),
 ]
 
+RISING = "{class_path: actlab.optim.Warmup, init_args: {length: 0.5, then: {class_path: actlab.optim.Cosine}}}"
 STEPS = ["model.scheduler=StepLR", "model.scheduler.step_size=1", "model.scheduler.gamma=0.5"]
 
 
@@ -34,6 +35,7 @@ CASES = {
     "accumulated": ["trainer.accumulate_grad_batches=2"],
     "plateau": PLATEAU,
     "rates": [*STEPS, "model.scheduler_interval=epoch"],
+    "shares": [f"model.schedules={{lr: {RISING}}}"],
     "of-steps": [*STEPS, "model.scheduler_interval=step"],
 }
 

@@ -3,13 +3,14 @@
 from actlab.optim.adam import AdamEpsilonInRoot
 from actlab.optim.groups import KINDS, L2, Kind, groups, kinds, penalty
 from actlab.optim.scheduler import SETTINGS, Scheduler, is_stateful
-from actlab.optim.schedules import Cosine, Linear, Plateau, Schedule, Steps
+from actlab.optim.schedules import By, Cosine, Linear, Plateau, Schedule, Steps, Warmup
 
 __all__ = [
     "KINDS",
     "L2",
     "SETTINGS",
     "AdamEpsilonInRoot",
+    "By",
     "Cosine",
     "Kind",
     "Linear",
@@ -17,6 +18,7 @@ __all__ = [
     "Schedule",
     "Scheduler",
     "Steps",
+    "Warmup",
     "groups",
     "is_stateful",
     "kinds",

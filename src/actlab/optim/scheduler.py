@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,11 +11,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError, unknown
-from actlab.optim.schedules import Plateau, Schedule
+from actlab.optim.schedules import By, Plateau, Schedule, Total
 
 OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
 OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
 SETTINGS = OF_GROUPS + OF_DROPOUT
+
+
+def _unknown(by: By) -> int:
+    raise ActlabError(f"a schedule by shares of the training: give the number of all {by}s in 'total'")
 
 
 class Scheduler:
@@ -23,7 +28,8 @@ class Scheduler:
     ``members`` are the schedules by setting of one run or each of the R runs of a stack; ``owners`` the run of
     each optimiser group, where runs with equal schedules may share a group; ``dropouts`` layers
     `actlab.networks.Dropout`; ``states`` those of plateau schedules by ``"{member} {setting}"``, updated in
-    place, for checkpoints.
+    place, for checkpoints; ``total`` returns the number of all epochs or updates, for schedules by shares of
+    the training, and is first called by `move`, when the Trainer has its data.
     """
 
     def __init__(
@@ -33,8 +39,10 @@ class Scheduler:
         owners: Sequence[int],
         dropouts: Sequence[Any] = (),
         states: dict[str, list[float]] | None = None,
+        total: Total = _unknown,
     ) -> None:
         self.optimizer, self.members, self.owners, self.dropouts = optimizer, members, owners, dropouts
+        self.total = total
         self.states = {} if states is None else states
         for setting in {name for schedules in members for name in schedules}:
             if setting not in SETTINGS:
@@ -54,9 +62,14 @@ class Scheduler:
                 if not any(start[setting] for start in own):
                     raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
 
+    @cached_property
+    def _whole(self) -> list[dict[str, Schedule]]:
+        """The members' schedules with whole numbers in place of shares of the training."""
+        return [{name: one.over(self.total) for name, one in own.items()} for own in self.members]
+
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""
-        schedule = self.members[member][setting]
+        schedule = self._whole[member][setting]
         if isinstance(schedule, Plateau):
             return (self.states.get(f"{member} {setting}") or [1.0])[0]
         return schedule.factor(epoch if schedule.by == "epoch" else update)

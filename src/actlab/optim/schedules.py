@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, Self
 
 from actlab.errors import ActlabError
 
 By = Literal["epoch", "update"]
+Total = Callable[[By], int]  # the number of all epochs or updates of a training
 
 
 class Schedule(ABC):
-    """A factor over training that starts at 1.
+    """A factor over training.
 
     Args:
         by: ``epoch`` for a factor that is constant within an epoch, or ``update``.
@@ -27,75 +29,152 @@ class Schedule(ABC):
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
 
+    def over(self, total: Total, begun: int = 0) -> Self:
+        """Return the schedule with whole numbers in place of shares of the training.
+
+        Args:
+            total: returns the number of all epochs or updates.
+            begun: the epoch or update at which the schedule's position is 0.
+        """
+        found = copy.copy(self)
+        vars(found).update(self._whole(total, begun))
+        return found
+
+    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        return {}  # attributes that may be shares, as whole numbers
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash((type(self), repr(sorted(vars(self).items()))))
+        return hash((type(self), self.by))  # other attributes may not be hashable, such as a dict of steps
+
+
+class Warmup(Schedule):
+    """start + (1 − start)·(k + 1)/length for k < ``length``, then the factors of another schedule.
+
+    Source: Goyal et al. 2017 (arXiv 1706.02677), §2.2.
+
+    Args:
+        length: number of epochs or updates, at least 1, or a share of the training, such as 0.1.
+        start: the factor from which the warm-up rises, at least 0 and below 1.
+        then: the schedule that follows, whose positions count from the end of the warm-up; None stays at 1.
+        by: ``epoch`` or ``update``, also of ``then``.
+    """
+
+    def __init__(
+        self, length: int | float, start: float = 0.0, then: Schedule | None = None, by: By = "update"
+    ) -> None:
+        super().__init__(by)
+        if not 0 <= start < 1:
+            raise ActlabError(f"'start' {start} of a warm-up: give a number from 0 to below 1")
+        if isinstance(then, Plateau):
+            raise ActlabError(
+                "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a warm-up: give "
+                "Cosine, Linear or Steps"
+            )
+        if then is not None and then.by != by:
+            raise ActlabError(
+                f"a warm-up by {by}, then {type(then).__name__} by {then.by}: give both the same 'by'"
+            )
+        self.length, self.start, self.then = _checked("length", length), start, then
+
+    def factor(self, at: int) -> float:
+        """Return the factor in epoch or at update ``at``, counted from 0."""
+        length = _number(self.length)
+        if at < length:
+            return self.start + (1 - self.start) * (at + 1) / length
+        return 1.0 if self.then is None else self.then.factor(at - length)
+
+    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        length = _of_total(self.length, self.by, total)
+        then = None if self.then is None else self.then.over(total, begun + length)
+        return {"length": length, "then": then}
 
 
 class Linear(Schedule):
     """1 until ``start``, then linear to ``final`` at ``end``, then constant.
 
     Args:
-        start: first epoch or update of the line, at least 0.
-        end: last epoch or update of the line, above ``start``.
+        start: first epoch or update of the line, at least 0, or a share of the training.
+        end: last epoch or update of the line, above ``start``, or a share; None is the end of the training.
         final: the final factor.
         by: ``epoch`` or ``update``.
     """
 
-    def __init__(self, start: int, end: int, final: float = 0.0, by: By = "epoch") -> None:
+    def __init__(
+        self, start: int | float = 0, end: int | float | None = None, final: float = 0.0, by: By = "epoch"
+    ) -> None:
         super().__init__(by)
-        if not 0 <= start < end:
+        if end is not None and not (start < end and (start == 0 or _is_share(start) == _is_share(end))):
             raise ActlabError(
-                f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' at least 0"
+                f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' at least 0, both "
+                "as whole numbers or both as shares of the training"
             )
-        self.start, self.end, self.final = start, end, final
+        self.start, self.final = _checked("start", start, least=0), final
+        self.end = None if end is None else _checked("end", end)
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        passed = min(max((at - self.start) / (self.end - self.start), 0.0), 1.0)
+        start, end = _number(self.start), _number(self.end)
+        passed = min(max((at - start) / (end - start), 0.0), 1.0)
         return 1 + (self.final - 1) * passed
+
+    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        start = _of_total(self.start, self.by, total, least=0)
+        return {"start": start, "end": _of_total(self.end, self.by, total, begun, least=start + 1)}
 
 
 class Cosine(Schedule):
     """Half a cosine from 1 to ``final`` at ``length``: final + (1 − final)·½(1 + cos(π·at/length)).
 
     Args:
-        length: number of epochs or updates, at least 1; afterwards the factor is ``final``.
+        length: number of epochs or updates, at least 1, or a share of the training; None is the rest of it.
+            Afterwards the factor is ``final``.
         final: the final factor.
         by: ``epoch`` or ``update``.
     """
 
-    def __init__(self, length: int, final: float = 0.0, by: By = "update") -> None:
+    def __init__(self, length: int | float | None = None, final: float = 0.0, by: By = "update") -> None:
         super().__init__(by)
-        if length < 1:
-            raise ActlabError(f"a cosine of length {length}: give a whole number of at least 1")
-        self.length, self.final = length, final
+        self.length, self.final = None if length is None else _checked("length", length), final
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * min(at / self.length, 1.0)))
+        passed = min(at / _number(self.length), 1.0)
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * passed))
+
+    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        return {"length": _of_total(self.length, self.by, total, begun)}
 
 
 class Steps(Schedule):
     """Piecewise constant: 1 at first, then a given factor from each step on: ``{35000: 0.5, 85000: 0.05}``.
 
     Args:
-        factors: epoch or update, increasing from at least 0 → factor from that epoch or update on.
+        factors: epoch or update, increasing from at least 0 → factor from that epoch or update on. Shares of
+            the training, such as ``{0.5: 0.1, 0.75: 0.01}``, for all steps or for none.
         by: ``epoch`` or ``update``.
     """
 
-    def __init__(self, factors: dict[int, float], by: By = "epoch") -> None:
+    def __init__(self, factors: Mapping[int | float, float], by: By = "epoch") -> None:
         super().__init__(by)
-        moments = list(factors)
+        self.factors = {_moment(at): factor for at, factor in factors.items()}
+        moments = list(self.factors)
         if not moments or moments[0] < 0 or any(b <= a for a, b in pairwise(moments)):
             raise ActlabError(f"steps at {moments}: give increasing whole numbers, the first at least 0")
-        self.factors = factors
+        if len({_is_share(at) for at in moments if at}) > 1:
+            raise ActlabError(f"steps at {moments}: give whole numbers only, or shares of the training only")
+        for at in moments:
+            _checked("step", at, least=0)
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        return next((f for moment, f in reversed(self.factors.items()) if at >= moment), 1.0)
+        return next((f for moment, f in reversed(self.factors.items()) if at >= _number(moment)), 1.0)
+
+    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        factors = {_of_total(at, self.by, total, least=0): f for at, f in self.factors.items()}
+        return {"factors": factors}
 
 
 class Plateau(Schedule):
@@ -144,3 +223,38 @@ class Plateau(Schedule):
         if since + 1 > self.patience:
             return [max(factor * self.shrink, self.least), best, 0.0]
         return [factor, best, since + 1]
+
+
+def _is_share(length: int | float) -> bool:
+    return 0 < length < 1
+
+
+def _checked(name: str, length: int | float, least: int = 1) -> int | float:
+    if not (_is_share(length) or (not isinstance(length, float) and length >= least)):
+        raise ActlabError(
+            f"{name} {length} of a schedule: give a whole number of epochs or updates, at least {least}, or a "
+            "share of the training between 0 and 1, such as 0.1"
+        )
+    return length
+
+
+def _of_total(length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1) -> int:
+    """Return a length as a whole number; None is what is left of the training."""
+    if length is None:
+        return max(least, total(by) - begun)
+    return max(least, round(length * total(by))) if _is_share(length) else max(least, int(length))
+
+
+def _number(length: int | float | None) -> int:
+    if length is None or _is_share(length):
+        raise ActlabError(f"the factor of a schedule of length {length} depends on the training: see `over`")
+    return int(length)
+
+
+def _moment(at: Any) -> int | float:
+    """Return the key of a step, which is text in JSON and in records."""
+    try:
+        number = float(at)
+    except (TypeError, ValueError) as error:
+        raise ActlabError(f"step {at!r} of a schedule: give a number of epochs or updates") from error
+    return int(number) if number.is_integer() else number

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
-from actlab.optim import Plateau, Schedule
+from actlab.optim import By, Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
 from actlab.runtime.modules import own_attributes
@@ -64,6 +64,19 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in allowed:
             raise unknown("metric of a plateau schedule", schedule.metric, allowed)
+
+
+def total(task: pl.LightningModule, by: By) -> int:
+    """Return the number of all epochs or updates of the training of a task or a stack."""
+    trainer = task.trainer
+    number = trainer.max_epochs if by == "epoch" else trainer.estimated_stepping_batches
+    if number is None or not 0 <= number < math.inf:
+        limit = "trainer.max_epochs" if by == "epoch" else "trainer.max_steps or trainer.max_epochs"
+        raise ActlabError(
+            f"a schedule by shares of a training without a number of {by}s: set {limit}, or give its lengths "
+            f"as whole numbers of {by}s"
+        )
+    return int(number)
 
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:

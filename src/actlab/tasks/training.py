@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytorch_lightning as pl
@@ -235,7 +236,8 @@ class Training(pl.LightningModule, ABC):
         schedules = [member.schedules for member in self.members]
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
-            self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states)
+            total = partial(building.total, self)
+            self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states, total)
         found = building.scheduled(self, optimizer)
         self._plateau = found["lr_scheduler"]["scheduler"] if isinstance(found, dict) else None
         return found

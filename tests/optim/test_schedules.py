@@ -1,0 +1,197 @@
+"""Schedules by shares of the training, and their compositions, against closed forms."""
+
+import math
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from actlab.errors import ActlabError
+from actlab.optim import Cosine, Linear, Plateau, Schedule, Scheduler, Steps, Warmup
+from actlab.stacking import StackedTask
+from toys import Frames, FrameTask, fitted
+
+
+def factors(schedule, total):
+    """The factor of each update of a training, as the optimiser's learning rate shows it."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = Scheduler(optimizer, [{"lr": schedule}], [0], total=lambda by: total)
+    for at in range(total):
+        scheduler.move(at, at)
+        yield optimizer.param_groups[0]["lr"]
+
+
+def gpt(k):
+    return (k + 1) / 80 if k < 80 else 0.1 + 0.45 * (1 + math.cos(math.pi * (k - 80) / 720))
+
+
+FORMS = {
+    "gpt": (Warmup(0.1, then=Cosine(final=0.1)), gpt),
+    "gpt in updates": (Warmup(80, then=Cosine(720, final=0.1)), gpt),
+    "one cycle": (
+        Warmup(0.3, 1 / 25, Cosine()),
+        lambda k: 0.04 + 0.96 * (k + 1) / 240 if k < 240 else 0.5 + 0.5 * math.cos(math.pi * (k - 240) / 560),
+    ),
+    "triangle": (
+        Warmup(0.5, then=Linear(by="update")),
+        lambda k: (k + 1) / 400 if k < 400 else 1 - (k - 400) / 400,
+    ),
+    "trapezium": (
+        Warmup(0.1, then=Linear(0.6, by="update")),
+        lambda k: min((k + 1) / 80, 1, 1 - (k - 80 - 480) / 240),
+    ),
+    "steps": (
+        Warmup(8, 0.1, Steps({0.5: 0.1, 0.75: 0.01}, by="update")),
+        lambda k: 0.1 + 0.9 * (k + 1) / 8 if k < 8 else 1 if k < 408 else 0.1 if k < 608 else 0.01,
+    ),
+    "constant": (Warmup(0.25), lambda k: min((k + 1) / 200, 1)),
+    "two warm-ups": (
+        Warmup(100, then=Warmup(100, 0.5, Cosine())),
+        lambda k: (
+            (k + 1) / 100
+            if k < 100
+            else 0.5 + (k - 99) / 200
+            if k < 200
+            else 0.5 + 0.5 * math.cos(math.pi * (k - 200) / 600)
+        ),
+    ),
+    "cosine of epochs": (Cosine(by="epoch"), lambda k: 0.5 + 0.5 * math.cos(math.pi * k / 800)),
+    "share of epochs": (Linear(0.25, 0.75, 0.5), lambda k: 1 - 0.5 * min(max((k - 200) / 400, 0), 1)),
+}
+
+
+@pytest.mark.parametrize(("schedule", "form"), FORMS.values(), ids=FORMS)
+def test_shares_and_compositions_are_their_closed_forms(schedule, form):
+    assert list(factors(schedule, 800)) == pytest.approx([form(k) for k in range(800)], abs=1e-12)
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 7])
+@pytest.mark.parametrize(("schedule", "form"), FORMS.values(), ids=FORMS)
+def test_each_length_is_at_least_one_update_in_the_shortest_training(schedule, form, total):
+    found = list(factors(schedule, total))
+    assert all(0 <= factor <= 1 for factor in found)
+    assert isinstance(schedule, Warmup) is (found[0] != 1) or schedule.over(lambda by: total).length == 1
+
+
+class Halving(Schedule):
+    """A user's own, written before there were shares."""
+
+    def __init__(self, every):
+        super().__init__("update")
+        self.every = every
+
+    def factor(self, at):
+        return 0.5 ** (at // self.every)
+
+
+def test_a_users_schedule_follows_a_warmup():
+    found = list(factors(Warmup(2, then=Halving(3)), 9))
+    assert found == [0.5, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_equal_compositions_are_equal():
+    make = lambda final=0.1: Warmup(0.1, then=Cosine(final=final))  # noqa: E731
+    assert make() == make()
+    assert hash(make()) == hash(make())
+    assert make() != make(0.2)
+    assert make() != Warmup(0.1)
+    assert hash(Steps({1: 1})) == hash(Steps({1: 1.0}))
+    assert Steps({1: 1}) == Steps({"1": 1.0})  # type: ignore[dict-item]  # as a record has it
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Warmup(0),
+            "length 0 of a schedule: give a whole number of epochs or updates, at least 1",
+        ),
+        (lambda: Warmup(1.0), "length 1.0 .* share of the training between 0 and 1"),
+        (lambda: Warmup(3, start=1.0), "'start' 1.0 of a warm-up"),
+        (lambda: Warmup(3, then=Plateau()), "Plateau follows a metric .* give Cosine, Linear or Steps"),
+        (
+            lambda: Warmup(3, then=Linear()),
+            "by update, then Linear by epoch: give both the same 'by'",
+        ),
+        (lambda: Cosine(-0.1), "length -0.1"),
+        (lambda: Cosine(math.nan), "length nan"),
+        (lambda: Linear(3, 0.5), "both as whole numbers or both as shares"),
+        (lambda: Linear(0.6, 0.5), "'end' above 'start'"),
+        (lambda: Steps({0.5: 0.1, 3: 0.01}), "whole numbers only, or shares of the training only"),
+        (lambda: Steps({1.5: 0.1}), "step 1.5"),
+        (lambda: Steps({"x": 0.1}), "step 'x'"),
+        (lambda: Cosine().factor(3), "depends on the training"),
+    ],
+)
+def test_malformed_lengths_are_rejected_in_one_line(make, message):
+    with pytest.raises(ActlabError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+class Rates(pl.Callback):
+    """The learning rate of each update, and of each group if there are several."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        rates = [group["lr"] for group in optimizer.param_groups]
+        self.seen.append(rates[0] if len(rates) == 1 else rates)
+
+
+def frames(schedule, seed=0):
+    return FrameTask(seed, partial(torch.optim.SGD, lr=1.0), schedules={"lr": schedule})
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({}, 12),
+        ({"accumulate_grad_batches": 2}, 6),
+        ({"max_steps": 7}, 7),
+        ({"max_epochs": -1, "max_steps": 10}, 10),
+        ({"limit_train_batches": 3}, 9),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+def test_a_share_is_of_all_updates_that_the_trainer_plans(tmp_path, options, total):
+    rates = Rates()
+    fitted(frames(Warmup(0.5, then=Linear(by="update"))), Frames(), tmp_path, rates, **options)
+    up = round(total / 2)
+    form = [(k + 1) / up if k < up else 1 - (k - up) / (total - up) for k in range(total)]
+    assert rates.seen == pytest.approx(form)
+
+
+def test_a_share_by_epoch_is_of_max_epochs(tmp_path):
+    rates = Rates()
+    fitted(frames(Warmup(0.5, then=Cosine(by="epoch"), by="epoch")), Frames(), tmp_path, rates, max_epochs=4)
+    assert rates.seen == pytest.approx([0.5] * 4 + [1.0] * 8 + [0.5] * 4)  # 4 updates an epoch
+
+
+@pytest.mark.parametrize("by", ["epoch", "update"])
+def test_a_training_without_end_has_no_shares(tmp_path, by):
+    options = {"max_epochs": -1, "max_steps": 4 if by == "epoch" else -1}
+    remedy = (
+        "set trainer.max_epochs, or" if by == "epoch" else "set trainer.max_steps or trainer.max_epochs, or"
+    )
+    with pytest.raises(ActlabError, match=f"without a number of {by}s: {remedy} give its lengths as whole"):
+        fitted(frames(Cosine(by=by)), Frames(), tmp_path, **options)
+
+
+def test_members_of_a_stack_follow_their_own_shares(tmp_path):
+    schedules = [Warmup(0.5), Warmup(0.25, then=Cosine()), Warmup(0.25, then=Cosine())]
+    stacked, alone = Rates(), [Rates() for _ in schedules]
+    data = Frames()
+    data.seed = [0, 1, 2]
+    stack = StackedTask([frames(one, r) for r, one in enumerate(schedules)])
+    fitted(stack, data, tmp_path, stacked)
+    for r, (one, rates) in enumerate(zip(schedules, alone, strict=True)):
+        task = frames(one, r)
+        fitted(task, Frames(seed=r), tmp_path, rates)
+        for name, value in task.network.state_dict().items():
+            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+    assert stacked.seen == [list(pair) for pair in zip(alone[0].seen, alone[1].seen, strict=True)]
+    assert alone[1].seen == alone[2].seen
