@@ -123,6 +123,36 @@ def test_kinds_of_parameters():
     }
 
 
+class Language(nn.Module):
+    """A model of words with the layers of a GPT, and tied weights if ``tied``."""
+
+    def __init__(self, tied, head_first=False):
+        super().__init__()
+        if head_first:
+            self.head = nn.Linear(4, 9, bias=False)
+        self.words, self.bags = nn.Embedding(9, 4), nn.EmbeddingBag(9, 4)
+        self.norm = nn.LayerNorm(4)
+        self.positions = nn.Parameter(torch.ones(5, 4))
+        if not head_first:
+            self.head = nn.Linear(4, 9, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("head_first", [True, False])
+def test_embeddings_are_a_kind_and_tied_weights_count_once(tied, head_first):
+    first = {"head.weight": "weights"} if head_first else {"words.weight": "embeddings"}
+    both = {"head.weight": "weights", "words.weight": "embeddings"}
+    assert optim.kinds(Language(tied, head_first)) == {
+        "positions": "weights",
+        **(first if tied else both),
+        "bags.weight": "embeddings",
+        "norm.weight": "gains",
+        "norm.bias": "shifts",
+    }
+
+
 @pytest.mark.parametrize("half", [True, False])
 def test_l2_is_the_gradient_of_its_penalty(half):
     torch.manual_seed(0)

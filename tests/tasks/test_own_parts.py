@@ -181,8 +181,12 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
     [
         ({"optimizer": torch.optim.Rprop, "l2": L2(0.1)}, "Rprop has no 'weight_decay', which 'l2' requires"),
         (
-            {"optimizer": partial(torch.optim.AdamW, weight_decay=0), "l2": L2(0.1)},
-            "AdamW decouples weight decay",
+            {"optimizer": torch.optim.AdamW, "l2": L2(0.1, half=False)},
+            "model.l2.half is false, but AdamW decouples weight decay",
+        ),
+        (
+            {"optimizer": partial(torch.optim.AdamW, weight_decay=0.2), "l2": L2(0.1)},
+            "both 'l2' and the optimizer's 'weight_decay' are set",
         ),
         (
             {

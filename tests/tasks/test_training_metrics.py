@@ -1,5 +1,6 @@
 """What is logged of training batches: further metrics and the penalised loss, alone and in stacks."""
 
+import inspect
 from functools import partial
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from actlab.config.arguments import path_of
 from actlab.engines.checking import _metrics
 from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
@@ -118,3 +120,62 @@ def test_studies_know_that_they_will_come():
     assert _metrics({"model": model}) >= {"train/error", "train/penalised_loss"}
     del arguments["l2"]
     assert not _metrics({"model": model}) & {"train/penalised_loss", "train/accuracy"}
+
+
+DECAYING = [
+    kind
+    for kind in vars(torch.optim).values()
+    if inspect.isclass(kind) and "weight_decay" in inspect.signature(kind).parameters
+]
+OPTIMIZERS = [
+    *((kind, {}) for kind in [*DECAYING, AdamEpsilonInRoot]),
+    *((kind, {"decoupled_weight_decay": True}) for kind in (torch.optim.Adam, torch.optim.NAdam)),
+]
+
+
+def changed(make, gradient, **settings):
+    weight = torch.nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
+    optimizer = make([weight], lr=0.1, **settings)
+    for _ in range(2):
+        weight.grad = gradient(weight.detach()).clone()
+        optimizer.step()
+    return weight.detach()
+
+
+@pytest.mark.parametrize(("kind", "settings"), OPTIMIZERS)
+def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty(kind, settings):
+    """The step with decay equals that with the gradient of ½λw² added; a plan knows whether it does."""
+    make, slope = partial(kind, **settings), torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
+    ours = changed(make, lambda w: slope, weight_decay=0.3)
+    plain = changed(make, lambda w: slope + 0.3 * w, weight_decay=0)
+    is_penalty = torch.allclose(ours, plain)
+    task = FrameTask(0, partial(kind, lr=0.1, **settings), l2=L2(0.3))
+    assert task.penalised is is_penalty
+    optimizer = {"class_path": path_of(kind), "init_args": settings}
+    arguments = {"l2": {"strength": 0.3}, "optimizer": optimizer}
+    found = _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+    assert found is not None
+    assert ("train/penalised_loss" in found) is is_penalty
+
+
+def test_a_plan_leaves_the_metrics_of_a_users_optimiser_open():
+    arguments = {"l2": {"strength": 0.3}, "optimizer": {"class_path": "own.Optimizer"}}
+    assert (
+        _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}}) is None
+    )
+
+
+def test_a_decoupled_decay_is_of_the_chosen_kinds_alone(tmp_path):
+    """AdamW by hand: with gradients of 0 a weight shrinks by 1 − lr · decay, a bias stays."""
+    one = FrameTask(0, partial(torch.optim.AdamW, lr=0.1), l2=L2(0.5, of=["weights"])).double()
+    optimizer = one.configure_optimizers()
+    before = {name: value.detach().clone() for name, value in one.network.named_parameters()}
+    for parameter in one.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, value in one.network.named_parameters():
+        factor = 1 - 0.1 * 0.5 if name.endswith("weight") else 1.0
+        torch.testing.assert_close(value.detach(), factor * before[name])
+    logged = trained(one, Frames(), tmp_path).trainer.callback_metrics
+    assert {"train/loss", "train/clean_loss"} <= logged.keys()
+    assert "train/penalised_loss" not in logged

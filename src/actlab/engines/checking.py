@@ -141,10 +141,12 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     from actlab.config import metrics
     from actlab.config.signatures import locate
     from actlab.tasks import Task
+    from actlab.tasks.building import decouples
 
     callbacks = _callbacks(config)
     model = str(get_dotted(config, "model.class_path"))
-    if not all("." in path and is_known(path) for path in [model, *callbacks]):
+    decayed_by = class_of(get_dotted(config, "model.optimizer")) if get_dotted(config, "model.l2") else None
+    if not all("." in path and is_known(path) for path in [model, *callbacks, decayed_by or model]):
         return None
     task = locate(model)
     if not (isinstance(task, type) and issubclass(task, Task)):
@@ -155,7 +157,10 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
     found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
-    found |= {"train/penalised_loss"} if get_dotted(config, "model.l2") else set()
+    if get_dotted(config, "model.l2") and not (
+        decayed_by and decouples(locate(decayed_by), get_dotted(config, "model.optimizer.init_args") or {})
+    ):
+        found.add("train/penalised_loss")
     found |= _parameters(get_dotted(config, "model.activation"))
     return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
 

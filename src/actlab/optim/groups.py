@@ -11,18 +11,21 @@ from torch.optim import Optimizer
 
 from actlab.errors import ActlabError, unknown
 
-Kind = Literal["weights", "biases", "gains", "shifts", "units"]
-KINDS: tuple[Kind, ...] = ("weights", "biases", "gains", "shifts", "units")
+Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]
+KINDS: tuple[Kind, ...] = ("weights", "biases", "embeddings", "gains", "shifts", "units")
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 class L2:
-    """The penalty λ·½Σw² or λ·Σw², applied as weight decay by the optimiser.
+    """The penalty λ·½Σw² or λ·Σw² of some kinds of parameters, applied as weight decay by the optimiser.
+
+    With an optimiser that decouples decay from the gradient, such as ``torch.optim.AdamW``, λ is that decay: no
+    penalty, and no ``train/penalised_loss``.
 
     Args:
         strength: λ, at least 0.
         half: whether the penalty includes the ½; without the ½ the optimiser's ``weight_decay`` is 2λ.
-        of: the kinds of penalised parameters; see `kinds`.
+        of: the kinds of decayed parameters; all others have no decay. See `kinds`.
     """
 
     def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:
@@ -43,7 +46,8 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
     """Return the kind of each parameter of a network with the given activation modules, by parameter name.
 
     ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation layers,
-    ``biases`` for other biases, ``weights`` for all other parameters.
+    ``embeddings`` for those of ``nn.Embedding`` and ``nn.EmbeddingBag``, ``biases`` for other biases,
+    ``weights`` for all other parameters. A tied parameter counts once, under the kind of its first name.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
     names = {name for name, _ in network.named_parameters()}  # shared parameters: the first name only
@@ -55,6 +59,8 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
                 kind = "units"
             elif isinstance(module, NORMS):
                 kind = "shifts" if kind == "biases" else "gains"
+            elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                kind = "embeddings"
             found[f"{path}.{name}" if path else name] = kind
     return {name: kind for name, kind in found.items() if name in names}
 

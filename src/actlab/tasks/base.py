@@ -42,7 +42,7 @@ class Task(Training, ABC):
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
     batch before its update, in evaluation mode, as plotted in the GELU paper), ``train/penalised_loss``
-    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``. Every
+    (``train/loss`` plus the penalty before each update, only if ``l2`` is one), ``val/…`` and ``test/…``. Every
     ``log_every_n_steps`` updates: ``train/loss_step``, the loss of the batch before the update.
 
     Args:
@@ -56,7 +56,7 @@ class Task(Training, ABC):
             metric of validation and cannot be in a study; None leaves the rate to ``schedules``.
         scheduler_interval: whether ``scheduler`` steps once per epoch or once per update (``step``).
         schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
-        l2: decay of chosen kinds of parameters; None leaves decay to the optimiser's own ``weight_decay``.
+        l2: decay of chosen kinds of parameters only; None leaves decay to the optimiser's ``weight_decay``.
         clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is random.
         training_metrics: names from `metric_names` that are also logged as ``train/…``, in training mode.
         seed: determines the initial weights and the random masks.
@@ -120,7 +120,8 @@ class Task(Training, ABC):
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
-        train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * (l2 is not None)]
+        self.penalised = building.is_penalty(self)
+        train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * self.penalised]
         self.metrics = Metrics(metrics, self.metric_names)
         evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
         names = {"train": train, "val": evaluated, "test": evaluated}

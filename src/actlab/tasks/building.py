@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,12 +11,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Adafactor, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
-from actlab.optim import By, Plateau, Schedule
+from actlab.optim import L2, By, Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
 from actlab.runtime.modules import own_attributes
@@ -24,6 +25,7 @@ NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
     "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
 )
+_DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
 
 
 def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
@@ -36,25 +38,39 @@ def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
         if isinstance(value, float) and not math.isfinite(value):
             raise ActlabError(f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3")
     if task.l2 is not None:
-        _check_decay(optimizer)
+        _check_decay(optimizer, task.l2)
     if task.scheduler is not None and "lr" in task.schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
     return optimizer
 
 
-def _check_decay(optimizer: Optimizer) -> None:
-    """Reject an optimiser that cannot apply ``l2`` as a penalty, or has a decay of its own."""
+def is_penalty(task: Any) -> bool:
+    """Return whether a task's ``l2`` is a penalty, and not the decoupled decay of its optimiser."""
+    if task.l2 is None:
+        return False
+    optimizer = checked_optimizer(task, [nn.Parameter(torch.zeros(1, 1))])
+    return not decouples(type(optimizer), optimizer.defaults)
+
+
+def decouples(kind: type, settings: Mapping[str, Any]) -> bool:
+    """Return whether an optimiser of a class decays weights apart from the gradient, which no penalty does."""
+    return issubclass(kind, _DECOUPLED) or bool(settings.get("decoupled_weight_decay"))
+
+
+def _check_decay(optimizer: Optimizer, l2: L2) -> None:
+    """Reject an optimiser that cannot apply ``l2``, or has a decay of its own."""
     name, defaults = type(optimizer).__name__, optimizer.defaults
     if "weight_decay" not in defaults:
         raise ActlabError(
             f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another optimizer"
         )
-    if defaults.get("decoupled_weight_decay") or isinstance(optimizer, AdamW):
+    if decouples(type(optimizer), defaults) and not l2.half:
         raise ActlabError(
-            f"{name} decouples weight decay from the gradient, so 'l2' would not be a penalty: leave out 'l2' "
-            "and set the optimizer's 'weight_decay'"
+            f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' is no "
+            "penalty with or without ½: leave 'half' out and give the decay as 'strength'"
         )
-    if defaults["weight_decay"]:
+    own = inspect.signature(type(optimizer)).parameters.get("weight_decay")
+    if defaults["weight_decay"] not in (0, own and own.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
 
 

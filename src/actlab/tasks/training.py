@@ -116,7 +116,7 @@ class Training(pl.LightningModule, ABC):
             found = self.measured(batch, shared=False)
         means = {name: self._add(f"train/{name}", found[name]) for name in self.members[0].trained}
         loss, weight = means["loss"]
-        if self.members[0].l2 is not None:
+        if self.members[0].penalised:
             self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
         return self._scaled_for_devices(loss, weight).sum()
 
@@ -164,7 +164,7 @@ class Training(pl.LightningModule, ABC):
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
         first = self.members[0]
-        names = [*first.trained, *["penalised_loss"] * (first.l2 is not None)]
+        names = [*first.trained, *["penalised_loss"] * first.penalised]
         collected = self._epoch_means("train", [*names, *["clean_loss"] * self._has_clean_pass])
         if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
