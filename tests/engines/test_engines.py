@@ -288,7 +288,7 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
 @pytest.mark.parametrize(
     ("override", "word"),
     [
-        ("trainer.gradient_clip_val=1.0", "clip"),
+        ("trainer.gradient_clip_val=1.0", None),
         ("trainer.devices=2", "devices"),
         ("trainer.overfit_batches=2", "overfit_batches"),
         ("trainer.precision=bf16-mixed", None),

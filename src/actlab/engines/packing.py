@@ -169,8 +169,6 @@ def reason_against(experiment: Experiment) -> str | None:
         return "several devices, or a custom strategy"
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
         return "a loss scaler shared by all members would couple them (precision 16)"
-    if trainer.gradient_clip_val is not None:
-        return "gradient clipping over all members would couple them"
     if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

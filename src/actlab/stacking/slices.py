@@ -31,6 +31,7 @@ class Slices:
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
         self._names = member_names(network)
+        self._wholes = [(network.get_parameter(name), owner) for name, (_, owner) in self._names.items()]
         own_kinds = optim.kinds(members[0].network, members[0].units)
         kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
         groups: list[dict[str, Any]] = []
@@ -78,6 +79,20 @@ class Slices:
                 squares = part.square().reshape(stop - start, -1).sum(1)
                 found[start:stop] += group["weight_decay"] / 2 * squares
         return found
+
+    @torch.no_grad()
+    def clip_norms(self, most: float) -> None:
+        """Scale the gradient of each run, in place, to a norm of at most ``most``, as ``clip_grad_norm_``."""
+        found = [(p.grad, owner) for p, owner in self._wholes if p.grad is not None]
+        norms = torch.zeros(len(found), self.size, dtype=found[0][0].dtype, device=found[0][0].device)
+        for own, (gradient, owner) in zip(norms, found, strict=True):
+            if owner is None:
+                own.copy_(torch.linalg.vector_norm(gradient.reshape(self.size, -1), dim=1))
+            else:
+                own[owner] = torch.linalg.vector_norm(gradient)
+        scales = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+        for gradient, owner in found:
+            gradient.mul_(scales.view(-1, *[1] * (gradient.dim() - 1)) if owner is None else scales[owner])
 
     def take_gradients(self) -> None:
         """Set each slice's gradient to a view of its parameter's gradient."""

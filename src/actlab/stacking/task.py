@@ -159,6 +159,18 @@ class StackedTask(Training):
         """Give each slice its part of the gradient."""
         self.slices.take_gradients()
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradient of each member as in a run alone: by its own norm, or each element by value."""
+        if gradient_clip_algorithm == "value":  # elementwise, so of no member in particular
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_val and gradient_clip_val > 0:
+            self.slices.clip_norms(gradient_clip_val)
+
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Free the gradients of the stacked parameters, and of their slices, which are views of them."""
         optimizer.zero_grad(set_to_none=True)

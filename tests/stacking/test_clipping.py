@@ -1,0 +1,123 @@
+"""Gradient clipping in stacks: each member by its own norm, as Lightning clips it in a run alone."""
+
+import math
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from actlab.optim import L2
+from actlab.stacking import StackedTask
+from toys import Frames, FrameTask, fitted
+
+LIMIT = 0.3
+SCALES = (1.0, 30.0, 0.01, 30.0)  # of the initial weights: norms of gradients below the limit and far above
+RATES = (0.1, 0.1, 0.1, 0.02)  # in a stack two slices of each parameter
+
+
+class Norms(pl.Callback):
+    """The norm of the gradient of each update, before and after clipping."""
+
+    def __init__(self):
+        self.before, self.after = [], []
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        self.before.append(self.norm(pl_module))
+
+    def on_before_zero_grad(self, trainer, pl_module, optimizer):
+        if pl_module.network[0].weight.grad is not None:
+            self.after.append(self.norm(pl_module))
+
+    def norm(self, task):
+        return math.sqrt(sum(float(p.grad.square().sum()) for p in task.parameters()))
+
+
+def member(r, activation="prelu", optimizer=torch.optim.SGD, **options):
+    task = FrameTask(r, partial(optimizer, lr=RATES[r]), activation, l2=L2(0.01), **options)
+    with torch.no_grad():
+        for parameter in task.network.parameters():
+            parameter.mul_(SCALES[r])
+    return task
+
+
+def assert_same_weights(stack, r, alone):
+    for name, value in alone.network.state_dict().items():
+        torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+
+
+def data(seeds):
+    found = Frames()
+    found.seed = list(seeds)
+    return found
+
+
+@pytest.mark.parametrize("activation", ["prelu", "elu"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gradient_clip_algorithm": "norm", "accumulate_grad_batches": 2},
+        {"gradient_clip_algorithm": "value"},
+        {"gradient_clip_algorithm": "value", "accumulate_grad_batches": 2},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())) or "default",
+)
+def test_members_are_clipped_as_runs_alone(tmp_path, activation, options):
+    """PReLU belongs to one run each, linear layers are slices of one parameter."""
+    options = {"gradient_clip_val": LIMIT, **options}
+    stack = StackedTask([member(r, activation) for r in range(4)])
+    fitted(stack, data(range(4)), tmp_path, **options)
+    largest, smallest = 0.0, math.inf
+    for r in range(4):
+        alone, norms = member(r, activation), Norms()
+        fitted(alone, Frames(seed=r), tmp_path, norms, **options)
+        assert_same_weights(stack, r, alone)
+        largest, smallest = max([largest, *norms.before]), min([smallest, *norms.before])
+        if options.get("gradient_clip_algorithm") != "value":
+            assert max(norms.after) < LIMIT * (1 + 1e-9)
+    assert smallest < LIMIT < 10 * LIMIT < largest
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_other_members_unchanged(tmp_path):
+    def broken(r):
+        task = member(r)
+        if r == 1:
+            with torch.no_grad():
+                task.network[0].weight[0, 0] = math.nan
+        return task
+
+    stack = StackedTask([broken(r) for r in range(3)])
+    fitted(stack, data(range(3)), tmp_path, gradient_clip_val=LIMIT)
+    for r in (0, 2):
+        alone = member(r)
+        fitted(alone, Frames(seed=r), tmp_path, gradient_clip_val=LIMIT)
+        assert_same_weights(stack, r, alone)
+    assert stack.network.member_state(1)["0.weight"].isnan().all()
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1e9])
+def test_without_a_limit_that_counts_nothing_changes(tmp_path, limit):
+    stacks = []
+    for given in (None, limit):
+        stacks.append(StackedTask([member(r) for r in (0, 2)]))
+        fitted(stacks[-1], data((0, 2)), tmp_path, gradient_clip_val=given)
+    for name, value in stacks[0].state_dict().items():
+        assert torch.equal(stacks[1].state_dict()[name], value)
+
+
+def test_clipping_in_mixed_precision(tmp_path):
+    """Updates of SGD are at most lr · limit long, whatever the precision of the products."""
+    tasks = [member(r, optimizer=torch.optim.SGD) for r in range(4)]
+    for task in tasks:
+        task.l2 = None
+    before = [torch.cat([p.detach().flatten() for p in task.network.parameters()]) for task in tasks]
+    stack = StackedTask(tasks)
+    frames = data(range(4))
+    frames.dtype = torch.float32
+    trainer = fitted(stack, frames, tmp_path, gradient_clip_val=LIMIT, precision="bf16-mixed", max_epochs=1)
+    for r, task in enumerate(tasks):
+        stack.network.share(r, task.network)
+        after = torch.cat([p.detach().flatten() for p in task.network.parameters()])
+        length = float((after - before[r]).norm())
+        assert 0 < length <= RATES[r] * LIMIT * trainer.global_step * 1.001
