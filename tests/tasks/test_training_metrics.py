@@ -158,6 +158,26 @@ def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty
     assert ("train/penalised_loss" in found) is is_penalty
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "torch.optim.AdamW", {"class_path": "AdamW", "init_args": {}}])
+def test_a_plan_knows_an_optimiser_by_each_of_its_spellings(optimizer):
+    arguments = {"l2": {"strength": 0.3}, "optimizer": optimizer}
+    found = _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+    assert found is not None
+    assert "train/penalised_loss" not in found
+
+
+class Configured(torch.optim.AdamW):
+    """A user's own, with arguments of torch's."""
+
+    def __init__(self, params, **settings):
+        super().__init__(params, **settings)
+
+
+def test_a_users_decoupled_optimiser_takes_the_decay_of_kinds(tmp_path):
+    task = trained(FrameTask(0, Configured, l2=L2(0.3)), Frames(), tmp_path)
+    assert [group["weight_decay"] for group in task.trainer.optimizers[0].param_groups] == [0.3, 0.0]
+
+
 def test_a_plan_leaves_the_metrics_of_a_users_optimiser_open():
     arguments = {"l2": {"strength": 0.3}, "optimizer": {"class_path": "own.Optimizer"}}
     assert (

@@ -141,12 +141,11 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     from actlab.config import metrics
     from actlab.config.signatures import locate
     from actlab.tasks import Task
-    from actlab.tasks.building import decouples
 
     callbacks = _callbacks(config)
     model = str(get_dotted(config, "model.class_path"))
-    decayed_by = class_of(get_dotted(config, "model.optimizer")) if get_dotted(config, "model.l2") else None
-    if not all("." in path and is_known(path) for path in [model, *callbacks, decayed_by or model]):
+    penalised = _has_penalty(config)
+    if penalised is None or not all("." in path and is_known(path) for path in [model, *callbacks]):
         return None
     task = locate(model)
     if not (isinstance(task, type) and issubclass(task, Task)):
@@ -157,12 +156,24 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
     found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
-    if get_dotted(config, "model.l2") and not (
-        decayed_by and decouples(locate(decayed_by), get_dotted(config, "model.optimizer.init_args") or {})
-    ):
-        found.add("train/penalised_loss")
+    found |= {"train/penalised_loss"} if penalised else set()
     found |= _parameters(get_dotted(config, "model.activation"))
     return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
+
+
+def _has_penalty(config: Mapping[str, Any]) -> bool | None:
+    """Return whether ``model.l2`` is a penalty; None if a third-party optimiser determines it."""
+    from torch.optim import Optimizer
+
+    from actlab.config.signatures import find
+    from actlab.tasks.building import decouples
+
+    optimizer, key = get_dotted(config, "model.optimizer"), "model.optimizer"
+    if not get_dotted(config, "model.l2") or optimizer is None:  # by default torch's Adam
+        return bool(get_dotted(config, "model.l2"))
+    if not is_known(path := str(class_of(optimizer))):
+        return None
+    return not decouples(find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {})
 
 
 def _parameters(unit: Any) -> set[str]:

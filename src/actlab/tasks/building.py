@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adafactor, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from actlab.config.signatures import parameters
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, By, Plateau, Schedule
@@ -28,10 +28,10 @@ NO_PLATEAU = (  # in studies, whose stacks have one scheduler
 _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
 
 
-def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
+def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     """Build a task's optimiser; reject settings that would override each other or have no effect."""
     try:
-        optimizer: Optimizer = task.optimizer(parameters)
+        optimizer: Optimizer = task.optimizer(groups)
     except (ValueError, TypeError) as error:
         raise ActlabError(f"model.optimizer: {one_line(error)}") from error
     for name, value in optimizer.defaults.items():
@@ -59,17 +59,18 @@ def decouples(kind: type, settings: Mapping[str, Any]) -> bool:
 
 def _check_decay(optimizer: Optimizer, l2: L2) -> None:
     """Reject an optimiser that cannot apply ``l2``, or has a decay of its own."""
-    name, defaults = type(optimizer).__name__, optimizer.defaults
+    kind: Any = type(optimizer)
+    name, defaults = kind.__name__, optimizer.defaults
     if "weight_decay" not in defaults:
         raise ActlabError(
             f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another optimizer"
         )
-    if decouples(type(optimizer), defaults) and not l2.half:
+    if decouples(kind, defaults) and not l2.half:
         raise ActlabError(
             f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' is no "
             "penalty with or without ½: leave 'half' out and give the decay as 'strength'"
         )
-    own = inspect.signature(type(optimizer)).parameters.get("weight_decay")
+    own = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
     if defaults["weight_decay"] not in (0, own and own.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
 
