@@ -52,7 +52,7 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
 
 def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
-    with Display(RUNS, tmp_path, Selection(metric="val/error", at="last")) as display:
+    with Display(RUNS, [], tmp_path, Selection(metric="val/error", at="last")) as display:
         finish(tmp_path, RUNS[0], [0.1, 0.6])
         finish(tmp_path, RUNS[1], [0.7, 0.4])
         display(RUNS[1], 1.0)

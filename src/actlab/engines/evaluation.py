@@ -25,7 +25,7 @@ from actlab.probes import Measured
 from actlab.runtime import signals
 from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
-from actlab.stacking.task import stacked_quantity
+from actlab.stacking.task import has_forms, stacked_quantity
 from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
@@ -229,11 +229,14 @@ class Apart(nn.Module):
 
 
 def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
-    """Combine tasks that passed the stack trial, or one task, into one subject for probes."""
+    """Combine tasks that passed the stack trial, or one task, into one subject for probes.
+
+    Probes may hook activations, so networks without stacked forms are evaluated one after the other.
+    """
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
         raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
-    return StackedTask(ours) if len(ours) > 1 else Apart(ours)
+    return StackedTask(ours) if len(ours) > 1 and has_forms(ours[0]) else Apart(ours)
 
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:

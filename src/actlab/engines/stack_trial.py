@@ -27,6 +27,7 @@ from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
 from actlab.stacking import StackedTask
+from actlab.stacking.mapping import MappingError
 from actlab.studies.plan import Run
 from actlab.tasks.training import Training
 
@@ -110,13 +111,17 @@ def difference(runs: Sequence[Run]) -> str | None:
     """Return how runs in a stack differ from the same runs alone, in words; None if they agree.
 
     The trial trains the first two runs, which may share their settings, and the last run if its settings differ
-    from those of the first. A trial that raised an exception, which may be an accident, raises a TrialError.
+    from those of the first. A network that cannot be mapped differs. A trial that raised any other exception,
+    which may be an accident, raises a TrialError.
     """
     some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
-    found = _compare(some, "64-true", CLOSE)
     precision = some[0].config.get("trainer", {}).get("precision")
-    if found is None and precision not in FULL:
-        found = _compare(some, precision, CLOSE_REDUCED, recorded_alone=True)
+    try:
+        found = _compare(some, "64-true", CLOSE)
+        if found is None and precision not in FULL:
+            found = _compare(some, precision, CLOSE_REDUCED, recorded_alone=True)
+    except MappingError as error:
+        return str(error)
     return found
 
 
@@ -156,6 +161,8 @@ def _fault_of(runs: Sequence[Run], watch: _Watch) -> str | None:
             for size in ("batch_size", "eval_batch_size"):
                 setattr(data, size, min(SAMPLES, getattr(data, size, SAMPLES)))
             trainer.fit(task, datamodule=data)
+        except MappingError:
+            raise
         except Exception as error:  # third-party code may raise anything
             return described(error, 200)
     return None

@@ -1,9 +1,8 @@
 """Stacked forms: R layers of one type as one layer whose tensors have a leading run axis.
 
 A layer type in the table has a batched form: a linear layer becomes one ``baddbmm``. An elementwise activation
-without parameters is applied once to all members. Any other module is called member by member: ``vmap`` over
-``functional_call`` takes 1.2 times as long on two cores (``benchmarks/stacks.py``, figure
-``func_vs_explicit``), and cannot map an activation that changes its buffers.
+without parameters is applied once to all members. Any other activation or small module is called member by
+member. A network with any other module has no form (`reason_against`): `actlab.stacking.mapping` maps it.
 
 Shapes: ``R`` runs, ``B`` batch, ``*`` further axes, ``D`` features.
 """
@@ -15,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from actlab import activations
 from actlab.config.keys import mapped
-from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random import streams
 from actlab.random.streams import Stream
@@ -27,38 +26,49 @@ from actlab.runtime.modules import own_attributes
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
-_FORMS: dict[type[nn.Module], Form] = {}
+_FORMS: dict[type[nn.Module], tuple[Form, Callable[[Any], bool]]] = {}
 _METHODS = ("forward", "__call__", "train", "_apply")  # a subclass that overrides one needs its own form
 
 
-def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
+def stacked_form(
+    layer: type[nn.Module], applies: Callable[[Any], bool] = lambda layer: True
+) -> Callable[[_Form], _Form]:
     """Register the decorated class or function as the builder of the stacked form of a layer type.
 
     The builder is called with the R members and the stack's stream; parameters and buffers of the form have the
     same names as in a member. It also applies to subclasses that do not override ``forward``, ``__call__``,
-    ``train`` or ``_apply``::
+    ``train`` or ``_apply``, but only to layers for which ``applies`` returns True::
 
-        @stacked_form(Scale)     class StackedScale(nn.Module):         def __init__(self, members, stream):
-    super().__init__()             self.gain = nn.Parameter(torch.stack([m.gain.detach() for m in members]))  #
-    (R, D)
+        @stacked_form(Scale)
+        class StackedScale(nn.Module):
+            def __init__(self, members, stream):
+                super().__init__()
+                self.gain = nn.Parameter(torch.stack([m.gain.detach() for m in members]))  # (R, D)
 
-            def forward(self, x):             return x * self.gain.unsqueeze(1)  # (R, B, D)
+            def forward(self, x):
+                return x * self.gain.unsqueeze(1)  # (R, B, D)
     """
 
     def enter(form: _Form) -> _Form:
-        _FORMS[layer] = form
+        _FORMS[layer] = form, applies
         return form
 
     return enter
 
 
 def form_of(layer: nn.Module) -> Form | None:
-    """Return the builder of a layer's stacked form, or None if its type is not in the table."""
+    """Return the builder of a layer's stacked form, or None if its type or settings are not in the table."""
     own = type(layer)
     for kind in own.__mro__:
         if kind in _FORMS and all(getattr(own, name) is getattr(kind, name) for name in _METHODS):
-            return _FORMS[kind]
+            form, applies = _FORMS[kind]
+            return form if applies(layer) and not (form is walked and _has_own(layer)) else None
     return None
+
+
+def _has_own(layer: nn.Module) -> bool:
+    """Return whether a module itself, not a child, has parameters or buffers."""
+    return any(True for _ in (*layer.parameters(recurse=False), *layer.buffers(recurse=False)))
 
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
@@ -121,6 +131,65 @@ class StackedLinear(nn.Module):
         return state if self.bias is None else {**state, "bias": self.bias.detach()[r]}
 
 
+def _is_plain(layer: nn.Embedding) -> bool:
+    """Return whether an embedding has only dense rows, which no option treats differently."""
+    options = layer.padding_idx is not None, layer.max_norm is not None, layer.sparse, layer.scale_grad_by_freq
+    return not any(options)
+
+
+@stacked_form(nn.Embedding, _is_plain)
+class StackedEmbedding(nn.Module):
+    """R embeddings as one look-up in their joint table: ``(R, B, *)`` → ``(R, B, *, D)``."""
+
+    def __init__(self, members: Sequence[nn.Embedding], stream: Stream) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([m.weight.detach() for m in members]))
+
+    def forward(self, index: Tensor) -> Tensor:
+        """y_r = row r·V + index of the table ``(R·V, D)``."""
+        runs, rows, _ = self.weight.shape
+        starts = torch.arange(0, runs * rows, rows, device=index.device).view(-1, *[1] * (index.dim() - 1))
+        known = (index >= 0) & (index < rows)  # any other index would be a row of another run
+        return F.embedding(torch.where(known, index + starts, -1), self.weight.flatten(0, 1))
+
+
+@stacked_form(nn.LayerNorm)
+class StackedLayerNorm(nn.Module):
+    """R layers normalise the last axes at once, each with its gain and bias: ``(R, B, *, D)``."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, members: Sequence[nn.LayerNorm | nn.RMSNorm], stream: Stream) -> None:
+        super().__init__()
+        self.shape, self.eps = list(members[0].normalized_shape), members[0].eps
+        for name in ("weight", "bias"):
+            own = [p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)]
+            self.register_parameter(name, nn.Parameter(torch.stack(own)) if own else None)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """Return (x − mean) / √(variance + eps)."""
+        assert self.eps is not None
+        return F.layer_norm(x, self.shape, eps=self.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """y_r = normalised x_r ⊙ gain_r + bias_r."""
+        axes = [1] * (x.dim() - 1 - len(self.shape))
+        y = self.normalised(x)
+        if self.weight is not None:
+            y = y * self.weight.view(-1, *axes, *self.shape)
+        return y if self.bias is None else y + self.bias.view(-1, *axes, *self.shape)
+
+
+@stacked_form(nn.RMSNorm)
+class StackedRMSNorm(StackedLayerNorm):
+    """The same without means and biases."""
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """Return x / √(mean square + eps)."""
+        return F.rms_norm(x, self.shape, eps=self.eps)
+
+
 @stacked_form(nn.Flatten)
 class StackedFlatten(nn.Module):
     """Flatten the same axes as the members, counted behind the run axis."""
@@ -151,15 +220,10 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
     Valid for a module whose ``forward`` only passes tensors from child to child and combines them elementwise,
     such as a residual block: ``stacked_form(Block)(walked)``.
-
-    Raises:
-        ActlabError: if the module itself has parameters or buffers.
+    A module that itself has parameters or buffers has no form by it: ``x + self.position`` would add each run's
+    row of ``position`` to a sample where R = B.
     """
     first = members[0]
-    if next(first.parameters(recurse=False), None) is not None or dict(first.named_buffers(recurse=False)):
-        raise ActlabError(
-            f"{type(first).__name__} itself has parameters or buffers: register a stacked form for it"
-        )
     stacked = copy.copy(first)
     # An absent child is None in ``_modules``, such as the shortcut of a block.
     stacked._modules = {**first._modules, **_children(members, stream)}
@@ -198,7 +262,7 @@ class PerMember(nn.Module):
 
 
 def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
-    """Return why the network of one member, with the given activation modules, cannot be stacked, or None.
+    """Return why the network of one member, with the given activation modules, has no stacked form, or None.
 
     A module without a stacked form is called member by member, which saves no time: allowed for activations and
     small layers.
@@ -210,6 +274,9 @@ def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str |
         if any(part is network for part, _ in streams.seeded(network)):
             name = type(network).__name__
             return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"
+        tensors = [id(p) for module in network.modules() for p in module.parameters(recurse=False)]
+        if len(set(tensors)) < len(tensors):
+            return f"{type(network).__name__} has tied weights, which stacked forms would separate"
         reasons = (reason_against(child, units) for child in network.children())
         return next((reason for reason in reasons if reason), None)
     large = any(p.dim() > 1 for p in network.parameters()) or any(network.children())

@@ -9,24 +9,29 @@ from typing import Any
 from torch import Tensor, nn
 
 from actlab.random.streams import Stream
+from actlab.stacking import mapping
 from actlab.stacking.layers import PerMember, stack
 
 
 class StackedNetwork(nn.Module):
     """Compute R untrained networks with the same layers, which become part of the stack, as one module.
 
+    ``mapped`` networks are computed by `actlab.stacking.mapping`, others by stacked forms of their layers.
+
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], stream: Stream) -> None:
+    def __init__(self, members: Sequence[nn.Module], stream: Stream, mapped: bool = False) -> None:
         super().__init__()
-        self.size = len(members)
-        self.layers = stack(members, stream)
+        self.size, self.mapped = len(members), mapped
+        self.layers = mapping.joined(members) if mapped else stack(members, stream)
         for r, member in enumerate(members):  # which frees their memory
             self.share(r, member)
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
         """Return the outputs of all members; ``shared`` inputs have no run axis."""
+        if self.mapped:
+            return mapping.call(self.layers, *inputs, shared=shared)
         if shared:
             inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
         output: Tensor = self.layers(*inputs)

@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from actlab.errors import ActlabError
 from actlab.random.streams import Stream
 from actlab.runtime.third_party import calling
-from actlab.stacking import layers
+from actlab.stacking import layers, mapping
+from actlab.stacking.mapping import MappingError
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
@@ -44,7 +45,7 @@ class StackedTask(Training):
         self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
-        self.network = StackedNetwork([m.network for m in members], self.stream)
+        self.network = StackedNetwork([m.network for m in members], self.stream, not has_forms(members[0]))
         self.latest: dict[str, Tensor] = {}
 
     @property
@@ -71,7 +72,10 @@ class StackedTask(Training):
 
     @property
     def sites(self) -> dict[str, nn.Module]:
-        """The activation modules of the stacked network, by module name in a member."""
+        """The activation modules of the stacked network, by module name in a member; none if it is mapped."""
+        if self.network.mapped:  # hooks would see tensors that exist within vmap alone
+            name = type(self.network.layers).__name__
+            raise MappingError(f"{name} has no stacked form, and vmap hides its activations from a callback")
         return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
 
     def layers_of(self, r: int) -> list[nn.Module]:
@@ -178,7 +182,7 @@ class StackedTask(Training):
 
 
 def reason_against(task: pl.LightningModule) -> str | None:
-    """Return why a task cannot be stacked, or why stacking would save no time; None if it can be stacked."""
+    """Return why a task cannot be stacked; None if it can, or must be tried because its network is mapped."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
     if task.sees_network and not task.measures_all:
@@ -186,7 +190,14 @@ def reason_against(task: pl.LightningModule) -> str | None:
             f"'measure' of {type(task).__name__} may not accept a run axis; mark it with "
             "actlab.tasks.takes_run_axis if it does"
         )
-    return layers.reason_against(task.network, task.units)
+    reason = layers.reason_against(task.network, task.units)
+    against_mapping = mapping.reason_against(task.network) if reason else None
+    return f"{reason}, and {against_mapping}" if against_mapping else None
+
+
+def has_forms(task: Task) -> bool:
+    """Return whether the network of a task has stacked forms; otherwise it is mapped."""
+    return layers.reason_against(task.network, task.units) is None
 
 
 def _takes_run_axis(method: Callable[..., Any]) -> bool:

@@ -204,9 +204,13 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
-    """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode."""
+    """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode.
+
+    A network with an embedding gets whole numbers.
+    """
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         training = network.training
+        takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())
         with torch.no_grad():
-            network.eval()(torch.zeros(1, *input_shape))
+            network.eval()(torch.zeros(1, *input_shape, dtype=torch.long if takes_tokens else None))
         network.train(training)

@@ -1,0 +1,97 @@
+"""R networks without stacked forms as one: `torch.func.vmap` over a call of the whole network.
+
+For any structure: attention, convolutions, tied weights, parameters of a container. What vmap cannot map raises
+a `MappingError`: random numbers of torch, branches on values, recurrent layers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from pytorch_lightning.utilities.memory import is_oom_error
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from actlab.errors import one_line
+from actlab.random import streams
+
+
+class MappingError(Exception):
+    """A network cannot be mapped; the message says why. The same network raises the same error again."""
+
+
+def reason_against(network: nn.Module) -> str | None:
+    """Return why a network cannot be mapped, before it is tried; None if it must be tried."""
+    parts = list(network.modules())
+    if any(isinstance(part, streams.Uniform) for part in parts):
+        return "vmap would draw other random masks"
+    if any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in parts):
+        return "vmap would train the padding row of an embedding"  # in all members but the first (torch 2.13)
+    return None
+
+
+def joined(members: Sequence[nn.Module]) -> nn.Module:
+    """Return a copy of the first network whose parameters and buffers are those of all members, ``(R, *)``.
+
+    Names are those of a member; a tied weight stays one parameter. Call it by `call`.
+    """
+    whole = copy.deepcopy(members[0])
+    for _, hook in streams.seeded(whole):  # vmap itself rejects random numbers
+        hook.detach()
+    stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
+    for path, module in whole.named_modules():
+        parts = [member.get_submodule(path) for member in members]
+        for name in [*dict(_own(module))]:
+            tensors = [getattr(part, name) for part in parts]
+            if id(tensors[0]) not in stacked:
+                stacked[id(tensors[0])] = _stacked(tensors)
+            setattr(module, name, stacked[id(tensors[0])])
+    return whole
+
+
+def _own(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(recurse=False, remove_duplicate=False)
+    yield from module.named_buffers(recurse=False, remove_duplicate=False)
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    both = torch.stack([tensor.detach() for tensor in tensors])
+    of_first = tensors[0]
+    return nn.Parameter(both, of_first.requires_grad) if isinstance(of_first, nn.Parameter) else both
+
+
+def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
+    """Return the outputs ``(R, B, *)`` of a network made by `joined`; ``shared`` inputs have no run axis."""
+    state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    axes = 0, *[None if shared else 0] * len(inputs)
+
+    def of_member(own: dict[str, Tensor], *its: Tensor) -> Any:
+        return functional_call(network, own, its)
+
+    try:
+        with _plain_attention():
+            output: Tensor = vmap(of_member, axes, randomness="error")(state, *inputs)
+    except (RuntimeError, TypeError, ValueError) as error:
+        if is_oom_error(error):
+            raise
+        raise MappingError(
+            f"vmap cannot map {type(network).__name__}: {one_line(error).partition('. ')[0]}"
+        ) from error
+    return output
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Compute attention within a block by products that vmap can map, instead of fused kernels."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
