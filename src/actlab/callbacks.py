@@ -33,7 +33,7 @@ _BAR = 10  # characters of the progress bar
 
 
 class TestEveryEpoch(Callback):
-    """Log ``test/…`` after each training epoch, for test curves as in the papers; nothing is selected by them.
+    """Log ``test/…`` after training epochs, for test curves as in the papers; nothing is selected by them.
 
     The task's ``test_step`` and ``on_test_epoch_end`` are called as in ``trainer.test``, with the Trainer's
     ``limit_test_batches``. With the callback `WeightAveraging`, averaged weights are tested, as in a

@@ -26,10 +26,13 @@ NOT_COUNTED = {
 }
 # Classes whose results do not depend on the number of devices.
 OWN = {
-    "model": {f"actlab.tasks.{name}" for name in ("AutoencoderTask", "ClassificationTask", "FrameTask")},
+    "model": {
+        f"actlab.tasks.{name}"
+        for name in ("AutoencoderTask", "ClassificationTask", "FrameTask", "LanguageTask")
+    },
     "data": {
         f"actlab.datamodules.{name}DataModule"
-        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "TIMIT", "TwitterPOS")
+        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "TIMIT", "Text", "TwitterPOS")
     },
 }
 # Arguments that do not affect results if model and data are in `OWN`: devices, and how data are read.

@@ -6,6 +6,7 @@ from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.mnist import MNISTDataModule
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.datamodules.square import SquareDataModule
+from actlab.datamodules.text import TextDataModule
 from actlab.datamodules.timit import TIMITDataModule
 from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
@@ -17,5 +18,6 @@ __all__ = [
     "PixelDataModule",
     "SquareDataModule",
     "TIMITDataModule",
+    "TextDataModule",
     "TwitterPOSDataModule",
 ]

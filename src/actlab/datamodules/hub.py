@@ -17,8 +17,19 @@ from actlab.storage.files import at_home
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 
 
-def located(dataset: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id."""
+def may_be_id(dataset: str) -> bool:
+    """Return whether text that names no folder may be a hub id, such as ylecun/mnist, and not a wrong path."""
+    path = at_home(dataset)
+    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
+    beside_folders = "/" in dataset and path.parent.exists()
+    return bool(dataset) and not (written_as_path or beside_folders or path.exists())
+
+
+def located(dataset: str, revision: str | None = None, files: str = "*.parquet") -> tuple[Path, str | None]:
+    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id.
+
+    ``files`` is the pattern of the files that are fetched from the hub.
+    """
     path = at_home(dataset)
     if dataset and path.is_dir():
         if revision is not None:
@@ -26,24 +37,22 @@ def located(dataset: str, revision: str | None = None) -> tuple[Path, str | None
                 f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
             )
         return path, None
-    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
-    beside_folders = "/" in dataset and path.parent.exists()
-    if not dataset or written_as_path or beside_folders or path.exists():
+    if not may_be_id(dataset):
         raise ActlabError(
             f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
             "id such as ylecun/mnist, or set data.sample to true"
         )
-    folder = _snapshot(dataset, revision)
+    folder = _snapshot(dataset, revision, files)
     return folder, folder.name
 
 
-def _snapshot(name: str, revision: str | None) -> Path:
+def _snapshot(name: str, revision: str | None, files: str) -> Path:
     """Return the folder of a hub dataset, named by its commit; without network, from the library's cache."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 
     cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
-    fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=["*.parquet", "README.md"])
+    fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=[files, "README.md"])
     try:
         with quiet():
             return Path(fetch(name, revision=revision, local_files_only=cut_off))

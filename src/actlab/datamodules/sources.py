@@ -127,6 +127,11 @@ def _visible(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
+def has_parquet(folder: Path) -> bool:
+    """Return whether there are parquet files below a folder."""
+    return next(folder.rglob("*.parquet"), None) is not None
+
+
 def parquet_files(folder: Path) -> list[Path]:
     """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
     files = (Path(top, name) for top, _, names in os.walk(folder) for name in names)

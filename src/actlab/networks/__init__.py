@@ -5,12 +5,15 @@ from actlab.networks.convnet import ConvNet
 from actlab.networks.coordinates import CoordinateMLP
 from actlab.networks.dropout import Dropout
 from actlab.networks.elu import ConvStacks
+from actlab.networks.gpt import GPT
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
 from actlab.networks.pyramid import PyramidNet
+from actlab.networks.resnet import ResNet
 from actlab.networks.wide_resnet import WideResNet
 
 __all__ = [
+    "GPT",
     "INIT_RULES",
     "MLP",
     "ActivationFactory",
@@ -20,6 +23,7 @@ __all__ = [
     "CoordinateMLP",
     "Dropout",
     "PyramidNet",
+    "ResNet",
     "WideResNet",
     "initialise",
 ]

@@ -62,6 +62,19 @@ def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
         _building.reset(token)
 
 
+def outside_units(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the name and module of each part of a network that is not inside an activation of the run."""
+    _, units = _building.get() or (None, ())
+    inside = {id(part) for unit in units for part in unit.modules()}
+    yield from ((name, part) for name, part in network.named_modules() if id(part) not in inside)
+
+
+def generator_of_layer(purpose: str, layer: int | str) -> Generator | None:
+    """Return the run's generator for a layer, by ordinal or name; None is torch's global one."""
+    seed, _ = _building.get() or (None, ())
+    return None if seed is None else generator(seed, purpose, layer)
+
+
 @torch.no_grad()
 def initialise(
     network: nn.Module,
@@ -86,17 +99,15 @@ def initialise(
     for name in (rule, *others.values()):
         if isinstance(name, str) and name not in INIT_RULES:
             raise unknown("init rule", name, INIT_RULES)
-    seed, units = _building.get() or (None, ())
-    inside_units = {id(part) for unit in units for part in unit.modules()}
     for layer in network.modules():
         if isinstance(layer, nn.modules.conv._ConvTransposeNd):
             raise ActlabError(f"there is no init rule for {type(layer).__name__}: set its weights yourself")
-    layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
-    for ordinal, layer in enumerate(m for m in layers if id(m) not in inside_units):
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+    for ordinal, layer in enumerate(part for _, part in outside_units(network) if isinstance(part, kinds)):
         of_layer = others.get(layer, rule)
         draw = INIT_RULES[of_layer] if isinstance(of_layer, str) else of_layer
-        draw(layer.weight, None if seed is None else generator(seed, "weights", ordinal))
+        draw(layer.weight, generator_of_layer("weights", ordinal))
         if bias := biases.get(layer):
-            bias(layer.get_parameter("bias"), None if seed is None else generator(seed, "biases", ordinal))
+            bias(layer.get_parameter("bias"), generator_of_layer("biases", ordinal))
         elif layer.bias is not None:
             layer.bias.zero_()

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 
-def seed_for(seed: int, purpose: str, *position: int) -> int:
+def seed_for(seed: int, purpose: str, *position: int | str) -> int:
     """Return a 63-bit seed of a run for a ``purpose`` ("init", …) and ``position`` (epoch, step, …)."""
     text = ":".join((str(seed), purpose, *map(str, position)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def generator(seed: int, purpose: str, *position: int) -> torch.Generator:
+def generator(seed: int, purpose: str, *position: int | str) -> torch.Generator:
     """Return a fresh CPU generator for one purpose and position of a run."""
     return torch.Generator().manual_seed(seed_for(seed, purpose, *position))
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.config.keys import mapped
-from actlab.networks import Dropout
+from actlab.networks import GPT, Dropout
+from actlab.networks.gpt import Attention, DecoderBlock, FeedForward
 from actlab.random import streams
 from actlab.random.streams import Stream
 from actlab.runtime.modules import own_attributes
@@ -214,6 +215,10 @@ def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     return dropout
 
 
+@stacked_form(GPT)
+@stacked_form(DecoderBlock)
+@stacked_form(Attention)
+@stacked_form(FeedForward)
 @stacked_form(nn.Sequential)
 def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """Return a copy of a composite module with its children replaced by their stacked forms.

@@ -5,6 +5,7 @@ from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.frames import FrameTask
 from actlab.tasks.helmholtz import HelmholtzTask
+from actlab.tasks.language import LanguageTask
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.regression import PixelTask, RegressionTask
 from actlab.tasks.training import Batch
@@ -16,6 +17,7 @@ __all__ = [
     "Derived",
     "FrameTask",
     "HelmholtzTask",
+    "LanguageTask",
     "NetworkFactory",
     "PixelTask",
     "Quantity",

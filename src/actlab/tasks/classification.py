@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,7 @@ class ClassificationTask(Task):
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
+    default_network: ClassVar[NetworkFactory] = MLP
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class ClassificationTask(Task):
         self.top, self.metric_names = top, self.metrics_for({"top": top})
         super().__init__(
             activation,
-            network or MLP,
+            network or self.default_network,
             num_classes,
             input_shape,
             optimizer or torch.optim.Adam,

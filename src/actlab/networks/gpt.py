@@ -1,0 +1,161 @@
+"""A decoder of bytes or other tokens, plain or gated.
+
+Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch, ``T`` tokens, ``D`` width,
+``H`` heads, ``K`` vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from actlab.errors import ActlabError, unknown
+from actlab.networks.init import generator_of_layer, outside_units
+from actlab.networks.mlp import ActivationFactory
+
+EMBEDDING_STD = 0.02
+
+
+class Attention(nn.Module):
+    """Causal self-attention of H heads with one projection for queries, keys and values, without biases.
+
+    Shape: ``(R, B, T, D)`` → ``(R, B, T, D)``.
+    """
+
+    stochastic = False
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """softmax(q kᵀ / √(D/H)) v of each head, over the present and earlier tokens."""
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).flatten(0, -5)  # four axes: fast on the CPU too
+        q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # (R·B, H, T, D/H)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y: Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return y
+
+
+class FeedForward(nn.Module):
+    """``down(act(up x))``, or gated, ``down(act(gate x) ⊙ up x)`` (Shazeer, arXiv 2002.05202), without biases.
+
+    The activation gets rows ``(R, B·T, hidden)``: channels are in dim 1 of those of one run.
+
+    Shape: ``(R, B, T, D)`` → ``(R, B, T, D)``.
+    """
+
+    stochastic = False
+
+    def __init__(self, act: ActivationFactory, width: int, hidden: int, gated: bool) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False) if gated else None
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.act = act()
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mapped tokens."""
+        rows = x.flatten(-3, -2)
+        up: Tensor = self.up(rows)
+        hidden = self.act(up) if self.gate is None else self.act(self.gate(rows)) * up
+        y: Tensor = self.down(hidden)
+        return y.view(x.shape)
+
+
+class DecoderBlock(nn.Module):
+    """``x + attention(norm x)``, then ``x + feed_forward(norm x)``: ``(R, B, T, D)`` → ``(R, B, T, D)``."""
+
+    stochastic = False
+
+    def __init__(self, act: ActivationFactory, width: int, heads: int, hidden: int, gated: bool) -> None:
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(act, width, hidden, gated)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of both branches and their inputs."""
+        x = x + self.attention(self.attention_norm(x))
+        y: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return y
+
+
+class GPT(nn.Module):
+    """A pre-norm decoder with learnt positions and an untied head, without dropout.
+
+    No linear layer has a bias, LayerNorms have gains and biases. Hidden layers have 4D units, gated ones
+    ⌊8D/3⌋ rounded down to a multiple of 8, so that both forms have nearly as many parameters: by default, for
+    a context of 64 bytes, 135,808 and 134,784.
+
+    Args:
+        act: factory of activations, called once per block.
+        num_classes: K, size of the vocabulary and number of logits.
+        input_shape: (T,), the longest context.
+        width: D.
+        blocks: number of blocks.
+        heads: H, a divisor of D.
+        gated: whether the hidden layers are gated.
+        init: standard deviation of the initial weights of all linear layers, or ``fan_in`` for 1/√fan_in. That
+            of the layers whose outputs are added to the residual stream is divided by √(2·blocks). Embeddings
+            have .02. Equal layers of both forms get equal weights in runs of one seed.
+
+    Raises:
+        ActlabError: if heads do not divide the width, inputs are no tokens, or ``init`` is unknown.
+
+    Shape: tokens int64 ``(R, B, T)`` → ``(R, B, T, K)``.
+    """
+
+    stochastic = False
+
+    def __init__(
+        self,
+        act: ActivationFactory,
+        num_classes: int,
+        input_shape: Sequence[int] = (64,),
+        width: int = 64,
+        blocks: int = 2,
+        heads: int = 2,
+        gated: bool = False,
+        init: float | str = "fan_in",
+    ) -> None:
+        super().__init__()
+        if len(input_shape) != 1:
+            raise ActlabError(f"a GPT takes tokens (T,), not samples of shape {tuple(input_shape)}: give text")
+        if width < 8 or heads < 1 or width % heads:
+            raise ActlabError(
+                f"width {width} of a GPT with {heads} heads: give a multiple of the heads, at least 8"
+            )
+        hidden = 8 * width // 3 // 8 * 8 if gated else 4 * width
+        self.tokens, self.positions = nn.Embedding(num_classes, width), nn.Embedding(input_shape[0], width)
+        self.blocks = nn.Sequential(*(DecoderBlock(act, width, heads, hidden, gated) for _ in range(blocks)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, num_classes, bias=False)
+        self._initialise(init)
+
+    @torch.no_grad()
+    def _initialise(self, init: float | str) -> None:
+        """Draw the weights of every embedding and linear layer by its name."""
+        if isinstance(init, str) and init != "fan_in":
+            raise unknown("init of a GPT", init, ("fan_in", "a standard deviation"))
+        for name, layer in outside_units(self):
+            if isinstance(layer, nn.Embedding):
+                layer.weight.normal_(std=EMBEDDING_STD, generator=generator_of_layer("weights", name))
+            elif isinstance(layer, nn.Linear):
+                std = layer.in_features**-0.5 if isinstance(init, str) else init
+                if name.endswith(("out", "down")):  # a branch's last layer
+                    std /= math.sqrt(2 * len(self.blocks))
+                layer.weight.normal_(std=std, generator=generator_of_layer("weights", name))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of each next token."""
+        place = torch.arange(tokens.shape[-1], device=tokens.device).expand(*tokens.shape[:-2], 1, -1)
+        x = self.tokens(tokens) + self.positions(place)  # (R, B, T, D) + (R, 1, T, D)
+        logits: Tensor = self.head(self.norm(self.blocks(x)))
+        return logits

@@ -1,0 +1,92 @@
+"""He et al.'s residual network for CIFAR. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from actlab.errors import ActlabError
+from actlab.networks.init import initialise
+from actlab.networks.mlp import ActivationFactory
+
+WIDTHS = (16, 32, 64)  # channels of the stages
+
+
+class ResidualBlock(nn.Module):
+    """``act(branch(x) + shortcut(x))`` (He et al. 2015, §3.2 and Fig 2).
+
+    The branch is convolution → batch norm → activation → convolution → batch norm. Where the shape changes, the
+    shortcut is their option A, without parameters: every second row and column, with channels of zeros.
+
+    Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
+    """
+
+    stochastic = False
+
+    def __init__(self, act: ActivationFactory, fan_in: int, fan_out: int, stride: int) -> None:
+        super().__init__()
+        self.stride, self.more = stride, fan_out - fan_in
+        self.branch = nn.Sequential(
+            *(nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(fan_out), act()),
+            *(nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
+        )
+        self.act = act()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activation of the sum."""
+        shortcut = F.pad(x[..., :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more)) if self.more else x
+        y: Tensor = self.act(self.branch(x) + shortcut)
+        return y
+
+
+class ResNet(nn.Sequential):
+    """Convolution, three stages of residual blocks of 16, 32 and 64 channels, mean over the map, dense layer.
+
+    He et al. 2015, "Deep Residual Learning for Image Recognition", §4.2. The default is ResNet-20: three blocks
+    a stage, 269,722 parameters with 10 classes (.27 million in Table 6). He's rule initialises the
+    convolutions, with gain 1 the dense layer.
+
+    - ``stem``: convolution → batch norm → activation.
+    - ``blocks``: all residual blocks in order.
+    - ``head``: mean over the map → dense.
+
+    Args:
+        act: factory of activations, called once per site.
+        num_classes: K, number of logits.
+        input_shape: (C, H, W).
+        depth: 2 + 6 × the number of blocks per stage: 20, 32, 44, 56, 110.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+
+    Raises:
+        ActlabError: for another ``depth``.
+
+    Shape: ``(B, C, H, W)`` → ``(B, K)``.
+    """
+
+    def __init__(
+        self,
+        act: ActivationFactory,
+        num_classes: int,
+        input_shape: Sequence[int] = (3, 32, 32),
+        depth: int = 20,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        if depth < 8 or (depth - 2) % 6:
+            raise ActlabError(f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56")
+        fan_in = WIDTHS[0]
+        stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), act())
+        self.blocks = nn.Sequential()
+        for width in WIDTHS:
+            for _ in range((depth - 2) // 6):
+                self.blocks.append(ResidualBlock(act, fan_in, width, 1 if width == fan_in else 2))
+                fan_in = width
+        dense = nn.Linear(fan_in, num_classes)
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
+        initialise(self, "he", {dense: "he_gain_1"})
+        if channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

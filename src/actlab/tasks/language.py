@@ -1,0 +1,52 @@
+"""The task of predicting each next token of a text. Shapes: ``B`` batch, ``T`` tokens, ``K`` vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from actlab.networks import GPT
+from actlab.tasks.base import NetworkFactory
+from actlab.tasks.classification import ClassificationTask
+from actlab.tasks.quantities import Derived
+from actlab.tasks.training import Batch
+
+
+def bits(nats: Tensor) -> Tensor:
+    """Return a loss in bits, from one in nats.
+
+    >>> bits(torch.tensor(math.log(8))).item()
+    3.0
+    """
+    return nats / math.log(2)
+
+
+class LanguageTask(ClassificationTask):
+    """Predict each next token by cross-entropy, in nats a token: a byte, with `TextDataModule`.
+
+    ``bits_per_byte`` and ``perplexity``, e to the loss, are functions of the mean loss of an evaluation.
+    Metrics of torchmetrics get logits ``(B·T, K)`` and targets ``(B·T,)``. Arguments and errors as in
+    `ClassificationTask`, but the network is a `GPT` by default, so ``num_classes`` and ``input_shape`` are
+    those of tokens, such as 256 and (64,).
+
+    Batches: tokens and targets, one token later, int64 ``(B, T)`` each, in 0 … K−1.
+    """
+
+    metric_names: tuple[str, ...] = ("loss", "error", "accuracy", "bits_per_byte", "perplexity")
+    derived: Mapping[str, Derived] = {"bits_per_byte": Derived(bits), "perplexity": Derived(torch.exp)}
+    prediction = "surprisal"  # what `predict_step` returns
+    default_network: ClassVar[NetworkFactory] = GPT
+
+    def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what metrics of torchmetrics compare: logits ``(B·T, K)`` and targets ``(B·T,)``."""
+        return output.flatten(0, -2), batch[1].flatten()
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
+        logits = self.forward(*self.inputs(batch))
+        return F.cross_entropy(logits.movedim(-1, 1), batch[1], reduction="none")
