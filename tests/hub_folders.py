@@ -85,3 +85,19 @@ def write_hub_folder(
         (folder / "data").mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / "data" / f"{split}-00000-of-00001.parquet")
     return folder
+
+
+def write_text_hub_folder(
+    tmp_path: Path,
+    name: str = "texts",
+    *,
+    splits: Sequence[str] = ("train", "validation", "test"),
+    column: str = "text",
+    rows: Callable[[str], list[Any]] = lambda split: [f"{split} row {number}" for number in range(40)],
+) -> Path:
+    """Write a dataset of text; by default forty numbered rows a split."""
+    folder = tmp_path / name
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for split in splits:
+        pq.write_table(pa.table({column: rows(split)}), folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder

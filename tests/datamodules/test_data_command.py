@@ -13,7 +13,7 @@ from actlab.datamodules import twitter_pos
 from actlab.datamodules.downloads import Remote
 from actlab.datamodules.speech.sample import write_sample
 from actlab.storage.resources import resource
-from hub_folders import write_hub_folder
+from hub_folders import write_hub_folder, write_text_hub_folder
 
 
 def test_every_data_set_is_listed_with_how_to_get_it(cli):
@@ -50,6 +50,15 @@ def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(DATA, "mnist", digits)
     outcome = cli("data", "check", "mnist", folder)
     assert (outcome.code, outcome.out) == (0, "train 30, test 12\nmnist: as expected\n")
+
+
+def test_rows_of_text_are_counted(cli, tmp_path, monkeypatch):
+    folder = write_text_hub_folder(tmp_path)
+    monkeypatch.setattr(command, "WIKITEXT", dict.fromkeys(("train", "validation", "test"), 40))
+    outcome = cli("data", "check", "wikitext", folder)
+    assert (outcome.code, outcome.out) == (0, "train 40, validation 40, test 40\nwikitext: as expected\n")
+    monkeypatch.setitem(command.WIKITEXT, "test", 41)
+    assert cli("data", "check", "wikitext", folder).out.splitlines()[1:] == ["test: 40, expected 41"]
 
 
 def test_a_wrong_number_of_classes_is_named(cli, tmp_path, monkeypatch):

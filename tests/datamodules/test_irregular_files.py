@@ -36,7 +36,7 @@ def write_copy(name, folder):
         write_hub_folder(folder.parent, folder.name, splits=("train", "test"))
         (folder / "README.md").write_text("---\nlicense: mit\n---\n")
     else:
-        shutil.copytree(resource("data/samples") / name, folder)
+        shutil.copytree(resource("data/samples") / {"wikitext": "text"}.get(name, name), folder)
 
 
 every_kind = pytest.mark.parametrize("kind", ["fifo", "link", "device"])
@@ -45,6 +45,7 @@ FILES = [
     *(("twitter_pos", name) for name in ("oct27.train", "oct27.dev", "oct27.test", "50mpaths2")),
     *(("mnist", f"data/{part}-00000-of-00001.parquet") for part in ("train", "test")),
     ("mnist", "README.md"),
+    ("wikitext", "sample.txt"),
 ]
 
 

@@ -119,14 +119,24 @@ def _check_twitter_pos(folder: str) -> Report:
     return Report(counts, problems)
 
 
+def _check_wikitext(folder: str) -> Report:
+    """Compare the numbers of rows, each of which ends with a newline."""
+    from actlab.datamodules.text import SPLITS, TextDataModule
+
+    text = TextDataModule(folder).text
+    rows = {SPLITS[part]: of_part.count(b"\n") for part, of_part in text.items()}
+    return Report(rows, _differences(rows, WIKITEXT))
+
+
 def _differences(counts: dict[str, int], wanted: dict[str, int]) -> list[str]:
     return [f"{part}: {counts[part]:,}, expected {n:,}" for part, n in wanted.items() if counts[part] != n]
 
 
-FETCH = "MNIST and CIFAR are downloaded from the hub on first use by a run."
+FETCH = "MNIST, CIFAR and WikiText are downloaded from the hub on first use by a run."
 TWEETS = {twitter_pos.TRAIN: 1000, twitter_pos.DEV: 327, twitter_pos.TEST: 500}
 _HUB = "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet files"
 IMAGENET = {"train": 1_281_167, "val": 50_000, "classes": 1000}
+WIKITEXT = {"train": 36_718, "validation": 3_760, "test": 4_358}
 _CIFAR = {"train": 50_000, "test": 10_000}
 DATA = {
     "mnist": DataSet(
@@ -159,6 +169,12 @@ DATA = {
         "github.com/brendano/ark-tweet-nlp",
         "is downloaded by: actlab data fetch twitter_pos",
         _check_twitter_pos,
+    ),
+    "wikitext": DataSet(
+        "44,836 lines of Wikipedia, read as bytes (wikitext-2-raw-v1)",
+        "the hub, Salesforce/wikitext",
+        "is downloaded from the hub on first use; or set data.dataset to any text file or folder of text files",
+        _check_wikitext,
     ),
     "timit": DataSet(
         "6,300 spoken sentences with their phones",
