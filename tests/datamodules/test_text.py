@@ -225,7 +225,7 @@ def test_the_run_of_a_text_is_that_of_its_content(cli: Any, tmp_path: Path, monk
     ids = []
     for name, content in (("a.txt", LINES), ("b.txt", LINES), ("c.txt", LINES + b"more\n")):
         file_of(tmp_path, content, name)
-        file_of(tmp_path, json.dumps(study | {"set": {"data.dataset": name}}), "study.yaml")
+        file_of(tmp_path, json.dumps(study | {"set": {"data.dataset": f"./{name}"}}), "study.yaml")
         outcome = cli("study", "plan", "study.yaml")
         assert outcome.code == 0, outcome.err
         ids.append([word for word in outcome.out.split() if word.startswith("gelu-seed0-")])
