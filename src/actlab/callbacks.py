@@ -40,7 +40,7 @@ class TestEveryEpoch(Callback):
     validation.
 
     Args:
-        every_n_epochs: test only after every n-th epoch.
+        every_n_epochs: test only after every n-th epoch, and after the last.
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -54,7 +54,8 @@ class TestEveryEpoch(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log; the weights are those of a validation."""
-        if not trainer.limit_test_batches or (trainer.current_epoch + 1) % self.every_n_epochs:
+        epochs = trainer.current_epoch + 1
+        if not trainer.limit_test_batches or (epochs % self.every_n_epochs and epochs != trainer.max_epochs):
             return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
         if loader == []:  # there is no test set

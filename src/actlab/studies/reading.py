@@ -37,7 +37,10 @@ from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stag
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
-SMOKE = {SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
+SMOKE = {
+    **{SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4},
+    "trainer.check_val_every_n_epoch": 1,
+}
 ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")

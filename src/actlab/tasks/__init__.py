@@ -4,7 +4,7 @@ from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.frames import FrameTask
-from actlab.tasks.helmholtz import HelmholtzTask
+from actlab.tasks.helmholtz import HelmholtzTask, laplacian
 from actlab.tasks.language import LanguageTask
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.regression import PixelTask, RegressionTask
@@ -23,5 +23,6 @@ __all__ = [
     "Quantity",
     "RegressionTask",
     "Task",
+    "laplacian",
     "takes_run_axis",
 ]

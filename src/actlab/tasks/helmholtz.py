@@ -31,7 +31,7 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """
     (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)
     total = torch.zeros_like(u)
-    for axis in range(points.shape[-1]):
+    for axis in range(points.shape[-1]) if slope.requires_grad else ():
         (second,) = torch.autograd.grad(
             *(slope[..., axis].sum(), points), create_graph=True, allow_unused=True, materialize_grads=True
         )

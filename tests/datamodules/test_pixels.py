@@ -1,0 +1,77 @@
+"""The pixels of a picture: which train and which are held out, their coordinates and colours."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from actlab.datamodules import CIFARDataModule, PixelDataModule
+from actlab.errors import ActlabError
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """A picture of 5 × 6 pixels, red their row and green their column."""
+    pixels = np.zeros((5, 6, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.indices((5, 6)) * 10
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    return str(tmp_path / "picture.png")
+
+
+def made(**options):
+    data = PixelDataModule(**{"batch_size": 8, "updates_per_epoch": 50, **options})
+    data.setup("fit")
+    return data
+
+
+def places(colours):
+    return {tuple(place) for place in (colours[:, :2] * 25.5).round().int().tolist()}
+
+
+def test_each_pixel_belongs_to_one_part(picture):
+    data = made(picture=picture)
+    parts = [places(colours) for _, colours in (data.train.pixels.tensors, data.val.tensors, data.test.tensors)]
+    assert parts[0] == {(r, c) for r in range(5) for c in range(6) if (r + c) % 2 == 0}
+    assert parts[1] == {(r, c) for r in range(0, 5, 2) for c in range(1, 6, 2)}
+    assert parts[2] == {(r, c) for r in range(1, 5, 2) for c in range(0, 6, 2)}
+    assert (data.num_outputs, data.input_shape) == (3, (2,))
+
+
+def test_coordinates_span_the_picture(picture):
+    coordinates, colours = made(picture=picture).train.pixels.tensors
+    rows, columns = (colours[:, :2] * 25.5).round().T
+    torch.testing.assert_close(coordinates, torch.stack([columns / 2.5 - 1, rows / 2 - 1], 1))
+
+
+def test_training_draws_its_pixels_with_replacement(picture):
+    first = [colours for _, colours in made(picture=picture, seed=1).train_dataloader()]
+    again = [colours for _, colours in made(picture=picture, seed=1).train_dataloader()]
+    assert len(first) == 50
+    assert all(map(torch.equal, first, again))
+    counts = torch.cat(first).unique(dim=0, return_counts=True)[1]
+    assert len(counts) == 15
+    assert 0 < counts.min() < counts.max() < 60  # 27 on average
+
+
+def test_the_mosaic_has_the_first_test_images_in_rows(tmp_path):
+    data = made(sample=True, cache_dir=str(tmp_path))
+    images = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images.tensors["test_images"]
+    assert data.image.shape == (3, 128, 128)
+    assert data.image[:, 32:64, 96:].equal(images[7])
+    assert [len(part.tensors[0]) for part in (data.train.pixels, data.val, data.test)] == [8192, 4096, 4096]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"picture": "no.png"}, "data.picture 'no.png' cannot be read"),
+        ({"picture": __file__}, "cannot be read"),
+        ({"picture": "a.png", "sample": True}, "beside a dataset"),
+        ({"sample": True, "tiles": 8}, "needs 64 test images, there are 50"),
+        ({"sample": True, "tiles": 0}, "data.tiles 0"),
+        ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch 0"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(ActlabError, match=message):
+        made(**options)

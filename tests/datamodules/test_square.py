@@ -1,0 +1,53 @@
+"""Points of a square: where they lie, and that they depend on the seed and their position alone."""
+
+import pytest
+import torch
+
+from actlab.datamodules import SquareDataModule
+from actlab.errors import ActlabError
+
+
+def made(**options):
+    data = SquareDataModule(**{"batch_size": 64, "updates_per_epoch": 3, "side": 5, **options})
+    data.setup("fit")
+    return data
+
+
+def test_training_has_points_inside_and_four_neighbours_at_one_place_on_all_sides():
+    batches = list(made().train_dataloader())
+    assert len(batches) == 3
+    inside, sides = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert inside.shape == sides.shape == (192, 2)
+    assert inside.abs().max() < 1 < inside.abs().max() + 0.1
+    assert len(inside.unique(dim=0)) == 192
+    fours = sides.view(-1, 4, 2)
+    assert fours[:, :2, 0].equal(torch.tensor([-1.0, 1.0]).expand(48, 2))
+    assert fours[:, 2:, 1].equal(torch.tensor([-1.0, 1.0]).expand(48, 2))
+    places = torch.cat([fours[:, :2, 1], fours[:, 2:, 0]], 1)
+    assert (places == places[:, :1]).all()
+    assert len(places[:, 0].unique()) == 48
+
+
+def test_points_are_fresh_in_each_epoch_and_equal_for_equal_seeds_alone_and_in_a_stack():
+    loader = made(seed=7).train_dataloader()
+    first = [batch[0] for batch in loader]
+    loader.batch_sampler.set_epoch(1)
+    second = [batch[0] for batch in loader]
+    assert not any(a.equal(b) for a in first for b in second)
+    assert all(a.equal(batch[0]) for a, batch in zip(first, made(seed=7).train_dataloader(), strict=True))
+    both = made(seed=[3, 7]).train_dataloader()
+    assert all(batch[0][1].equal(a) for batch, a in zip(both, first, strict=True))
+
+
+def test_evaluation_is_on_a_grid_and_the_midpoints_of_its_cells():
+    data = made()
+    (val,), (test,) = data.val.tensors, data.test.tensors
+    assert (len(val), len(test)) == (25, 16)
+    assert val[:, 0].unique().tolist() == [-1, -0.5, 0, 0.5, 1]
+    assert test[:, 1].unique().tolist() == [-0.75, -0.25, 0.25, 0.75]
+
+
+@pytest.mark.parametrize(("option", "message"), [("side", "data.side 1"), ("updates_per_epoch", "epoch 0")])
+def test_numbers_that_are_too_small_are_rejected(option, message):
+    with pytest.raises(ActlabError, match=message):
+        made(**{option: 1 if option == "side" else 0})
