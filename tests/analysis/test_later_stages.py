@@ -91,7 +91,8 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path: Path, rule: Selection
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5,))))
     run_all(plan, tmp_path)
     with pytest.raises(
-        DamagedError, match=f"by the min of val/loss, not the {rule.mode} of {rule.metric}: del"
+        DamagedError,
+        match=f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del",
     ):
         stages.opened(replace(plan, select=rule), tmp_path)
 
