@@ -11,15 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError, unknown
-from actlab.optim.schedules import By, Plateau, Schedule, Total
+from actlab.optim.schedules import Plateau, Schedule, Total
 
 OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
 OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
 SETTINGS = OF_GROUPS + OF_DROPOUT
-
-
-def _unknown(by: By) -> int:
-    raise ActlabError(f"a schedule by shares of the training: give the number of all {by}s in 'total'")
 
 
 class Scheduler:
@@ -39,7 +35,7 @@ class Scheduler:
         owners: Sequence[int],
         dropouts: Sequence[Any] = (),
         states: dict[str, list[float]] | None = None,
-        total: Total = _unknown,
+        total: Total | None = None,
     ) -> None:
         self.optimizer, self.members, self.owners, self.dropouts = optimizer, members, owners, dropouts
         self.total = total
@@ -63,8 +59,10 @@ class Scheduler:
                     raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
 
     @cached_property
-    def _whole(self) -> list[dict[str, Schedule]]:
+    def _whole(self) -> Sequence[Mapping[str, Schedule]]:
         """The members' schedules with whole numbers in place of shares of the training."""
+        if self.total is None:
+            return self.members
         return [{name: one.over(self.total) for name, one in own.items()} for own in self.members]
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -157,7 +157,7 @@ class Steps(Schedule):
         by: ``epoch`` or ``update``.
     """
 
-    def __init__(self, factors: Mapping[int | float, float], by: By = "epoch") -> None:
+    def __init__(self, factors: dict[int | float, float], by: By = "epoch") -> None:
         super().__init__(by)
         self.factors = {_moment(at): factor for at, factor in factors.items()}
         moments = list(self.factors)
