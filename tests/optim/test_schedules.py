@@ -123,7 +123,7 @@ def test_equal_compositions_are_equal():
         (lambda: Linear(0.6, 0.5), "'end' above 'start'"),
         (lambda: Steps({0.5: 0.1, 3: 0.01}), "whole numbers only, or shares of the training only"),
         (lambda: Steps({1.5: 0.1}), "step 1.5"),
-        (lambda: Steps({"x": 0.1}), "step 'x'"),
+        (lambda: Steps({"x": 0.1}), "step 'x'"),  # type: ignore[dict-item]
         (lambda: Cosine().factor(3), "depends on the training"),
     ],
 )
