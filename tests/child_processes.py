@@ -20,3 +20,12 @@ def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> Non
 
     stack_trial.difference = lambda runs: None
     serve(pipe, settings, seat)
+
+
+def serve_timed(pipe: Connection, settings: Settings, seat: int | None) -> None:
+    """Serve as for long studies: the updates of each study are timed, all in one short fit."""
+    from actlab.engines import settings as execution
+    from actlab.engines import timing
+
+    execution.LONG, timing.WORTH, timing.ROUNDS, timing.UPDATES = 1, 0.0, 1, 2
+    serve(pipe, settings, seat)

@@ -19,7 +19,6 @@ def compiled(monkeypatch):
     """Calls of the compiler; what it answers may be changed."""
     calls, answer = [], [None]
     monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or answer[0])
-    monkeypatch.setattr(matmul, "choose", lambda: "default")
     return calls, answer
 
 
@@ -55,9 +54,13 @@ def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, mon
     assert decide(tmp_path / "several", SEVERAL)[0] == settings.Settings(4, 1)
     assert decide(tmp_path / "one run", SEVERAL, runs=1)[0] == settings.Settings(1, 0)
     assert decide(tmp_path / "asked", 1, jobs=3)[0] == settings.Settings(3, 1)
-    assert decide(tmp_path / "long", LONG)[0] == settings.Settings(4, 1, True)
+    assert decide(tmp_path / "long", LONG)[0] == settings.Settings(4, 1, True, settings.UNTIMED)
     assert decide(tmp_path / "long", 1)[0].jobs == 4
-    assert decide(tmp_path / "long", 1, jobs=1)[0] == settings.Settings(1, 1, True)
+    assert decide(tmp_path / "long", 1, jobs=1)[0] == settings.Settings(1, 1, True, settings.UNTIMED)
+    timed = settings.Settings(products="onednn", stacks={"a": {"size": 5, "reason": ""}})
+    settings.keep(tmp_path / "long", timed)
+    kept = settings.Settings(1, 1, True, timed.products, timed.stacks)
+    assert decide(tmp_path / "long", LONG, jobs=1)[0] == kept
     assert decide(tmp_path / "devices", LONG, single_device=False)[0] == settings.Settings(1, 0, True)
     assert decide(tmp_path / "here", 1, jobs=0)[0] == settings.Settings(0, 0)
     with pytest.raises(ActlabError, match="--jobs -1: give a whole number from 1, or 0"):

@@ -216,9 +216,7 @@ def test_what_can_be_stacked(network, reason):
 def test_a_network_that_cannot_be_stacked_is_refused():
     task = member(0, 0.1)
     task.network = nn.Sequential(Block(), Dropout(0.1))
-    with pytest.raises(
-        ActlabError, match=r"cannot be stacked: Block has no stacked form.*, and vmap would draw"
-    ):
+    with pytest.raises(ActlabError, match="cannot be stacked: Block has no stacked form"):
         StackedTask([task])
 
 

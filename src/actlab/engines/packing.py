@@ -20,7 +20,7 @@ from actlab import experiments
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import threads_for
 from actlab.engines.jobs import Job, Shard, even_parts, longest_first
-from actlab.engines.settings import Settings
+from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
@@ -48,10 +48,12 @@ class Packing(NamedTuple):
     Args:
         jobs: jobs with unfinished runs, stacks first.
         reasons: why runs that differ only in settings are not stacked.
+        groups: runs that can be stacked, by key.
     """
 
     jobs: list[Job]
     reasons: list[str]
+    groups: dict[str, list[Run]]
 
 
 def pack(
@@ -69,7 +71,7 @@ def pack(
     settings = settings or Settings()
     folders = {run.id: RunFolder(root, run) for run in runs}
     unfinished = {name for name, folder in folders.items() if not folder.finished}
-    cells, reasons = form_stacks(runs, root, max_stack, settings) if stacked else ([], [])
+    cells, reasons, groups = form_stacks(runs, root, max_stack, settings) if stacked else Packing([], [], {})
     in_cells = {name for cell in cells for name in cell.names}
     cells += [Job((run,), settings.threads) for run in runs if run.id not in in_cells]
     jobs = begun(root, runs, unfinished)
@@ -87,7 +89,7 @@ def pack(
         mine = {name for cell in shares for name in cell.names}
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     kinds = compatibility.kinds(runs)
-    return Packing([replace(job, kind=kinds[job.runs[0].id]) for job in jobs], reasons)
+    return Packing([replace(job, kind=kinds[job.runs[0].id]) for job in jobs], reasons, groups)
 
 
 def _is_over_or_alone(folder: RunFolder) -> bool:
@@ -116,11 +118,10 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     return jobs
 
 
-def form_stacks(
-    runs: Sequence[Run], root: Path, max_stack: int, settings: Settings
-) -> tuple[list[Job], list[str]]:
+def form_stacks(runs: Sequence[Run], root: Path, max_stack: int, settings: Settings) -> Packing:
     """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
     found: list[Job] = []
+    stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
     trials = _Trials(root)
     groups = compatibility.similar(runs)
@@ -130,10 +131,16 @@ def form_stacks(
         if reason := reason_against(experiment) or trials.reason_against(key, group):
             reasons[reason] = None
             continue
-        size = for_all(len(group), max_stack, max(1, settings.jobs), len(groups))
+        stackable[key] = group
+        decision = settings.stacks.get(key, Decision(size=0, reason=""))
+        if decision["size"] == 1:
+            reasons[decision["reason"]] = None
+            continue
+        largest = min(max_stack, decision["size"] or max_stack)
+        size = for_all(len(group), largest, max(1, settings.jobs), len(groups))
         for part in even_parts(group, size):
             found.append(Job(tuple(part), settings.threads or threads_for(0)))  # one: see `threads_for`
-    return found, list(reasons)
+    return Packing(found, list(reasons), stackable)
 
 
 class _Trials:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,12 +28,14 @@ class Arranged(NamedTuple):
         settings: execution settings of the processes.
         single: whether each run uses a single device.
         said: lines to print about jobs and settings.
+        untimed: groups of runs whose updates should be timed first, by key; see `time_updates`.
     """
 
     jobs: list[Job]
     settings: Settings
     single: bool
     said: list[str]
+    untimed: Mapping[str, Sequence[Run]] = {}
 
     @property
     def apart(self) -> Settings | None:
@@ -90,7 +92,19 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
     chosen, said = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
     packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
-    return Arranged(packed.jobs, chosen, single, [*said, *reasons])
+    untimed: dict[str, list[Run]] = {}
+    if updates >= settings.LONG and single and chosen.jobs and asked.shard is None:
+        untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
+        if chosen.products == settings.UNTIMED and not untimed:
+            untimed[""] = [todo[0]]
+    return Arranged(packed.jobs, chosen, single, [*said, *reasons], untimed)
+
+
+def time_updates(report: Report, groups: Mapping[str, Sequence[Run]], chosen: Settings) -> Settings:
+    """Return the settings with a size of stacks for each group; see `actlab.engines.timing.measure`."""
+    from actlab.engines import timing
+
+    return timing.measure(groups, chosen)
 
 
 def train(

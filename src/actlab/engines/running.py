@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,12 +16,12 @@ from actlab.analysis import looks
 from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, label, priced, short
-from actlab.engines import pool, requests, reuse, search, stages
+from actlab.engines import pool, requests, reuse, search, settings, stages
 from actlab.engines.jobs import Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.requests import Arranged, Asked
-from actlab.engines.settings import check_jobs
+from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, write_json
@@ -166,8 +167,7 @@ class Start:
         todo = [folder for folder in todo if folder.run.id not in faults]
         if not todo:
             return len(faults)
-        with phase("trying stacks against runs alone"):
-            found = self.arranged([folder.run for folder in self.folders if folder.run.id not in faults], todo)
+        found = self.arranged([folder.run for folder in self.folders if folder.run.id not in faults], todo)
         for line in found.said:
             print(line)
         sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
@@ -199,13 +199,29 @@ class Start:
         asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
         unfinished = [folder.run for folder in todo]
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
-            try:
-                found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
-            except EndedError as ended:
-                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                asked = asked._replace(stacked=False)
-                found = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+            with phase("trying stacks against runs alone"):
+                try:
+                    found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                except EndedError as ended:
+                    print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+                    asked = asked._replace(stacked=False)
+                    found = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+            if found.untimed:
+                settings.keep(self.root, self._timed(found))
+                said, found = found.said, self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
         return found
+
+    def _timed(self, found: Arranged) -> Settings:
+        """Return the settings after timing updates in a process that then frees its memory."""
+        timer = Worker(found.settings, stalled=self.engine.stalled)
+        with phase("timing updates alone and in stacks"), timer:
+            try:
+                timed: Settings = timer.call(requests.time_updates, found.untimed, found.settings)
+            except EndedError as ended:
+                print(f"stacks are of the usual size: the process that timed them {ended.how}")
+                timed = replace(found.settings, products=found.settings.products or Settings.products)
+        return timed
 
     def _trained(self, found: Arranged, jobs: Sequence[Job], progress: Progress) -> list[Job]:
         """Train jobs; return those that other starts are training."""

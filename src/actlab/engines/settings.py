@@ -1,16 +1,16 @@
 """Execution settings of a study: chosen at its first start, stored in ``engine.json``, reused later.
 
-Compiled masks, the matmul backend and the number of threads may change the last digits of results. A resumed
-run therefore uses the settings of the first start.
+Compiled masks, the matmul backend, the number of threads and the size of stacks may change the last digits of
+results. A resumed run therefore uses the settings of the first start.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +23,20 @@ from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
 # Updates of all runs from which on several processes save time (benchmarks/processes.py), and from which on
-# compiled masks and a measured matmul backend do.
+# compiled masks and the timing of updates (`actlab.engines.timing`) do.
 SEVERAL, LONG = 2_000, 20_000
+UNTIMED = ""  # matmul backend: the default, until updates have been timed
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
+
+
+class Decision(TypedDict):
+    """Largest number of a group's runs in a stack: 0 if it has no limit, 1 where stacks are slower.
+
+    The ``reason`` is empty unless the runs are trained one by one.
+    """
+
+    size: Annotated[int, Field(ge=0)]
+    reason: str
 
 
 class _StoredSettings(TypedDict, total=False):
@@ -35,6 +46,7 @@ class _StoredSettings(TypedDict, total=False):
     threads: Threads
     compiled: bool
     products: str
+    stacks: dict[str, Decision]
 
 
 @dataclass(frozen=True)
@@ -43,13 +55,14 @@ class Settings:
 
     ``jobs`` 0 trains in the main process, ``threads`` 0 chooses torch's threads for each run alone;
     ``compiled`` says whether the functions that draw dropout masks are compiled, ``products`` is the matmul
-    backend for float32 on the CPU (`actlab.runtime.matmul`).
+    backend for float32 on the CPU (`actlab.runtime.matmul`), ``stacks`` has a decision for each timed group.
     """
 
     jobs: int = 1
     threads: int = 0
     compiled: bool = False
     products: str = "default"
+    stacks: Mapping[str, Decision] = field(default_factory=dict)
 
     def apply(self) -> str | None:
         """Apply the settings to this process, for good; return why masks cannot be compiled, or None."""
@@ -60,7 +73,7 @@ class Settings:
 
         if self.threads:
             torch.set_num_threads(self.threads)
-        matmul.use(self.products)
+        matmul.use(self.products or matmul.DEFAULT)
         return streams.compile_masks() if self.compiled else None
 
 
@@ -71,7 +84,8 @@ def decide(
 
     ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, the number of processes is that
     of the first start, or for several runs of `SEVERAL` updates one per accelerator or core (`seats`). Runs on
-    several devices are trained one after the other. The settings of a ``shard`` are fixed, not measured.
+    several devices are trained one after the other. The settings of a ``shard`` are fixed, not measured; where
+    updates are to be timed, the matmul backend is `UNTIMED` until `keep` stores it.
 
     Returns the settings, and lines to print about them.
     """
@@ -83,11 +97,13 @@ def decide(
     number = 1 if jobs is None else jobs
     if jobs is None and single_device:
         number = known.get("jobs") or (seats() if runs > 1 and updates >= SEVERAL else 1)
+    timed = long and single_device and number > 0 and not shard
     wanted = Settings(
         jobs=number if single_device else min(number, 1),
         threads=known.get("threads", int(shard or number > 1)),
         compiled=known.get("compiled", long and not shard),
-        products=known.get("products") or (matmul.choose() if long and not shard else matmul.DEFAULT),
+        products=known.get("products", UNTIMED if timed else matmul.DEFAULT),
+        stacks=known.get("stacks", {}),
     )
     said = []
     if reason := replace(wanted, threads=0).apply():
@@ -98,6 +114,12 @@ def decide(
     if not known and not shard:
         write_json(path, asdict(wanted))
     return wanted, said
+
+
+def keep(root: Path, timed: Settings) -> None:
+    """Store what updates were timed for: the matmul backend and the size of stacks."""
+    known: _StoredSettings = read_json(root / FILE, _StoredSettings, _REMEDY)
+    write_json(root / FILE, {**known, "products": timed.products, "stacks": timed.stacks})
 
 
 def check_jobs(jobs: int | None) -> None:

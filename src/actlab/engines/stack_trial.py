@@ -20,7 +20,6 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from actlab import experiments
 from actlab.config.keys import set_dotted
 from actlab.engines.devices import threads
 from actlab.engines.settings import quiet
@@ -153,11 +152,7 @@ def _fault_of(runs: Sequence[Run], watch: _Watch) -> str | None:
     """Train one run, or several as a stack; return the error that was raised, in words."""
     with TemporaryDirectory() as folder, quiet():
         try:
-            if len(runs) > 1:
-                trainer, task, data = assemble(runs, watch, Path(folder))
-            else:
-                (run,) = runs
-                trainer, task, data = experiments.build(run.config, callbacks=[watch], default_root_dir=folder)
+            trainer, task, data = assemble(runs, watch, Path(folder))
             for size in ("batch_size", "eval_batch_size"):
                 setattr(data, size, min(SAMPLES, getattr(data, size, SAMPLES)))
             trainer.fit(task, datamodule=data)

@@ -144,8 +144,10 @@ def _continued(job: Job, root: Path, recorder: StackRecorder, task: StackedTask)
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:
-    """Build the Trainer, the stacked task and the datamodule of some runs."""
+    """Build the Trainer, the stacked task and the datamodule of some runs, or those of a single run."""
     first = experiments.build(copy.deepcopy(runs[0].config), callbacks=[recorder], default_root_dir=str(path))
+    if len(runs) == 1:
+        return first
     tasks = list(build_tasks([run.config for run in runs], first))
     trainer, _, data = first
     writer = trainer.strategy.checkpoint_io

@@ -1,8 +1,9 @@
 """The backend of float32 matmuls on the CPU: torch's default, or oneDNN where it is as exact and faster.
 
 On AMD processors only oneDNN uses AVX-512. Torch sends float32 matmuls to oneDNN under a setting that also
-allows bfloat16, which oneDNN uses on processors with AMX: `choose` measures the error of both, so no precision
-is lost.
+allows bfloat16, which oneDNN uses on processors with AMX: `exact` measures the error of both, so no precision
+is lost. Which one is faster depends on the network: oneDNN multiplies the matrices of an MLP faster and makes
+attention several times slower, so a study times its own updates (`actlab.engines.timing`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ def use(route: str) -> None:
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
 
 
+def exact() -> list[str]:
+    """Return the backends that are exact enough on this processor, by measurement; the default is the first."""
+    found = measured()
+    return [route for route, (error, _) in found.items() if error <= LESS_EXACT * found[DEFAULT][0]]
+
+
 def choose() -> str:
-    """Return the faster of the backends that are exact enough on this processor, by measurement."""
+    """Return the backend for MLPs: the faster of those that are exact enough on this processor."""
     found = measured()
     (error, seconds), (default_error, default_seconds) = found[ONEDNN], found[DEFAULT]
-    exact, faster = error <= LESS_EXACT * default_error, seconds <= FASTER * default_seconds
-    return ONEDNN if exact and faster else DEFAULT
+    close, faster = error <= LESS_EXACT * default_error, seconds <= FASTER * default_seconds
+    return ONEDNN if close and faster else DEFAULT
 
 
 def measured() -> dict[str, tuple[float, float]]:

@@ -1,0 +1,149 @@
+"""Time a study's own updates before it trains: alone and in stacks, and by each matmul backend.
+
+The sides take turns, each under a Trainer with the study's batch size, callbacks and threads. The fastest
+update counts: other programs only add time. Called in a process of its own, which switches the backend.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+
+from actlab import experiments
+from actlab.engines.devices import SMALL, keep_freed, threads, threads_for, wait_for
+from actlab.engines.settings import UNTIMED, Decision, Settings, quiet
+from actlab.engines.stacked import assemble
+from actlab.runtime import matmul, signals
+from actlab.studies.plan import MAX_STACK, Run
+
+Side = TypeVar("Side")
+SIZES = (MAX_STACK, 5, 1)
+FASTER = 0.9  # largest time of a run in a stack, as a share of the time alone
+WORTH = 60.0  # seconds of training alone below which a group is stacked untimed
+ROUNDS, UPDATES = 2, 10  # fits of each side, and timed updates of a fit
+BRIEF = 0.3  # seconds after which a fit ends early
+_BARE = {"limit_val_batches": 1, "limit_test_batches": 1, "num_sanity_val_steps": 0, "logger": False}
+
+
+class _EnoughError(Exception):
+    """Ends a fit whose updates have been timed."""
+
+
+class _Clock(Checkpoint):
+    """Notes when each update begins, from the second on; the first prepares memory and kernels."""
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+        self.updates = 0
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+        wait_for(module.device)
+        self.starts += [time.perf_counter()] if self.updates else []
+        self.updates += 1
+        number = len(self.starts) - 1
+        if number >= UPDATES or (number > 0 and self.starts[-1] - self.starts[0] > BRIEF):
+            raise _EnoughError
+
+    @property
+    def fastest(self) -> float:
+        """Seconds of the fastest update; infinite if none was timed."""
+        return min((b - a for a, b in zip(self.starts, self.starts[1:], strict=False)), default=math.inf)
+
+
+def chosen(seconds: Mapping[int, float]) -> Decision:
+    """Return the size of stacks, given the seconds of an update by the size of a stack, 1 for a run alone.
+
+    Seconds are infinite for a size that could not be timed.
+
+    >>> chosen({15: 9.0, 5: 4.0, 1: 1.0}), chosen({15: 15.75, 5: 5.5, 1: 1.0})["reason"]
+    ({'size': 0, 'reason': ''}, 'a stack of 15 takes 1.05 of the time alone')
+    """
+    stacks = {size: taken for size, taken in seconds.items() if size > 1 and taken < math.inf}
+    shares = {size: taken / size / seconds[1] for size, taken in stacks.items()}
+    best = min(shares, key=lambda size: shares[size], default=max(seconds))
+    if shares.get(best, 0.0) <= FASTER:
+        return Decision(size=0 if best == max(seconds) else best, reason="")
+    return Decision(size=1, reason=f"a stack of {best} takes {shares[best]:.2f} of the time alone")
+
+
+def measure(groups: Mapping[str, Sequence[Run]], settings: Settings) -> Settings:
+    """Return the settings with a decision for each group of runs, and with a matmul backend if it is untimed.
+
+    ``groups`` are runs that can be stacked, by key; under the key "" a run that cannot. The backend is chosen
+    by the updates of the group with most runs.
+    """
+    keep_freed()
+    gc.freeze()  # only the objects of each fit are collected after it
+    decisions = {key: _decision(runs, settings) for key, runs in groups.items() if key}
+    products = settings.products
+    if products == UNTIMED:
+        key, runs = max(groups.items(), key=lambda item: len(item[1]))
+        products = _backend(runs[: decisions[key]["size"] or MAX_STACK if key else 1], settings)
+    return replace(settings, stacks={**settings.stacks, **decisions}, products=products)
+
+
+def _decision(runs: Sequence[Run], settings: Settings) -> Decision:
+    experiment = experiments.build(runs[0].config)
+    updates = sum((run.epochs or 1) * (experiment.updates_per_epoch() or 1) for run in runs)
+    if fastest(runs[:1], settings) * updates < WORTH:
+        return Decision(size=0, reason="")
+    sizes = sorted({min(size, len(runs)) for size in SIZES}, reverse=True)
+    return chosen(_in_turns(sizes, lambda size: fastest(runs[:size], settings)))
+
+
+def _backend(runs: Sequence[Run], settings: Settings) -> str:
+    """Return the fastest matmul backend among those that are as exact as the default one."""
+
+    def seconds_by(route: str) -> float:
+        matmul.use(route)
+        return fastest(runs, settings)
+
+    seconds = _in_turns(matmul.exact(), seconds_by)
+    best = min(seconds, key=lambda route: seconds[route])
+    return best if seconds[best] <= matmul.FASTER * seconds[matmul.DEFAULT] else matmul.DEFAULT
+
+
+def _in_turns(sides: Sequence[Side], seconds: Callable[[Side], float]) -> dict[Side, float]:
+    """Return the least seconds of each side over `ROUNDS`; a side that fails takes no further part."""
+    found = {side: seconds(side) for side in sides}
+    for _ in range(ROUNDS - 1):
+        for side in [side for side, least in found.items() if least < math.inf]:
+            signals.check()
+            found[side] = min(found[side], seconds(side))
+    return found
+
+
+def fastest(runs: Sequence[Run], settings: Settings) -> float:
+    """Return the seconds of the fastest of some updates of runs in a stack, or alone; infinite on failure."""
+    clock = _Clock()
+    try:
+        _fit([_bare(run) for run in runs], clock, settings)
+    except _EnoughError:
+        pass
+    except Exception:  # too little memory, or third-party code, whose errors training reports
+        return math.inf
+    finally:
+        gc.collect()
+    return clock.fastest
+
+
+def _bare(run: Run) -> Run:
+    """Return the run with little evaluation, which no update contains."""
+    return replace(run, config={**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}})
+
+
+def _fit(runs: Sequence[Run], clock: _Clock, settings: Settings) -> None:
+    with TemporaryDirectory() as folder, quiet():
+        trainer, task, data = assemble(runs, clock, Path(folder))
+        samples = 0 if len(runs) > 1 else getattr(data, "batch_size", None) or SMALL
+        with threads(settings.threads or threads_for(samples)):
+            trainer.fit(task, datamodule=data)
