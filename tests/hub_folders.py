@@ -87,13 +87,18 @@ def write_hub_folder(
     return folder
 
 
+def rows_of(split: str) -> list[Any]:
+    """Forty numbered rows of text."""
+    return [f"{split} row {number}" for number in range(40)]
+
+
 def write_text_hub_folder(
     tmp_path: Path,
     name: str = "texts",
     *,
     splits: Sequence[str] = ("train", "validation", "test"),
     column: str = "text",
-    rows: Callable[[str], list[Any]] = lambda split: [f"{split} row {number}" for number in range(40)],
+    rows: Callable[[str], list[Any]] = rows_of,
 ) -> Path:
     """Write a dataset of text; by default forty numbered rows a split."""
     folder = tmp_path / name

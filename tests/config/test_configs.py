@@ -45,7 +45,7 @@ def test_every_config_passes_unchanged(path):
 def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
     configs = {path.stem: yaml.safe_load(path.read_text()) for path in CONFIGS}
     on_all = {name: c for name, c in configs.items() if (c["data"]["init_args"]).get("train_on_all")}
-    assert len(on_all) == 7
+    assert len(on_all) == 8
     arguments = [cb.get("init_args", {}) for c in on_all.values() for cb in c["trainer"]["callbacks"]]
     assert not any("monitor" in given for given in arguments)
 

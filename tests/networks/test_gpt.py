@@ -30,7 +30,7 @@ def built(act=nn.GELU, seed=0, **options) -> GPT:
         return GPT(unit, **{"num_classes": 256, "input_shape": (64,), **options})
 
 
-def normed(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+def normed(x: Tensor, norm: Any) -> Tensor:
     variance = x.var(-1, correction=0, keepdim=True)
     return (x - x.mean(-1, keepdim=True)) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
 

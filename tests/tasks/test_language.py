@@ -60,7 +60,7 @@ def test_the_default_network_is_a_gpt():
 
 def test_guessing_has_eight_bits_a_byte(data):
     one = task().eval()
-    torch.nn.init.zeros_(one.network.head.weight)
+    torch.nn.init.zeros_(one.network.get_parameter("head.weight"))
     data.setup("fit")
     with torch.no_grad():
         measured = one.measured(next(iter(data.val_dataloader())))

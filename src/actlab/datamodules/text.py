@@ -9,7 +9,7 @@ import gzip
 import lzma
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,10 @@ WIKITEXT, WIKITEXT_NAME = (
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
-_OPENERS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}  # by the first bytes of a file
+_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}  # by the first bytes of a file
 Text = Mapping[str, bytes]  # of train, val and test
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from actlab.config.metrics import KEY
@@ -35,7 +35,7 @@ class ClassificationTask(Task):
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
-    default_network: ClassVar[NetworkFactory] = MLP
+    default_network: ClassVar[type[nn.Module]] = MLP
 
     def __init__(
         self,

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from actlab.networks import GPT
-from actlab.tasks.base import NetworkFactory
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Derived
 from actlab.tasks.training import Batch
@@ -38,9 +37,12 @@ class LanguageTask(ClassificationTask):
     """
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy", "bits_per_byte", "perplexity")
-    derived: Mapping[str, Derived] = {"bits_per_byte": Derived(bits), "perplexity": Derived(torch.exp)}
+    derived: ClassVar[Mapping[str, Derived]] = {
+        "bits_per_byte": Derived(bits),
+        "perplexity": Derived(torch.exp),
+    }
     prediction = "surprisal"  # what `predict_step` returns
-    default_network: ClassVar[NetworkFactory] = GPT
+    default_network: ClassVar[type[nn.Module]] = GPT
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what metrics of torchmetrics compare: logits ``(B·T, K)`` and targets ``(B·T,)``."""
