@@ -24,17 +24,12 @@ from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
 
-WIKITEXT, WIKITEXT_NAME = (
-    "Salesforce/wikitext",
-    "wikitext-2-raw-v1",
-)  # the default, of which one part is fetched
+WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
-_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"\xfd7zXZ\x00": lzma.open,
-}  # by the first bytes of a file
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"  # first bytes of packed files
+_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {_GZIP: gzip.open, _XZ: lzma.open}
 Text = Mapping[str, bytes]  # of train, val and test
 
 
