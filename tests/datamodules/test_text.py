@@ -5,6 +5,7 @@ import json
 import lzma
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,7 @@ def test_rows_end_with_one_newline_and_may_be_empty(tmp_path: Path) -> None:
 
 def test_one_of_several_datasets_and_another_column(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        write_text_hub_folder(
-            tmp_path, name, column="body", rows=lambda split, name=name: [f"{name} {split}"] * 40
-        )
+        write_text_hub_folder(tmp_path, name, column="body", rows=partial(named_rows, name))
     listed = "\n".join(
         f"- config_name: {name}\n  data_files:\n"
         + "\n".join(f"  - split: {s}\n    path: {name}/data/{s}-*" for s in ("train", "validation", "test"))
