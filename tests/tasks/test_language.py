@@ -11,7 +11,9 @@ import torch
 import yaml
 from torchmetrics import Accuracy
 
+from actlab.callbacks import TestEveryEpoch
 from actlab.datamodules import TextDataModule
+from actlab.errors import ActlabError
 from actlab.networks import GPT
 from actlab.storage.resources import resource
 from actlab.tasks import LanguageTask
@@ -104,6 +106,15 @@ def test_predict_writes_a_row_a_window(cli, tmp_path, config):
     assert np.array_equal(table.filter(like="label").to_numpy(), data.test.tensors[1].numpy())
     outcome = cli("test", "--ckpt_path", checkpoint, "--trainer.enable_progress_bar", "false")
     assert f"{table.filter(like='surprisal').to_numpy().mean():.3f}"[:4] in outcome.out
+
+
+def test_the_test_set_is_evaluated_every_n_epochs(data, tmp_path):
+    one, seen = task(), list[int]()
+    one.on_test_epoch_end = lambda: seen.append(one.current_epoch)  # type: ignore[method-assign]
+    fitted(one, data, tmp_path, TestEveryEpoch(every_n_epochs=2), precision="32-true", max_epochs=5)
+    assert seen == [1, 3]
+    with pytest.raises(ActlabError, match="every_n_epochs 0"):
+        TestEveryEpoch(every_n_epochs=0)
 
 
 @pytest.mark.parametrize("config", ["gpt_plain", "gpt_gated"])
