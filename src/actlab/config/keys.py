@@ -35,7 +35,10 @@ TEXT_ARGUMENTS = {
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP
 # too. A test compares the networks with `actlab.networks`.
-NETWORKS = ("Autoencoder", "ConvNet", "ConvStacks", "GPT", "MLP", "PyramidNet", "ResNet", "WideResNet")
+NETWORKS = (
+    *("Autoencoder", "ConvNet", "ConvStacks", "CoordinateMLP", "GPT", "MLP", "PyramidNet", "ResNet"),
+    "WideResNet",
+)
 _PLATEAU = "pytorch_lightning.cli.ReduceLROnPlateau"
 _BARE = {
     **{("model.network", name): f"actlab.networks.{name}" for name in NETWORKS},
