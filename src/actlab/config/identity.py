@@ -27,12 +27,12 @@ NOT_COUNTED = {
 # Classes whose results do not depend on the number of devices.
 OWN = {
     "model": {
-        f"actlab.tasks.{name}"
-        for name in ("AutoencoderTask", "ClassificationTask", "FrameTask", "LanguageTask")
+        f"actlab.tasks.{name}Task"
+        for name in ("Autoencoder", "Classification", "Frame", "Helmholtz", "Language", "Pixel", "Regression")
     },
     "data": {
         f"actlab.datamodules.{name}DataModule"
-        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "TIMIT", "Text", "TwitterPOS")
+        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "Pixel", "Square", "TIMIT", "Text", "TwitterPOS")
     },
 }
 # Arguments that do not affect results if model and data are in `OWN`: devices, and how data are read.
