@@ -134,7 +134,9 @@ def test_embeddings_with_options_have_no_form():
     assert [layers.form_of(layer) for layer in with_options] == [None] * 4
 
 
-@pytest.mark.parametrize("network", [partial(Tokens, middle=encoder), Images, Decoder], ids=str)
+@pytest.mark.parametrize(
+    "network", [partial(Tokens, middle=encoder), Images, Decoder], ids=["encoder", "images", "decoder"]
+)
 def test_any_other_network_is_mapped(network):
     assert assert_equal(network).network.mapped
 
