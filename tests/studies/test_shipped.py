@@ -41,4 +41,5 @@ def test_a_margin_before_the_runs_names_the_seeds_it_takes(path, tmp_path):
     (found,) = (match for note in results.study.notes if (match := REACH.search(note)))
     comparisons, seeds = int(found[1]), int(found[2])
     assert comparisons == comparison.hypotheses(results)
-    assert seeds == pairs_to_detect(100 * results.primary.margin / float(found[3]), comparisons)
+    unit = 100 if results.primary.percent else 1
+    assert seeds == pairs_to_detect(unit * results.primary.margin / float(found[3]), comparisons)
