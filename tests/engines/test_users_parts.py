@@ -107,7 +107,8 @@ def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
     ],
 )
 def test_what_a_stack_would_not_keep_is_trained_alone(load, tmp_path, change, reason):
-    runs = load(TINY + "grid: {model.activation: [relu]}\nseeds: 2\n", overrides=[change]).runs()
+    overrides = [change, "model.network.dropout=0.3"]
+    runs = load(TINY + "grid: {model.activation: [relu]}\nseeds: 2\n", overrides=overrides).runs()
     (said,) = packing.pack(runs, tmp_path).reasons
     assert reason in said
 

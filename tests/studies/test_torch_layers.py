@@ -27,11 +27,9 @@ grid:
 seeds: 2
 """
 MIDDLES = "[forms, mapped]"
-PROBES = """\
-probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}
-  - {name: shift, class_path: actlab.probes.LayerGradients, init_args: {samples: 8}, at: last}
-"""
+PROBE = (
+    "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}]\n"
+)
 OBSERVED = (
     "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
 )
@@ -60,14 +58,14 @@ def engines(folder):
 
 
 def test_forms_and_vmap_train_what_runs_alone_train(study, tmp_path):
-    out = study("together", text=STUDY + PROBES)
+    out = study("together", text=STUDY + PROBE)
     assert ALONE not in out
     assert "failed" not in out
-    study("alone", "--engine", "sequential", text=STUDY + PROBES)
+    study("alone", "--engine", "sequential", text=STUDY + PROBE)
     together, alone = tmp_path / "together/own", tmp_path / "alone/own"
     assert [*engines(together).values()] == ["stacked"] * 4
     files = sorted(path.relative_to(alone) for path in alone.rglob("*.parquet"))
-    assert len(files) == 4 * 3  # metrics and two probes
+    assert len(files) == 4 * 2  # metrics and a probe
     for file in files:
         one, both = (pd.read_parquet(folder / file) for folder in (alone, together))
         pd.testing.assert_frame_equal(both, one, rtol=ROUNDED)
