@@ -17,7 +17,6 @@ import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operato
 
 # isort: split
 import argparse
-import copy
 import itertools
 import logging
 import math
@@ -143,11 +142,7 @@ def fitted(task: str, activation: str, updates: int, runs: int, dataset: str | N
     study = reading.load(NAMES[task], overrides=words, staged=False)
     clock = Updates()
     with tempfile.TemporaryDirectory() as folder:
-        if runs == 1:
-            config = copy.deepcopy(study.runs()[0].config)
-            trainer, module, data = build(config, callbacks=[clock], default_root_dir=folder)
-        else:
-            trainer, module, data = assemble(study.runs(), clock, Path(folder))
+        trainer, module, data = assemble(study.runs(), clock, Path(folder))
         trainer.fit(module, datamodule=data)
     return (clock.end - clock.begin) / (updates - clock.skipped) / runs
 

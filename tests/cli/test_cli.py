@@ -51,7 +51,11 @@ SMALL = {  # networks of a config that is not run as it is
         *("--data.size", "40", "--data.crop", "32", "--data.batch_size", "4", "--data.workers", "0"),
     ],
     "timit_frames": ["--model.network.hidden", "[16, 16]"],
+    "pinn_helmholtz": ["--model.network.hidden", "[16, 16]", "--data.side", "10"],
+    "inr_image": ["--model.network.hidden", "[16, 16]"],
 }
+
+WITHOUT_DATA = {"pinn_helmholtz"}  # which therefore have no sample
 
 
 @pytest.fixture
@@ -59,7 +63,8 @@ def fit(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*words, command="fit", config="mnist_classifier"):
-        return cli(command, "-c", config, *QUICK, *SMALL.get(config, []), *words)
+        quick = QUICK[2:] if config in WITHOUT_DATA else QUICK
+        return cli(command, "-c", config, *quick, *SMALL.get(config, []), *words)
 
     return run
 

@@ -17,7 +17,8 @@ CONFIGS = sorted(resource("configs").glob("*.yaml"))
 
 def config_of(path, seed, **model):
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    config["data"]["init_args"]["sample"] = True
+    if "sample" in config["data"]["init_args"]:
+        config["data"]["init_args"]["sample"] = True
     config["model"]["init_args"] |= model
     return {**config, "seed_everything": seed, "trainer": {"max_epochs": 1, "logger": False}}
 

@@ -141,15 +141,3 @@ def flipped(alone, together):
     ours = torch.stack([torch.stack(watch.masks) for watch in alone], 1)
     different = (ours != torch.stack(together.masks)).flatten(2).sum(2)  # (steps · sites, runs)
     return different.view(STEPS, -1, len(alone)).sum(1).T
-
-
-def test_a_stack_of_one_logs_what_the_run_does(tmp_path):
-    """As the smallest stack that a benchmark measures."""
-    path = tmp_path / "one.yaml"
-    path.write_text(STUDY)
-    run = reading.load(str(path), overrides=["trainer.max_steps=2", "trainer.precision=64-true"]).runs()[0]
-    alone = experiments.build(run.config, default_root_dir=str(tmp_path))
-    error = trained(alone)
-    stack = stacked.assemble([run], pl.callbacks.Checkpoint(), tmp_path)
-    trained(stack)
-    assert stack.task.latest["test/error"].tolist() == pytest.approx([error], abs=0.003)

@@ -25,13 +25,13 @@ CLASSES = {
     *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
     *("trainer.callbacks", "trainer.logger", "trainer.plugins", "trainer.profiler", "trainer.strategy"),
 }
-# Arguments of actlab's classes and of the Trainer that take text and neither numbers nor booleans: words of the
+# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans: words of the
 # command line stay text there, and no class is imported. A test compares the names with the signatures.
 TEXT_ARGUMENTS = {
-    *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "dataset", "default_root_dir"),
-    *("flip", "gradient_clip_algorithm", "image", "init", "label", "max_time", "metric", "mode"),
-    *("model_registry", "name", "profiler", "revision", "scheduler_interval", "setting", "strategy"),
-    *("test_set", "test_split", "train_split", "val_split", "variant", "vectors"),
+    *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
+    *("default_root_dir", "flip", "gradient_clip_algorithm", "head", "image", "label", "max_time"),
+    *("metric", "mode", "model_registry", "name", "picture", "profiler", "revision", "scheduler_interval"),
+    *("setting", "strategy", "test_set", "test_split", "train_split", "val_split", "variant", "vectors"),
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP
 # too. A test compares the networks with `actlab.networks`.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
@@ -78,6 +79,7 @@ class PixelDataModule(TensorDataModule):
             raise ActlabError(f"data.picture {picture!r} beside a dataset: give one of them")
         if tiles < 1:
             raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
+        dataset_or("uoft-cs/cifar10", dataset, sample, "cifar10")  # raises an error for both
         self.dataset, self.sample, self.picture, self.tiles = dataset, sample, picture, tiles
         self.updates_per_epoch, self.cache_dir = updates_per_epoch, cache_dir
 
@@ -117,7 +119,7 @@ def _read(file: str) -> Tensor:
     from PIL import Image
 
     try:
-        with regular(at_home(file)).open("rb") as stream, Image.open(stream) as image:
+        with Image.open(io.BytesIO(regular(at_home(file)).read_bytes())) as image:
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
     except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
