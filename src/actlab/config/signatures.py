@@ -171,10 +171,15 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature, with evaluated annotations if possible."""
+    """Return the signature, with evaluated annotations if possible; of a class that of its ``__init__``.
+
+    Of a class with ``__new__`` beside it, as tasks have, inspect would take that.
+    """
+    made = inspect.isclass(owner) and inspect.isfunction(owner.__init__)
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
-            return inspect.signature(owner, eval_str=evaluated)
+            found = inspect.signature(owner.__init__ if made else owner, eval_str=evaluated)
+            return found.replace(parameters=[*found.parameters.values()][1:]) if made else found
     return None
 
 

@@ -81,7 +81,7 @@ class Task(Training, ABC):
 
     def __init__(
         self,
-        activation: str | Mapping[str, Any],
+        activation: str | dict[str, Any],
         network: NetworkFactory,
         num_outputs: int,
         input_shape: Sequence[int],
