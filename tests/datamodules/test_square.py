@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from actlab.datamodules import SquareDataModule
+from actlab.datamodules.base import SeededBatches
 from actlab.errors import ActlabError
+from actlab.random.positions import Position
 
 
 def made(**options):
@@ -37,6 +39,24 @@ def test_points_are_fresh_in_each_epoch_and_equal_for_equal_seeds_alone_and_in_a
     assert all(a.equal(batch[0]) for a, batch in zip(first, made(seed=7).train_dataloader(), strict=True))
     both = made(seed=[3, 7]).train_dataloader()
     assert all(batch[0][1].equal(a) for batch, a in zip(both, first, strict=True))
+
+
+def test_samples_are_those_of_their_position_in_any_order_and_on_several_devices():
+    samples = made(seed=7).train
+    loader = made(seed=7).train_dataloader()
+    in_order = [torch.cat(parts) for parts in zip(*loader, strict=True)]
+    for index in ([3], [100, 5, 5], range(60, 70), range(190, 192)):
+        found = samples.batch(samples.position_of(list(index)))
+        assert all(part.equal(whole[list(index)]) for part, whole in zip(found, in_order, strict=True))
+    halves = [
+        [batch.index for batch in SeededBatches(192, 64, 7, rank=rank, world_size=2, shuffled=False)]
+        for rank in (0, 1)
+    ]
+    for rank, parts in enumerate(halves):
+        for number, part in enumerate(parts):
+            inside, _ = made(seed=7).train.batch(Position((7,), 0, part))
+            start = 64 * number + 32 * rank
+            assert inside.equal(in_order[0][start : start + 32])
 
 
 def test_evaluation_is_on_a_grid_and_the_midpoints_of_its_cells():

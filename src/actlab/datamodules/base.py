@@ -98,19 +98,40 @@ class TensorDataset(Samples):
 class Draws(Samples):
     """Endless training data: each epoch has ``updates`` new batches of ``batch_size`` samples.
 
-    A subclass defines `device` and `batch`, which draws the samples by their position (`uniform_at`,
-    `integers_at`): runs of one seed get the same samples, whatever they train.
+    A subclass defines `device` and `draw`, which draws samples by their position (`uniform_at`, `integers_at`):
+    runs of one seed get the same samples, whatever they train.
     """
 
     drawn = True
+    ahead = 16  # batches that are drawn at once, because drawing costs as much for one
 
     def __init__(self, updates: int, batch_size: int) -> None:
         if updates < 1:
             raise ActlabError(f"data.updates_per_epoch {updates}: give a whole number from 1")
         self.size = updates * batch_size
+        self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = None  # epoch, first, end
 
     def __len__(self) -> int:
         return self.size
+
+    @abstractmethod
+    def draw(self, position: Position) -> Batch:
+        """Draw the samples of a position: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+
+    def batch(self, position: Position) -> Batch:
+        """Return the samples of a position, those of neighbours from one draw."""
+        seeds, epoch, index = position
+        number = index.shape[-1]
+        first, last = int(index.flatten()[0]), int(index.flatten()[-1])
+        if last - first + 1 != number or not index.equal(torch.arange(first, last + 1).expand_as(index)):
+            return self.draw(position._replace(index=index.to(self.device)))
+        known = self._known
+        if known is None or known[0] != (seeds, epoch) or not known[1] <= first <= last < known[2]:
+            end = min(first + self.ahead * number, max(self.size, last + 1))
+            several = torch.arange(first, end, device=self.device).expand(*index.shape[:-1], -1)
+            self._known = known = (seeds, epoch), first, end, self.draw(Position(seeds, epoch, several))
+        start, axis = first - known[1], index.dim() - 1
+        return tuple(part.narrow(axis, start, number).clone() for part in known[3])
 
 
 class SeededBatches(Sampler[Position]):

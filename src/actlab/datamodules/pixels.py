@@ -29,9 +29,8 @@ class DrawnPixels(Draws):
         """The device of the pixels."""
         return self.pixels.device
 
-    def batch(self, position: Position) -> Batch:
+    def draw(self, position: Position) -> Batch:
         """Return coordinates and colours, ``(B, …)``, or ``(R, B, …)`` in a stack."""
-        position = position._replace(index=position.index.to(self.device))
         return self.pixels.batch(position._replace(index=integers_at(position, "pixels", len(self.pixels))))
 
 

@@ -24,9 +24,8 @@ class SquarePoints(Draws):
         """The device of the points."""
         return self._device
 
-    def batch(self, position: Position) -> Batch:
+    def draw(self, position: Position) -> Batch:
         """Return points inside and points on the sides, each ``(B, 2)``, or ``(R, B, 2)`` in a stack."""
-        position = position._replace(index=position.index.to(self.device))
         inside = 2 * uniform_at(position, "points", (2,)) - 1
         side, group = position.index % SIDES, position.index // SIDES
         along = 2 * uniform_at(position._replace(index=group), "sides") - 1

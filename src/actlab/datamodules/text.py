@@ -45,10 +45,9 @@ class Windows(Draws):
         """The device of the text."""
         return self.text.device
 
-    def batch(self, position: Position) -> Batch:
+    def draw(self, position: Position) -> Batch:
         """Return the windows of a position: int64 ``(B, T)``, or ``(R, B, T)`` in a stack."""
-        here = position._replace(index=position.index.to(self.device))
-        starts = integers_at(here, "windows", len(self.text) - len(self.window) + 1)
+        starts = integers_at(position, "windows", len(self.text) - len(self.window) + 1)
         return shifted(self.text[starts.unsqueeze(-1) + self.window])
 
 
