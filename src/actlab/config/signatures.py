@@ -171,15 +171,18 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature, with evaluated annotations if possible; of a class that of its ``__init__``.
+    """Return the signature, with evaluated annotations if possible.
 
-    Of a class with ``__new__`` beside it, as tasks have, inspect would take that.
+    Of a class whose ``__new__`` passes anything on, as that of tasks does, it is that of ``__init__``.
     """
-    made = inspect.isclass(owner) and inspect.isfunction(owner.__init__)
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
-            found = inspect.signature(owner.__init__ if made else owner, eval_str=evaluated)
-            return found.replace(parameters=[*found.parameters.values()][1:]) if made else found
+            found = inspect.signature(owner, eval_str=evaluated)
+            variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            if inspect.isclass(owner) and all(p.kind in variable for p in found.parameters.values()):
+                made = inspect.signature(owner.__init__, eval_str=evaluated)
+                return made.replace(parameters=[*made.parameters.values()][1:])
+            return found
     return None
 
 
