@@ -14,7 +14,7 @@ from actlab.networks.init import weights_of_run
 def layers(seed=0, act=nn.GELU, **options):
     with weights_of_run(seed, []):
         network = CoordinateMLP(act, 3, (2,), **{"hidden": (512, 512), **options})
-    return [module for module in network if isinstance(module, nn.Linear)]
+    return [module for module in network.requires_grad_(False) if isinstance(module, nn.Linear)]
 
 
 def test_weights_have_the_gain_and_no_bias():
