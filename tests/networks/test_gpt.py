@@ -138,7 +138,7 @@ def test_initial_weights(init):
         ({"init": "he"}, "'he'.*fan_in"),
     ],
 )
-def test_what_does_not_fit_is_refused(options, message):
+def test_what_does_not_fit_is_rejected(options, message):
     with pytest.raises(ActlabError, match=message):
         built(**{**SMALL, **options})
 

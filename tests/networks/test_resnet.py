@@ -72,6 +72,6 @@ def test_the_memory_order_changes_speed_alone():
 
 
 @pytest.mark.parametrize("depth", [2, 18, 21])
-def test_another_depth_is_refused(depth):
+def test_another_depth_is_rejected(depth):
     with pytest.raises(ActlabError, match=rf"depth {depth} of a residual network: give 2 \+ 6n"):
         ResNet(nn.ReLU, **{**SMALL, "depth": depth})

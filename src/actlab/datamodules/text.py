@@ -19,7 +19,7 @@ from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.hub import located, may_be_id
-from actlab.datamodules.sources import has_parquet, open_parquet, parquet_files
+from actlab.datamodules.sources import has_parquet, open_parquet, parquet_files, state
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
@@ -208,12 +208,11 @@ def text_files(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _state(file: Path) -> tuple[str, int, int]:
+def _state(file: Path) -> bytes:
     try:
-        found = file.stat()
+        return state(file)
     except OSError as error:
         raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
-    return str(file.absolute()), found.st_size, found.st_mtime_ns
 
 
 @lru_cache(maxsize=2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,13 +17,15 @@ from actlab.studies.groups import by_point
 from actlab.studies.plan import EPOCHS, SEED, Run
 from actlab.tasks import Task
 
+Free = dict[str, tuple[str, ...]]  # config keys that may differ in a stack, by the class paths of a model
 
-def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
+
+def similar(runs: Iterable[Run], free: Free | None = None) -> dict[str, list[Run]]:
     """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    Groups of one run are left out.
+    Groups of one run are left out. What is found of models is added to what is ``free``, for later calls.
     """
-    free: dict[str, tuple[str, ...]] = {}  # config keys that may differ, by the class paths of a model
+    free = {} if free is None else free
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
     groups: dict[str, list[Run]] = {}
     for alike in by_point(runs):
@@ -31,34 +34,38 @@ def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return {key: group for key, group in ordered.items() if len(group) > 1}
 
 
-def kinds(runs: Iterable[Run]) -> dict[str, str]:
+def kinds(runs: Iterable[Run], free: Free) -> dict[str, str]:
     """Return for each run, by id, a digest of what its time per epoch depends on most: network and data."""
-    free: dict[str, tuple[str, ...]] = {}
     found: dict[str, str] = {}
     for alike in by_point(runs):
-        fixed = copy.deepcopy(alike[0].config)
-        for key in (*_free(alike[0], free), "model.activation", EPOCHS):
+        fixed, task = copy.deepcopy(alike[0].config), partial(_built, alike[0])
+        for key in (*_free(alike[0], free, task), "model.activation", EPOCHS):
             set_dotted(fixed, key, None)
         digest = hashlib.sha256(as_text(fixed).encode()).hexdigest()
         found |= dict.fromkeys((run.id for run in alike), digest)
     return found
 
 
-def _free(run: Run, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _built(run: Run) -> pl.LightningModule:
+    return experiments.build(run.config).task
+
+
+def _free(run: Run, known: Free, task: Callable[[], pl.LightningModule]) -> tuple[str, ...]:
     """Return the config keys in which a run may differ from others of its stack; add to what is ``known``."""
     classes = as_text(_classes(run.config["model"]))
     if classes not in known:
-        known[classes] = declared(experiments.build(run.config).task)
+        known[classes] = declared(task())
     return known[classes]
 
 
-def _key(run: Run, free: dict[str, tuple[str, ...]], structures: dict[str, str]) -> str:
+def _key(run: Run, free: Free, structures: dict[str, str]) -> str:
     """Return the key of a run's group, which no seed changes; add to what is known of models."""
-    keys = _free(run, free)
+    task = cache(partial(_built, run))  # for both questions
+    keys = _free(run, free, task)
     fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
     if layers not in structures:
-        structures[layers] = structure(experiments.build(run.config).task)
+        structures[layers] = structure(task())
     common = as_text([_without(run.config, keys), structures[layers], run.sources])
     return hashlib.sha256(common.encode()).hexdigest()[:16]
 

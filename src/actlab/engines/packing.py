@@ -71,7 +71,9 @@ def pack(
     settings = settings or Settings()
     folders = {run.id: RunFolder(root, run) for run in runs}
     unfinished = {name for name, folder in folders.items() if not folder.finished}
-    cells, reasons, groups = form_stacks(runs, root, max_stack, settings) if stacked else Packing([], [], {})
+    free: compatibility.Free = {}
+    packed = form_stacks(runs, root, max_stack, settings, free) if stacked else Packing([], [], {})
+    cells = [*packed.jobs]
     in_cells = {name for cell in cells for name in cell.names}
     cells += [Job((run,), settings.threads) for run in runs if run.id not in in_cells]
     jobs = begun(root, runs, unfinished)
@@ -88,8 +90,8 @@ def pack(
         shares = longest_first(cells)[shard.part :: shard.of]
         mine = {name for cell in shares for name in cell.names}
         jobs = [job for job in jobs if mine.issuperset(job.names)]
-    kinds = compatibility.kinds(runs)
-    return Packing([replace(job, kind=kinds[job.runs[0].id]) for job in jobs], reasons, groups)
+    kinds = compatibility.kinds((job.runs[0] for job in jobs), free)
+    return packed._replace(jobs=[replace(job, kind=kinds[job.runs[0].id]) for job in jobs])
 
 
 def _is_over_or_alone(folder: RunFolder) -> bool:
@@ -118,13 +120,15 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     return jobs
 
 
-def form_stacks(runs: Sequence[Run], root: Path, max_stack: int, settings: Settings) -> Packing:
+def form_stacks(
+    runs: Sequence[Run], root: Path, max_stack: int, settings: Settings, free: compatibility.Free
+) -> Packing:
     """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
     found: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
     trials = _Trials(root)
-    groups = compatibility.similar(runs)
+    groups = compatibility.similar(runs, free)
     for key, group in groups.items():
         signals.check()
         experiment = experiments.build(group[0].config)

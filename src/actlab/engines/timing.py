@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -56,7 +57,7 @@ class _Clock(Checkpoint):
     @property
     def fastest(self) -> float:
         """Seconds of the fastest update; infinite if none was timed."""
-        return min((b - a for a, b in zip(self.starts, self.starts[1:], strict=False)), default=math.inf)
+        return min((b - a for a, b in pairwise(self.starts)), default=math.inf)
 
 
 def chosen(seconds: Mapping[int, float]) -> Decision:
