@@ -61,6 +61,14 @@ def test_the_mosaic_has_the_first_test_images_in_rows(tmp_path):
     assert [len(part.tensors[0]) for part in (data.train.pixels, data.val, data.test)] == [8192, 4096, 4096]
 
 
+def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
+    data = PixelDataModule("uoft-cs/cifar10")
+    sample = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images
+    vars(data.cifar)["images"] = sample._replace(revision="0abc")  # as read from the hub
+    assert data.revisions == {"uoft-cs/cifar10": "0abc"}
+    assert made(picture=picture).revisions == made(sample=True, cache_dir=str(tmp_path)).revisions == {}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

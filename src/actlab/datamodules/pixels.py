@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
+from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
@@ -78,9 +78,9 @@ class PixelDataModule(TensorDataModule):
             raise ActlabError(f"data.picture {picture!r} beside a dataset: give one of them")
         if tiles < 1:
             raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
-        dataset_or("uoft-cs/cifar10", dataset, sample, "cifar10")  # raises an error for both
+        self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
         self.dataset, self.sample, self.picture, self.tiles = dataset, sample, picture, tiles
-        self.updates_per_epoch, self.cache_dir = updates_per_epoch, cache_dir
+        self.updates_per_epoch = updates_per_epoch
 
     @cached_property
     def image(self) -> Tensor:
@@ -90,9 +90,13 @@ class PixelDataModule(TensorDataModule):
             raise ActlabError(f"a picture of {found.shape[1]} × {found.shape[2]} pixels: give at least 2 × 2")
         return found
 
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The dataset's hub id and commit; empty for local files."""
+        return {} if self.picture else self.cifar.revisions
+
     def _mosaic(self) -> Tensor:
-        images = CIFARDataModule("cifar10", self.dataset, sample=self.sample, cache_dir=self.cache_dir).images
-        test, needed = images.tensors["test_images"], self.tiles**2
+        test, needed = self.cifar.images.tensors["test_images"], self.tiles**2
         if len(test) < needed:
             raise ActlabError(f"data.tiles {self.tiles} needs {needed} test images, there are {len(test)}")
         rows = test[:needed].view(self.tiles, self.tiles, *test.shape[1:])  # (row, column, C, H, W)
