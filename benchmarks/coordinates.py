@@ -3,9 +3,10 @@
     python benchmarks/coordinates.py [--task pinn|inr] [--updates 200] [--rounds 5] [--activation gelu]
     python benchmarks/coordinates.py --task inr --results 2 --dataset FOLDER
 
-The loops use torch alone: they share no code with the tasks. Both sides run in turns, in one process with one
-thread, as many updates each as ``--updates``: a loop, a Trainer with one run, and one with a stack of 15 runs,
-whose time counts per run. Printed are the medians of the ratios of neighbours, with their range.
+The loops use torch alone: they share no code with the tasks. All sides run in turns, in one process with one
+thread, ``--updates`` updates each: a loop, a LightningModule written by hand around the same loss, the task
+with one run, and with a stack of 15 runs, whose time counts per run. Printed are the medians of the ratios of
+neighbours, with their range.
 
 With ``--results`` the loops run to their end for so many seeds, and print the final metric: relative error on
 the midpoints of the grid, or PSNR of the held-out pixels in odd rows.
@@ -26,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -40,7 +42,6 @@ from actlab.studies import reading
 ACTS = {"gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU, "relu": nn.ReLU, "mish": nn.Mish}
 NAMES = {"pinn": "pinn_helmholtz", "inr": "inr_image"}
 RUNS = 15
-LENGTHS = {"pinn": 2000, "inr": 1000}  # updates
 
 
 def mlp(act: Callable[[], nn.Module], sizes: list[int], gain: float, seed: int) -> nn.Sequential:
@@ -54,67 +55,125 @@ def mlp(act: Callable[[], nn.Module], sizes: list[int], gain: float, seed: int) 
     return nn.Sequential(*layers[:-1])
 
 
-def pinn(act: Callable[[], nn.Module], seed: int, lr: float = 3e-3) -> Iterator[Callable[[], float]]:
-    """Make one update after the other; yield after each what measures the relative error."""
-    net = mlp(act, [2, 64, 64, 64, 1], 1.0, seed)
-    opt = torch.optim.Adam(net.parameters(), lr, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda k: 0.5 * (1 + math.cos(math.pi * k / 2000)))
+class Pinn:
+    """The equation: a network, what draws a batch, its loss, and the relative error."""
 
-    def u(p: Tensor) -> Tensor:
+    updates, lr = 2000, 3e-3
+
+    def __init__(self, act: Callable[[], nn.Module], seed: int) -> None:
+        self.net: nn.Module = mlp(act, [2, 64, 64, 64, 1], 1.0, seed)
+
+    def solution(self, p: Tensor) -> Tensor:
+        """Return u at points ``(B, 2)``."""
         return torch.sin(math.pi * p[:, :1]) * torch.sin(4 * math.pi * p[:, 1:])
 
-    def error() -> float:
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """Return points inside and on the sides, each ``(256, 2)``."""
+        inside = 2 * torch.rand(256, 2) - 1
+        s, one = 2 * torch.rand(64, 1) - 1, torch.ones(64, 1)
+        return inside, torch.cat([torch.cat(pair, 1) for pair in ((one, s), (-one, s), (s, one), (s, -one))])
+
+    def loss(self, p: Tensor, sides: Tensor) -> Tensor:
+        """Return the mean squared residual, and 100 times that of the sides."""
+        v = self.net(p.requires_grad_())
+        (g,) = torch.autograd.grad(v.sum(), p, create_graph=True)
+        (gx,) = torch.autograd.grad(g[:, 0].sum(), p, create_graph=True)
+        (gy,) = torch.autograd.grad(g[:, 1].sum(), p, create_graph=True)
+        f = (1 - 17 * math.pi**2) * self.solution(p.detach())
+        return (gx[:, :1] + gy[:, 1:] + v - f).square().mean() + 100 * self.net(sides).square().mean()
+
+    def metric(self) -> float:
+        """Return the relative error on the midpoints of the grid."""
         ends = torch.linspace(-1, 1, 100)
         middle = (ends[1:] + ends[:-1]) / 2
         p = torch.cartesian_prod(middle, middle)
         with torch.no_grad():
-            return float((net(p) - u(p)).norm() / u(p).norm())
-
-    while True:
-        p = (2 * torch.rand(256, 2) - 1).requires_grad_()
-        s, one = 2 * torch.rand(64, 1) - 1, torch.ones(64, 1)
-        sides = torch.cat([torch.cat(pair, 1) for pair in ((one, s), (-one, s), (s, one), (s, -one))])
-        v = net(p)
-        (g,) = torch.autograd.grad(v.sum(), p, create_graph=True)
-        (gx,) = torch.autograd.grad(g[:, 0].sum(), p, create_graph=True)
-        (gy,) = torch.autograd.grad(g[:, 1].sum(), p, create_graph=True)
-        f = (1 - 17 * math.pi**2) * u(p.detach())
-        loss = (gx[:, :1] + gy[:, 1:] + v - f).square().mean() + 100 * net(sides).square().mean()
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        schedule.step()
-        yield error
+            return float((self.net(p) - self.solution(p)).norm() / self.solution(p).norm())
 
 
-def inr(
-    act: Callable[[], nn.Module], seed: int, image: Tensor, lr: float = 3e-3, omega: float = 15.0
-) -> Iterator[Callable[[], float]]:
-    """Make one update after the other; yield after each what measures the PSNR. ``image``: ``(H, W, 3)``."""
-    net = mlp(act, [2, 128, 128, 128, 3], 1.4, seed)
-    first, last = net[0], nn.Linear(128, 3)
-    net[-1] = last
-    nn.init.normal_(first.get_parameter("weight"), std=omega / math.sqrt(2))
-    nn.init.uniform_(first.get_parameter("bias"), -omega, omega)
-    opt = torch.optim.Adam(net.parameters(), lr, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda k: 0.5 * (1 + math.cos(math.pi * k / 1000)))
-    rows, columns = torch.meshgrid(*map(torch.arange, image.shape[:2]), indexing="ij")
-    y, x = (2 * places / (n - 1) - 1 for places, n in zip((rows, columns), image.shape, strict=False))
-    p, even = torch.stack([x, y], -1), (rows + columns) % 2 == 0
-    training, colours, held = p[even], image[even], ~even & (rows % 2 == 1)
+class Inr:
+    """The image ``(H, W, 3)``: a network, what draws a batch, its loss, and the PSNR."""
 
-    def psnr() -> float:
+    updates, lr, omega = 1000, 3e-3, 15.0
+
+    def __init__(self, act: Callable[[], nn.Module], seed: int, image: Tensor) -> None:
+        layers = mlp(act, [2, 128, 128, 128, 3], 1.4, seed)
+        layers[-1] = nn.Linear(128, 3)
+        nn.init.normal_(layers[0].get_parameter("weight"), std=self.omega / math.sqrt(2))
+        nn.init.uniform_(layers[0].get_parameter("bias"), -self.omega, self.omega)
+        self.net: nn.Module = layers
+        rows, columns = torch.meshgrid(*map(torch.arange, image.shape[:2]), indexing="ij")
+        y, x = (2 * places / (n - 1) - 1 for places, n in zip((rows, columns), image.shape, strict=False))
+        p, even = torch.stack([x, y], -1), (rows + columns) % 2 == 0
+        held = ~even & (rows % 2 == 1)
+        self.training, self.colours = p[even], image[even]
+        self.held, self.held_colours = p[held], image[held]
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """Return 1,024 positions and their colours."""
+        index = torch.randint(len(self.training), (1024,))
+        return self.training[index], self.colours[index]
+
+    def loss(self, p: Tensor, colours: Tensor) -> Tensor:
+        """Return the mean squared error."""
+        return (self.net(p) - colours).square().mean()
+
+    def metric(self) -> float:
+        """Return the PSNR of the held-out pixels in odd rows."""
         with torch.no_grad():
-            return float(-10 * (net(p[held]) - image[held]).square().mean().log10())
+            return float(-10 * (self.net(self.held) - self.held_colours).square().mean().log10())
 
+
+Problem = Pinn | Inr
+
+
+def optimiser(problem: Problem) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Return Adam and its cosine."""
+    opt = torch.optim.Adam(problem.net.parameters(), problem.lr, fused=True)
+    share = math.pi / problem.updates
+    return opt, torch.optim.lr_scheduler.LambdaLR(opt, lambda k: 0.5 * (1 + math.cos(share * k)))
+
+
+def by_hand(problem: Problem) -> Iterator[None]:
+    """Make one update after the other."""
+    opt, schedule = optimiser(problem)
     while True:
-        index = torch.randint(len(training), (1024,))
-        loss = (net(training[index]) - colours[index]).square().mean()
+        loss = problem.loss(*problem.draw())
         opt.zero_grad()
         loss.backward()
         opt.step()
         schedule.step()
-        yield psnr
+        yield
+
+
+class Stock(pl.LightningModule):
+    """The same loss in a LightningModule as one writes it by hand."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self.problem, self.net = problem, problem.net
+
+    def configure_optimizers(self) -> Any:
+        """Return Adam and its cosine, moved each update."""
+        opt, schedule = optimiser(self.problem)
+        return {"optimizer": opt, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Return the loss, and log its mean over an epoch."""
+        loss = self.problem.loss(*batch)
+        self.log("train/loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+
+class Batches(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
+    """Draws one batch after the other."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield self.problem.draw()
 
 
 class Updates(pl.Callback):
@@ -125,12 +184,30 @@ class Updates(pl.Callback):
 
     def __init__(self) -> None:
         self.begin = self.end = 0.0
+        self.updates = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *rest: object) -> None:
         """Note the processor time."""
         self.end = time.process_time()
-        if trainer.global_step == self.skipped:
+        self.updates = trainer.global_step - self.skipped
+        if not self.updates:
             self.begin = self.end
+
+    def seconds(self) -> float:
+        """Return the processor time of an update."""
+        return (self.end - self.begin) / self.updates
+
+
+def stock(problem: Problem, updates: int) -> float:
+    """Return the seconds of an update of a plain LightningModule in a Trainer with a ModelCheckpoint."""
+    clock = Updates()
+    with tempfile.TemporaryDirectory() as folder:
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        callbacks = [clock, pl.callbacks.ModelCheckpoint(folder)]
+        trainer = pl.Trainer(accelerator="cpu", max_steps=updates, callbacks=callbacks, **quiet)
+        loader = torch.utils.data.DataLoader(Batches(problem), batch_size=None)
+        trainer.fit(Stock(problem), loader)
+    return clock.seconds()
 
 
 def fitted(task: str, activation: str, updates: int, runs: int, dataset: str | None) -> float:
@@ -144,7 +221,7 @@ def fitted(task: str, activation: str, updates: int, runs: int, dataset: str | N
     with tempfile.TemporaryDirectory() as folder:
         trainer, module, data = assemble(study.runs(), clock, Path(folder))
         trainer.fit(module, datamodule=data)
-    return (clock.end - clock.begin) / (updates - clock.skipped) / runs
+    return clock.seconds() / runs
 
 
 def settings(task: str, dataset: str | None) -> list[str]:
@@ -154,11 +231,9 @@ def settings(task: str, dataset: str | None) -> list[str]:
     return [f"data.dataset={dataset}"] if dataset else ["data.sample=true"]
 
 
-def by_hand(task: str, activation: str, seed: int, image: Tensor | None) -> Iterator[Callable[[], float]]:
-    """Return the updates of a loop."""
-    if image is None:
-        return pinn(ACTS[activation], seed)
-    return inr(ACTS[activation], seed, image)
+def problem_of(task: str, activation: str, seed: int, image: Tensor | None) -> Problem:
+    """Return the problem of a seed, with a network of its own."""
+    return Pinn(ACTS[activation], seed) if image is None else Inr(ACTS[activation], seed, image)
 
 
 def picture(dataset: str | None) -> Tensor:
@@ -182,18 +257,20 @@ def main() -> None:
     torch.set_num_threads(1)
     image = picture(args.dataset) if args.task == "inr" else None
     for seed in range(args.results):
-        updates = by_hand(args.task, args.activation, seed, image)
-        metric = next(itertools.islice(updates, LENGTHS[args.task] - 1, None))
-        print(f"seed {seed}: {metric():.4g}", flush=True)
-    ratios: dict[str, list[float]] = {"alone": [], "stacked": []}
+        problem = problem_of(args.task, args.activation, seed, image)
+        next(itertools.islice(by_hand(problem), problem.updates - 1, None))
+        print(f"seed {seed}: {problem.metric():.4g}", flush=True)
+    ratios: dict[str, list[float]] = {"plain Lightning": [], "alone": [], "stacked": []}
     for _ in range(0 if args.results else args.rounds):
-        loop = by_hand(args.task, args.activation, 0, image)
+        loop = by_hand(problem_of(args.task, args.activation, 0, image))
         for _ in range(Updates.skipped):
             next(loop)
         start = time.process_time()
         for _ in range(args.updates - Updates.skipped):
             next(loop)
         hand = (time.process_time() - start) / (args.updates - Updates.skipped)
+        problem = problem_of(args.task, args.activation, 0, image)
+        ratios["plain Lightning"].append(stock(problem, args.updates) / hand)
         for name, runs in (("alone", 1), ("stacked", RUNS)):
             taken = fitted(args.task, args.activation, args.updates, runs, args.dataset)
             ratios[name].append(taken / hand)

@@ -41,10 +41,11 @@ class Part(NamedTuple):
     seconds: float = 0.0
 
 
-def seconds_left(parts: Sequence[Part], processes: int) -> tuple[float, bool]:
-    """Return the seconds until all jobs have ended, and whether all could be estimated; the others count 0.
+def seconds_left(parts: Sequence[Part], processes: int) -> tuple[float, float]:
+    """Return the seconds until all jobs have ended, and the share of the epochs to go that these stand for.
 
-    Jobs that have not begun start in their order, each in the process that is free first.
+    Jobs without an estimate take no time. Those that have not begun start in their order, each in the process
+    that is free first.
     """
     todo, timed = [part for part in parts if part.left > 0], _timed(parts)
     known = [(part, part.left * rate) for part in todo if (rate := _seconds_per_epoch(part, timed)) is not None]
@@ -53,7 +54,8 @@ def seconds_left(parts: Sequence[Part], processes: int) -> tuple[float, bool]:
     heapq.heapify(ends)
     for seconds in (seconds for part, seconds in known if not part.begun):
         heapq.heapreplace(ends, ends[0] + seconds)
-    return max(ends), len(known) == len(todo)
+    share = sum(part.left for part, _ in known) / sum(part.left for part in todo) if todo else 1.0
+    return max(ends), share
 
 
 def _timed(parts: Sequence[Part]) -> dict[Hashable, tuple[float, float]]:
@@ -108,9 +110,13 @@ class TimeLeft:
             points.append((now, gained))
 
     def text(self) -> str:
-        """Return the time left in words: ``about 5 min left``, ``at least 5 min left``; empty without any."""
-        seconds, complete = seconds_left([self._part(job) for job in self.jobs], self.processes)
-        return f"{'about' if complete else 'at least'} {_rounded(seconds)} left" if seconds else ""
+        """Return the time left in words: ``about 5 min left``, or ``at least``, of most of the epochs to go.
+
+        Empty where most have no estimate.
+        """
+        seconds, share = seconds_left([self._part(job) for job in self.jobs], self.processes)
+        bound = "about" if share == 1 else "at least"
+        return f"{bound} {_rounded(seconds)} left" if seconds and share > 0.5 else ""
 
     def _part(self, job: Job) -> Part:
         runs = [run for run in job.runs if run.id in self.job_of]
