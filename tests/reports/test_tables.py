@@ -175,7 +175,7 @@ def test_without_a_choice_the_metric_of_selection_is_tested_too(written: Any) ->
     text = printed(written(edit={"lr: [1.0e-3, 1.0e-4]": "lr: [1.0e-3]"}, overrides=["seeds=7"]))
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert gelu.count("0.016 / 0.062") == 2  # times 4 primary comparisons, and as many secondary ones
-    assert "The other 4 are secondary, and corrected as a family of their own." in text
+    assert "The other 4 are secondary, and corrected as a family apart." in text
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
     assert "No p" not in text
 

@@ -267,7 +267,8 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
     if counts[0] and results.primary:
         text = f"Primary: {plural(counts[0], 'comparison')} of {results.primary.name} with {reference}. "
     if counts[0] and counts[1]:
-        text += f"The other {counts[1]} are secondary, and corrected as a family of their own. "
+        others = "The other is" if counts[1] == 1 else f"The other {counts[1]} are"
+        text += f"{others} secondary, and corrected as a family apart. "
     if all(cell.p is None for cell in cells):
         return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
     looks = f", multiplied by {factor(results.looks)} for look {results.looks + 1}" if results.looks else ""
