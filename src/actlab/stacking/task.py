@@ -6,6 +6,7 @@ batch.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,12 @@ from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import Training
 
+# Methods of Lightning that a stack does not call for its members; these predict and are restored alone.
+HOOKS = [
+    name
+    for name, _ in inspect.getmembers(pl.LightningModule, inspect.isfunction)
+    if not name.startswith("_") and name not in ("predict_step", "load_from_checkpoint")
+]
 PLACES = "places"  # checkpoint key: of each parameter of the optimiser its name in a member and its runs
 
 
@@ -185,6 +192,8 @@ def reason_against(task: pl.LightningModule) -> str | None:
     """Return why a task cannot be stacked; None if it can, or must be tried because its network is mapped."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
+    if hook := next((name for name in HOOKS if getattr(type(task), name) is not getattr(Task, name)), None):
+        return f"{type(task).__name__} overrides {hook!r}, which a stack does not call"
     if task.sees_network and not task.measures_all:
         return (
             f"'measure' of {type(task).__name__} may not accept a run axis; mark it with "
