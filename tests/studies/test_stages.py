@@ -143,7 +143,9 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
     outcome = study(STAGED, "run")
     assert outcome.code == 0, outcome.err
     words = " ".join(outcome.out.split())
-    assert "2 of 2 settings were chosen by other runs than" in words
+    line = "2 of 2 settings were chosen by other runs than"
+    assert words.count(line) == 2, "before the stage is trained, and below its table"
+    assert words.index(line) < words.index("stage compare: ")
     assert "are kept in selection.json: delete it to choose again." in words
 
 

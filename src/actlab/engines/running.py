@@ -94,6 +94,8 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
         for reached, stage in stages.in_turn(study, root):
             if only in (None, reached):
+                for line in stage.notes[len(study.notes) :]:  # of its selection
+                    print(line, flush=True)
                 failed += Start(stage, root, engine, worker).run(reached)
             for line in search.lines(*stages.searched(study, root)) if reached == names[0] else ():
                 if line not in said:
