@@ -1,7 +1,7 @@
 """Preprocessing against numpy in float64: each step, chains, whitening; its cache; mistakes are one line."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from torch import Tensor
 from actlab.datamodules import preprocessing
 from actlab.datamodules.preprocessing import STEPS, Preprocessing, fitted, steps_of
 from actlab.errors import ActlabError
+from actlab.runtime import matmul
 
 TRAIN, D = 90, 3 * 4 * 5
 
@@ -136,6 +137,20 @@ def test_whitening_is_exact_whatever_the_route_of_products(fit: Any) -> None:
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("route", ["default", "onednn"])
+def test_whitening_is_exact_under_each_backend_of_the_cpu(fit: Any, route: str) -> None:
+    """The backend stays as the process has it; torch has no single precision where it is onednn."""
+    images, mkldnn = images_of(200, (3, 16, 16)), cast(Any, torch.backends.mkldnn)
+    exact, before = fit(images, "scale", "zca")(images), mkldnn.matmul.fp32_precision
+    try:
+        matmul.use(route)
+        chosen = mkldnn.matmul.fp32_precision
+        assert torch.equal(fit(images, "scale", "zca")(images), exact)
+        assert mkldnn.matmul.fp32_precision == chosen
+    finally:
+        mkldnn.matmul.fp32_precision = before
 
 
 def test_steps_are_applied_on_the_device_that_is_asked_for(fit: Any) -> None:

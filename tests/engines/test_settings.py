@@ -101,3 +101,17 @@ def test_routes_are_measured_and_float32_stays_float32():
         mkldnn.matmul.fp32_precision = before
     with pytest.raises(ActlabError, match="unknown matmul backend 'mkl'"):
         matmul.use("mkl")
+
+
+def test_with_a_gpu_the_backend_of_the_cpu_stays(monkeypatch):
+    """Lightning asks torch for one precision of all backends, which torch rejects where the CPU's is onednn."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    mkldnn: Any = torch.backends.mkldnn
+    before = mkldnn.matmul.fp32_precision
+    try:
+        assert matmul.use("onednn") == "default"
+        assert settings.Settings(products="onednn").apply() is None
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert matmul.exact() == ["default"]
+    finally:
+        mkldnn.matmul.fp32_precision = before

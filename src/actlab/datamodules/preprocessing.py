@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -160,17 +161,28 @@ class Preprocessing(NamedTuple):
         """Apply all steps to images uint8 ``(N, C, H, W)``, block by block; return float32 on ``device``."""
         known = [{name: t.to(device) for name, t in found.items()} for found in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # because whitening cancels large terms
-        try:
+        with _exact_matmuls():
             for block, result in zip(torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True):
                 x = block.to(device).float()
                 for step, statistics in zip(self.steps, known, strict=True):
                     x = STEPS[step.name].apply(x, **dict(step.settings), **statistics)
                 result.copy_(x)
-        finally:
-            torch.set_float32_matmul_precision(before)
         return done
+
+
+@contextmanager
+def _exact_matmuls() -> Iterator[None]:
+    """Compute matmuls in full float32 within a ``with`` block, because whitening cancels large terms."""
+    # Backend by backend: torch rejects a question for all of them where the process has chosen oneDNN.
+    backends: list[Any] = [torch.backends.mkldnn.matmul, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
 
 
 def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:

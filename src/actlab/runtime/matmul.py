@@ -21,15 +21,23 @@ FASTER = 0.9  # largest time, as a share of the default's: a smaller gain is not
 ROUNDS = 12
 
 
-def use(route: str) -> None:
-    """Set the matmul backend of this process: ``default`` or ``onednn``."""
+def use(route: str) -> str:
+    """Set the matmul backend of this process, ``default`` or ``onednn``; return the one that it has.
+
+    With a GPU it stays the default: training there computes no matmuls on the CPU, and Lightning asks torch for
+    one precision of all backends, which torch rejects where theirs differ.
+    """
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
+    route = DEFAULT if torch.cuda.is_available() else route
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
+    return route
 
 
 def exact() -> list[str]:
     """Return the backends that are exact enough on this processor, by measurement; the default is the first."""
+    if torch.cuda.is_available():
+        return [DEFAULT]
     found = measured()
     return [route for route, (error, _) in found.items() if error <= LESS_EXACT * found[DEFAULT][0]]
 
