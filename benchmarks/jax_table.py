@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,15 @@ SIZES = (1, 15, 45, 90)
 ROUNDS = 3
 
 
-def measure(dataset: str | None = None, size: int = 15, rounds: int = ROUNDS) -> dict[str, float]:
-    """Figures of one size; the data set is not used.
+def measure(
+    dataset: str | None = None,
+    size: int = 15,
+    rounds: int = ROUNDS,
+    dropouts: Sequence[float] = (0.0, 0.5),
+    jax: bool = True,
+    epochs: int = sides.EPOCHS,
+) -> dict[str, float]:
+    """Figures of one size; the data set is not used. Without ``jax`` those of the engine alone.
 
     Returns:
         milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``; of one run
@@ -41,24 +48,23 @@ def measure(dataset: str | None = None, size: int = 15, rounds: int = ROUNDS) ->
     del dataset
     with tempfile.TemporaryDirectory() as folder:
         data = sides.make_data(Path(folder))
-        makers: dict[str, Callable[[], sides.Side]] = {
-            "engine_ms": partial(sides.Study, data, size),
-            "jax_ms": partial(sides.Jax, data, size),
-            "engine_dropout_ms": partial(sides.Study, data, size, 0.5),
-            "jax_dropout_ms": partial(sides.Jax, data, size, 0.5),
-        }
+        makers: dict[str, Callable[[], sides.Side]] = {}
+        for dropout in dropouts:
+            name = "_dropout" * bool(dropout)
+            makers[f"engine{name}_ms"] = partial(sides.Study, data, size, dropout, epochs=epochs)
+            if jax:
+                makers[f"jax{name}_ms"] = partial(sides.Jax, data, size, dropout)
         figures = sides.fastest(makers, rounds)
-    if size == 1:  # what a loop by hand takes, and the products in it
+    if size == 1 and jax:  # what a loop by hand takes, and the products in it
         batches: Any = [
             (torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(UPDATES + WARM_UP + 1)
         ]
         figures["loop_ms"] = min(looped(batches) for _ in range(rounds))
         figures["products_ms"] = min(products(1) for _ in range(rounds))
         figures["loop_vs_jax"] = figures["loop_ms"] / figures["jax_ms"]
-    return figures | {
-        "stacked_vs_jax": figures["engine_ms"] / figures["jax_ms"],
-        "stacked_dropout_vs_jax": figures["engine_dropout_ms"] / figures["jax_dropout_ms"],
-    }
+    for name in ["_dropout" * bool(dropout) for dropout in dropouts if jax]:
+        figures[f"stacked{name}_vs_jax"] = figures[f"engine{name}_ms"] / figures[f"jax{name}_ms"]
+    return figures
 
 
 def main() -> None:

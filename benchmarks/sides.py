@@ -111,6 +111,20 @@ class Jax(Side):
         self.process.communicate()
 
 
+def settings(data: Path, members: int, dropout: float = 0.0, epochs: int = EPOCHS) -> dict[str, object]:
+    """Return what the study of Fig 2 is changed to: its first stage has so many seeds of one network."""
+    return {
+        "data.dataset": str(data / "mnist"),
+        "data.cache_dir": str(data / "cache"),
+        "data.validation": VAL,
+        "model.activation": "gelu",
+        "model.network.dropout": dropout,
+        "model.optimizer.lr": 1e-3,
+        "trainer.max_epochs": epochs,
+        "seeds": f"choose=100-{99 + members}",
+    }
+
+
 class Study(Side):
     """``actlab study run`` of seeds of one network, GELU and Adam.
 
@@ -120,10 +134,17 @@ class Study(Side):
         dropout: drop probability.
         stack: most runs in one stack.
         jobs: number of worker processes; None leaves the command's own default.
+        epochs: of the runs; more than the turns take.
     """
 
     def __init__(
-        self, data: Path, members: int, dropout: float = 0.0, stack: int | None = None, jobs: int | None = None
+        self,
+        data: Path,
+        members: int,
+        dropout: float = 0.0,
+        stack: int | None = None,
+        jobs: int | None = None,
+        epochs: int = EPOCHS,
     ) -> None:
         stack = stack or members
         self.root = data / f"runs-{time.monotonic_ns()}"
@@ -131,18 +152,8 @@ class Study(Side):
         # Of each run when its epochs ended, on a clock that stands still while the processes do.
         self.ticks: dict[Path, list[float]] = {}
         self.stood = self.since = 0.0
-        settings = {
-            "data.dataset": data / "mnist",
-            "data.cache_dir": data / "cache",
-            "data.validation": VAL,
-            "model.activation": "gelu",
-            "model.network.dropout": dropout,
-            "model.optimizer.lr": 1e-3,
-            "trainer.max_epochs": EPOCHS,
-            "seeds": members,
-        }
         words = [sys.executable, "-m", "actlab", "study", "run", "gelu_mnist_classifier"]
-        words += [f"--set={key}={value}" for key, value in settings.items()]
+        words += [f"--set={key}={value}" for key, value in settings(data, members, dropout, epochs).items()]
         words += [f"--runs-dir={self.root}", f"--max-stack={stack}", *([f"--jobs={jobs}"] if jobs else [])]
         self.log = (data / f"{self.root.name}.log").open("w+")
         self.process = subprocess.Popen(words, stdout=self.log, stderr=self.log)

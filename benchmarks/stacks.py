@@ -21,6 +21,7 @@ import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operato
 
 # isort: split
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -55,11 +56,11 @@ LEARNING_RATE, DROPOUT = "model.optimizer.lr", "model.network.dropout"
 RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
 
 
-def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
-    """Runs of the study of Fig 2, with GELU and few updates."""
+def grid(dataset: str | None, *overrides: str, study: str = "gelu_mnist_classifier") -> list[plan.Run]:
+    """Runs of a study without its stages, by default that of Fig 2, with GELU and few updates."""
     short = ("model.activation=gelu", f"trainer.max_steps={UPDATES + WARM_UP}", "trainer.limit_val_batches=0")
     source = f"data.dataset={dataset}" if dataset else "data.sample=true"
-    return reading.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
+    return reading.load(study, overrides=[source, *short, *overrides], staged=False).runs()
 
 
 def as_a_study_does() -> None:
@@ -106,20 +107,39 @@ def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     return [run for part in chosen for run in part]
 
 
+def begin_peak() -> int:
+    """Let `peak_memory` begin at the bytes that this process holds now, and return them."""
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    return psutil.Process().memory_info().rss
+
+
 def peak_memory() -> int:
-    """Most bytes that this process has held; ``getrusage`` would count what its parent held when it forked."""
+    """Most bytes that this process has held, on the GPU if there is one; ``getrusage`` counts its parent's."""
+    if DEVICE == "cuda":
+        return torch.cuda.max_memory_allocated()
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+def measured(runs: Sequence[plan.Run]) -> dict[str, float]:
+    """Milliseconds an update and run of a stack, and the MiB that it adds at its peak."""
+    gc.collect()
+    before = begin_peak()
+    milliseconds = in_stack(runs) / len(runs)
+    return {"ms": milliseconds, "mb": (peak_memory() - before) / 2**20}
 
 
 def report_one(dataset: str | None, size: int) -> None:
     """Print time and memory of one stack, as JSON: what `own_process` reads."""
     as_a_study_does()
-    before = psutil.Process().memory_info().rss
-    runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
-    milliseconds = in_stack(runs)
-    peak = peak_memory()
-    print(json.dumps({"ms": milliseconds / size, "mb": (peak - before) / 2**20}))
+    print(
+        json.dumps(
+            measured(members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size))
+        )
+    )
 
 
 def own_process(dataset: str | None, size: int, **environment: str) -> dict[str, float]:

@@ -4,9 +4,13 @@ import ast
 import importlib
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import actlab
 
 ORDINARY = ("normal", "unequal spread", "skewed", "errors of 1,000", "errors of 10,000", "kept runs")
 BENCHMARKS = sorted((Path(__file__).parent.parent / "benchmarks").glob("*.py"))
@@ -27,6 +31,82 @@ def test_what_a_benchmark_names_exists(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in found:
             attribute(found[node.value.id], node.attr)
+
+
+def test_stacks_have_as_many_runs_as_are_asked_for(monkeypatch, tmp_path):
+    """Also since the study that they are taken from has stages, the last of which takes ``seeds``."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
+    sides, stacks = importlib.import_module("sides"), importlib.import_module("stacks")
+    plain = stacks.grid(None, "seeds=30", "model.network.dropout=0.0")
+    assert [len(stacks.members(plain, size)) for size in (1, 15, 90)] == [1, 15, 90]
+    for size in (1, 15, 90):
+        study = actlab.load_study("gelu_mnist_classifier", settings=sides.settings(tmp_path, size))
+        assert len(study.runs()) == size
+
+
+PARTS = {
+    "tests": {"passed", "failed", "skipped"},
+    "mnist": {"jax", "runs_2"},
+    "convnet": {"runs"},
+    "resnet": {"runs"},
+    "gpt": {"stacks", "differs", "chosen"},
+}
+FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
+
+
+@pytest.mark.parametrize(
+    ("words", "device", "reason"),
+    [
+        ([], "cpu", "torch finds no CUDA device: give --smoke"),
+        (["cifar"], "cuda", "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt"),
+        (["--cifar10", "nowhere"], "cuda", "--cifar10 nowhere: no such folder"),
+        (["resnet"], "cuda", "resnet: give the folder of CIFAR-10 by --cifar10 FOLDER"),
+        (["gpt", "--minutes=0"], "cuda", "gpt: not begun"),
+    ],
+)
+def test_the_benchmark_of_a_gpu_says_what_it_lacks(monkeypatch, tmp_path, capsys, words, device, reason):
+    monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
+    gpu = importlib.import_module("gpu")
+    monkeypatch.setattr(gpu, "DEVICE", device)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *words, f"--out={tmp_path}"])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert reason in f"{ended.value}{capsys.readouterr().err}"
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_gpu_in_its_small_form(tmp_path):
+    def called(*words):
+        program = next(path for path in BENCHMARKS if path.stem == "gpu")
+        options = ["--smoke", "--jobs=0", "--minutes=60", f"--out={tmp_path}", *words]
+        done = subprocess.run([sys.executable, program, *options], check=False, capture_output=True, text=True)
+        record = tmp_path / "gpu-smoke.json"
+        return done, json.loads(record.read_text()) if record.exists() else {}
+
+    interrupted, record = called("tests", "--minutes=0.001")
+    assert interrupted.stderr == "not finished; the same command resumes\ntests: time is over\n"
+    assert not record.get("tests", {}).get("finished")
+    done, first = called()
+    assert done.returncode == 0, done.stderr
+    assert {name: entry.keys() - FACTS for name, entry in first.items()} == PARTS
+    assert all(entry["finished"] and entry.keys() >= FACTS for entry in first.values())
+    assert first["tests"]["failed"] == 0
+    assert [row["runs"] for row in first["gpt"]["stacks"]] == [1, 2]
+    again, second = called()
+    assert second == first
+    assert again.stdout.count("finished earlier") == len(PARTS)
+
+    del second["gpt"]["chosen"]
+    for name in ("convnet", "gpt"):
+        second[name]["finished"] = False
+    (tmp_path / "gpu-smoke.json").write_text(json.dumps(second))
+    next(tmp_path.glob("runs/cifar10_convnet-smoke/*/result.json")).unlink()
+    resumed, third = called("convnet", "gpt")
+    assert "6 runs, 5 finished, 1 to run" in resumed.stdout
+    assert third["gpt"]["stacks"] == first["gpt"]["stacks"]
+    assert third["gpt"].keys() == first["gpt"].keys()
+    assert [run["run"] for run in third["convnet"]["runs"]] == [run["run"] for run in first["convnet"]["runs"]]
 
 
 def attribute(owner, name):

@@ -1,0 +1,284 @@
+"""What a machine with one CUDA GPU shows, part by part, in calls of bounded time; writes ``gpu.json``.
+
+    python benchmarks/gpu.py [PART ...] [--minutes 9] [--cifar10 FOLDER] [--jobs N] [--out runs/gpu] [--smoke]
+
+The same command resumes: a finished part is not repeated, and what a part has kept is not measured again. Each
+part runs in a process of its own, which is ended when the minutes are over; trainings are studies of actlab and
+resume from their last epoch. The folder ``--out`` holds all that is needed for that. Nothing is downloaded.
+
+- ``tests``: the tests marked ``gpu``: how many passed, failed and were skipped.
+- ``mnist``: stacks of 15 and 90 MNIST classifiers in float32, against JAX where it is installed and finds the
+  GPU (`jax_table`), else alone: milliseconds an update and run, and the ratio.
+- ``convnet``: the GELU paper's network for CIFAR-10 in bf16-mixed, with GELU, ReLU and ELU, three seeds.
+- ``resnet``: ResNet-20 in bf16-mixed, with GELU, SiLU and ReLU, three seeds.
+- ``gpt``: ``gpt_plain`` with four blocks of width 256 in bf16-mixed: time of an update and memory of stacks of
+  1, 5 and 15 runs, how a stack differs from its runs alone (null: they agree), and the size that a study would
+  choose (0: all runs).
+
+``convnet`` and ``resnet`` train for 200 epochs and read CIFAR-10 from a folder in the hub's layout,
+``plain_text/train-00000-of-00001.parquet`` (84 MiB) and ``plain_text/test-00000-of-00001.parquet`` (17 MiB).
+Shards ``train-00000-of-00002.parquet``, … are read alike, where a file is too large to transfer.
+
+``--smoke`` runs all parts in small forms, on samples, also on the CPU.
+"""
+
+from __future__ import annotations
+
+import actlab  # (first, for torchvision: see actlab.runtime.operators)
+
+# isort: split
+import argparse
+import multiprocessing as mp
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import jax_table
+import sides
+import stacks
+import torch
+from timing import DEVICE
+
+from actlab.engines import stack_trial, timing
+from actlab.engines.devices import name_of
+from actlab.engines.settings import Settings, quiet
+from actlab.storage.files import read_json, write_json
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 20.0  # seconds that a part may take to end
+Entry = dict[str, Any]  # of a part in gpu.json
+
+
+class Sizes(NamedTuple):
+    """What differs between the full form and the small one."""
+
+    mnist: tuple[int, ...]  # runs of a stack
+    epochs: int  # of these runs: more than the turns take
+    rounds: int
+    dropouts: tuple[float, ...]  # of these runs
+    gpt: tuple[int, ...]  # runs of a stack
+    settings: Mapping[str, Any]  # of their config
+
+
+FULL = Sizes(
+    *((15, 90), sides.EPOCHS, 3, (0.0, 0.5), (1, 5, 15)),
+    {
+        **{"model.network.width": 256, "model.network.blocks": 4, "model.network.heads": 4},
+        **{"data.context": 256, "data.updates_per_epoch": 20_000},
+    },
+)
+SMOKE = Sizes(
+    *((2,), 90, 1, (0.0,), (1, 2)),
+    {
+        **{"model.network.width": 16, "model.network.blocks": 1, "model.network.heads": 2},
+        **{"data.context": 16, "data.updates_per_epoch": 100},
+    },
+)
+
+
+def tests(_: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Count the tests marked ``gpu`` by outcome."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+        ended = subprocess.run([*words, f"--junitxml={report}", "tests/test_gpu.py"], cwd=ROOT, check=False)
+        if ended.returncode not in (0, 1):  # 1: some failed
+            raise SystemExit(f"pytest ended with exit code {ended.returncode}")
+        found = ElementTree.parse(report).getroot()[0].attrib
+    skipped, failed = int(found["skipped"]), int(found["failures"]) + int(found["errors"])
+    yield {"passed": int(found["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
+
+
+def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Time stacks of MNIST classifiers against JAX, one size after the other."""
+    # Unless told, JAX multiplies float32 as TF32 on a GPU, which torch does not, and takes most of its memory.
+    os.environ |= {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
+    backend = subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
+    jax = backend == {"cuda": "gpu"}.get(DEVICE, DEVICE)
+    yield {"jax": backend if jax else f"not measured: {f'JAX finds the {backend}' if backend else 'no JAX'}"}
+    sizes = sizes_of(options)
+    timed = partial(
+        jax_table.measure, rounds=sizes.rounds, dropouts=sizes.dropouts, jax=jax, epochs=sizes.epochs
+    )
+    for size in sizes.mnist:
+        if (name := f"runs_{size}") not in entry:
+            yield {name: timed(size=size)}
+
+
+def training(
+    activations: list[str], smoke: Mapping[str, Any], base: str, options: argparse.Namespace, entry: Entry
+) -> Iterator[Entry]:
+    """Train a network for CIFAR-10 with some activations and three seeds, as a study."""
+    file = options.out / f"{base}.yaml"
+    content = {
+        "base": base,
+        "set": {"trainer.precision": "bf16-mixed", "trainer.benchmark": True},
+        "grid": {"model.activation": activations},
+        "seeds": 3,
+        "table": [{"metric": "test/error", "at": "last", "percent": True}],
+        "smoke": {"data.batch_size": 10, **smoke},
+    }
+    write_json(file, content)
+    data = {"data.dataset": str(options.cifar10), "data.cache_dir": str(options.out / "cache")}
+    study = actlab.load_study(file, settings={} if options.smoke else data, smoke=options.smoke)
+    found = actlab.run_study(study, runs_dir=options.out / "runs", jobs=options.jobs)
+    if found.failed:
+        raise SystemExit(f"{found.failed} runs failed: see {found.root}")
+    values = found.values[["model.activation", "seed", "status", "test/error@last", "run"]]
+    results = (read_json(found.root / run / "result.json", Entry, "delete it") for run in values["run"])
+    yield {"runs": values.assign(seconds=[one["seconds"] for one in results]).to_dict("records")}
+
+
+def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Time updates of GPTs in stacks, in turns, then try a stack and choose its size as a study does."""
+    stacks.as_a_study_does()
+    sizes = sizes_of(options)
+    settings = {"seeds": max(sizes.gpt), "model.optimizer.lr": 0.003, "trainer.precision": "bf16-mixed"}
+    words = [f"{key}={value}" for key, value in {**settings, **sizes.settings}.items()]
+    runs = stacks.grid(None, *words, study="gpt_plain")
+    with quiet():
+        if "stacks" not in entry:
+            turns = [[stacks.measured(runs[:n]) for n in sizes.gpt] for _ in range(1 + sizes.rounds)]
+            by_size = [*zip(*turns[1:], strict=True)]  # the first turn prepares memory and kernels
+            ms = [statistics.median(one["ms"] for one in of_size) for of_size in by_size]
+            mb = [max(one["mb"] for one in of_size) for of_size in by_size]
+            names = ("runs", "ms", "mb", "updates_per_second", "vs_alone")
+            rows = [(n, t, m, 1e3 / t, t / ms[0]) for n, t, m in zip(sizes.gpt, ms, mb, strict=True)]
+            yield {"stacks": [dict(zip(names, row, strict=True)) for row in rows]}
+        yield {"differs": stack_trial.difference(runs)}
+        yield {"chosen": timing.measure({"gpt": runs}, Settings()).stacks["gpt"]}
+
+
+class Part(NamedTuple):
+    """A part: in which precision it computes, and a function that yields its figures, to be kept one by one."""
+
+    precision: str
+    measure: Callable[[argparse.Namespace, Entry], Iterator[Entry]]
+    needs_data: bool = False
+
+
+CONVNET = partial(training, ["gelu_tanh", "relu", "elu"], {"model.network.widths": [8, 8]}, "cifar10_convnet")
+RESNET = partial(training, ["gelu", "silu", "relu"], {"model.network.depth": 8}, "cifar10_resnet20")
+PARTS = {
+    "tests": Part("of each test", tests),
+    "mnist": Part("float32", mnist),
+    "convnet": Part("bf16-mixed", CONVNET, needs_data=True),
+    "resnet": Part("bf16-mixed", RESNET, needs_data=True),
+    "gpt": Part("bf16-mixed", gpt),
+}
+
+
+def sizes_of(options: argparse.Namespace) -> Sizes:
+    """The sizes of the full or of the small form."""
+    return SMOKE if options.smoke else FULL
+
+
+def path_of(options: argparse.Namespace) -> Path:
+    """The file of all figures; small forms have their own."""
+    return Path(options.out, "gpu-smoke.json" if options.smoke else "gpu.json")
+
+
+def known(options: argparse.Namespace) -> dict[str, Entry]:
+    """What earlier calls have kept, by part."""
+    path = path_of(options)
+    return read_json(path, dict[str, Entry], "delete it to measure again") if path.exists() else {}
+
+
+def keep(options: argparse.Namespace, name: str, entry: Entry) -> None:
+    """Write the entry of a part."""
+    write_json(path_of(options), {**known(options), name: entry})
+
+
+def commit() -> str:
+    """The commit that is checked out; empty outside a repository."""
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    return subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def measure(name: str, options: argparse.Namespace) -> None:
+    """Measure a part in this process, the first of a group, and keep what it yields at once."""
+    os.setsid()
+    entry = known(options).get(name, {}) | {
+        "finished": False,
+        "device": name_of(torch.device(DEVICE)),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "commit": commit(),
+        "dtype": PARTS[name].precision,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    keep(options, name, entry)
+    for figures in PARTS[name].measure(options, entry):
+        print(f"{name}: {figures}", flush=True)
+        entry |= figures
+        keep(options, name, entry)
+    keep(options, name, entry | {"finished": True})
+
+
+def attempt(name: str, options: argparse.Namespace, end: float) -> str:
+    """Measure a part in a process of its own until ``end``; return why it has not finished, or nothing."""
+    if known(options).get(name, {}).get("finished"):
+        print(f"{name}: finished earlier")
+        return ""
+    if PARTS[name].needs_data and not (options.smoke or options.cifar10):
+        return "give the folder of CIFAR-10 by --cifar10 FOLDER (its layout: --help)"
+    if time.monotonic() > end:
+        return "not begun"
+    print(f"{name}: begins", flush=True)
+    # Forked, because importing torch takes longer than a small form; this process never uses the GPU.
+    process = mp.get_context("fork").Process(target=measure, args=(name, options))
+    process.start()
+    assert process.pid is not None
+    try:
+        process.join(max(0.0, end - time.monotonic()))
+        over = process.exitcode is None
+    finally:
+        process.terminate()
+        process.join(PATIENCE)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started
+        process.join()
+    return "time is over" if over else f"exit code {process.exitcode}" if process.exitcode else ""
+
+
+def main() -> None:
+    """Run the parts that have not finished, until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of this call, at most; default: 9")
+    parser.add_argument("--cifar10", type=Path, metavar="FOLDER", help="CIFAR-10 in the hub's layout")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes of a training; default: one per GPU")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "runs/gpu", metavar="FOLDER", help="default: runs/gpu"
+    )
+    parser.add_argument("--smoke", action="store_true", help="small forms on samples, also on the CPU")
+    options = parser.parse_args()
+    if unknown := [name for name in options.parts if name not in PARTS]:
+        parser.error(f"{unknown[0]!r} is no part: give some of {', '.join(PARTS)}, or none for all")
+    if DEVICE == "cpu" and not options.smoke:
+        parser.error("torch finds no CUDA device: give --smoke for small forms on the CPU")
+    if options.cifar10 and not options.cifar10.is_dir():
+        parser.error(f"--cifar10 {options.cifar10}: no such folder")
+    options.out, options.cifar10 = options.out.resolve(), options.cifar10 and options.cifar10.resolve()
+    end = time.monotonic() + 60 * options.minutes
+    with sides.closing_at_sigterm():
+        left = {name: attempt(name, options, end) for name in options.parts or PARTS}
+    print(f"wrote {path_of(options)}")
+    if reasons := [f"{name}: {reason}" for name, reason in left.items() if reason]:
+        raise SystemExit("\n".join(["not finished; the same command resumes", *reasons]))
+
+
+if __name__ == "__main__":
+    main()
