@@ -3,6 +3,7 @@
 ``pytest -m gpu`` runs these tests. ACTLAB_GPU_TESTS_ON=cpu runs them without a device, to try them.
 """
 
+import json
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 import actlab
 from actlab.engines import stack_trial
+from actlab.engines.devices import name_of
 from actlab.random.positions import Position, uniform_at
 from actlab.random.streams import Stream, Uniform, attach, compile_masks
 from actlab.studies import reading
@@ -115,7 +117,8 @@ def test_worker_processes_use_the_device(tmp_path):
     """They are forked, from a process that must not have used it."""
     found = actlab.run_study("demo", runs_dir=tmp_path, jobs=2, smoke=True, seeds=2)
     assert found.failed == 0
-    assert set(found.values["status"]) == {"finished"}
+    results = [json.loads((found.root / run / "result.json").read_text()) for run in found.values["run"]]
+    assert {one["hardware"] for one in results} == {name_of(DEVICE)}
 
 
 @pytest.mark.parametrize("route", ["onednn", "auto"])

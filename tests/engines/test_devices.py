@@ -129,3 +129,11 @@ def test_freed_memory_is_kept_for_the_next_update(programs):
     trimmed, many = run(MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072")
     assert (kept, trimmed) == (True, False)
     assert few < 100 < many
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["stack", "alone"])
+def test_a_run_records_the_device_that_trained_it(tmp_path, monkeypatch, stacked):
+    monkeypatch.setattr("actlab.engines.recording.name_of", lambda device: f"a {device} of ours")
+    runs = load(tmp_path, overrides=[*TWO, "trainer.max_epochs=1"]).runs()
+    execute(runs, tmp_path / "runs", stacked)
+    assert {result(tmp_path / "runs", run)["hardware"] for run in runs} == {"a cpu of ours"}

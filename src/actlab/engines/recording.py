@@ -17,6 +17,7 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.keys import INITIAL, LEARNT, logged
 from actlab.engines import unit_records
+from actlab.engines.devices import name_of
 from actlab.engines.matrices import taken_matrices
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
@@ -228,6 +229,7 @@ class Recorder(Checkpoint):
             scored=self.scored,
             revisions=dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]
             seconds=round(self.seconds / len(self.folders), 3),
+            hardware=name_of(trainer.strategy.root_device),
             **facts,
         )
 

@@ -219,9 +219,9 @@ class RunFolder:
             "sources": self.run.sources,
             "identity": self.run.identity,
             "summary": series.as_entry(series.summaries(recorded)),
-            **facts,
             "versions": versions(),
             "hardware": hardware(),
+            **facts,
         }
         write_json(self._result, result)
         self.tidy()
