@@ -6,6 +6,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from pytorch_lightning.accelerators import CPUAccelerator
 
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import run_seed
@@ -139,6 +140,14 @@ def test_the_trainer_is_silent_by_default():
     trainer = build(config_of(OURS, MNIST)).trainer
     assert trainer.logger is None
     assert trainer.progress_bar_callback is None
+
+
+@pytest.mark.parametrize(("given", "devices"), [({}, 1), ({"devices": "auto"}, 2), ({"devices": 2}, 2)])
+def test_a_run_takes_one_device_unless_its_config_says_otherwise(monkeypatch, given, devices):
+    """A study on a machine with several has one process for each."""
+    monkeypatch.setattr(CPUAccelerator, "auto_device_count", staticmethod(lambda: 2))
+    config = {**config_of(OURS, MNIST), "trainer": {"accelerator": "cpu", **given}}
+    assert build(config).trainer.world_size == devices
 
 
 def test_shapes_of_a_model_that_does_not_take_them_are_not_read():

@@ -39,7 +39,7 @@ ANY_CLASSES: dict[str, Any] = {
     **{"model_class": pl.LightningModule, "subclass_mode_model": True},
     **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
 }
-QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+OF_TRAINER = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "devices": 1}
 
 
 class ActlabCLI(LightningCLI):
@@ -253,12 +253,13 @@ def build(
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    By default the Trainer has no logger, progress bar or summary; ``trainer_defaults`` are Trainer arguments
-    for keys that the config does not set. ``digests`` are those known of files and code; new ones are added.
+    By default the Trainer has one device, and no logger, progress bar or summary; ``trainer_defaults`` are
+    Trainer arguments for keys that the config does not set. ``digests`` are those known of files and code; new
+    ones are added.
     """
     found = with_import_paths(config)
     given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
-        cli = ConfigCLI(given, digests, **{**QUIET, **trainer_defaults})
+        cli = ConfigCLI(given, digests, **{**OF_TRAINER, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
