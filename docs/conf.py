@@ -46,7 +46,7 @@ exclude_patterns = ["_build", "api"]  # api: of earlier versions
 _PAGES = {
     **{"CONTRIBUTING.md": "/contributing.md", "CHANGELOG.md": "/changes.md", "data/README.md": "/data.md"},
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
-    "results/claims.md": "/claims.md",
+    **{"results/claims.md": "/claims.md", "results/gates.md": "/gates.md"},
 }
 _LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[\w-]+\.md)(#[^)]*)?\)")
 

@@ -23,13 +23,10 @@ from actlab.storage.files import read_json
 from actlab.studies.folders import COSTS
 from actlab.studies.formats import Cost
 from kept_results import (
-    DROPOUT,
     LR,
-    MOMENTUM,
     PAPER,
     RESULTS,
     ROOT,
-    UNIT,
     UNITS,
     Numbers,
     assert_same,
@@ -263,6 +260,37 @@ def claim_sparse_inputs(row: list[str], column: str) -> Numbers:
     return [found.median(), *interval(found)]
 
 
+TODAY = {
+    **{"GELU": "gelu", "ReLU": "relu", "SiLU": "silu", "ReLU²": "relu_squared", "Mish": "mish", "tanh": "tanh"},
+    **{"ELU": "elu", "leaky ReLU": "leaky_relu", "sine": "sine", "Gaussian": "gauss", "identity": "identity"},
+}
+
+
+def of_today(study: str, metric: str, *tuned: str) -> Callable[[list[str], str], Numbers]:
+    """The table of activations with what was selected for each, and the median with its interval."""
+
+    def cell(row: list[str], column: str) -> Numbers:
+        runs = rows(study, 15, model__activation=TODAY[row[0]])
+        if column.startswith("rate"):
+            return [runs[key].unique().item() for key in (LR, *tuned)]
+        return [runs[metric].median(), *interval(runs[metric])]
+
+    return cell
+
+
+def gpt_gates(row: list[str], column: str) -> Numbers:
+    form, _, what = column.partition(": ")
+    runs = rows("gpt_gates", 15, block=form, model__activation=TODAY[row[0]])
+    losses = runs["test/loss@last"]
+    return runs[LR].unique().tolist() if what == "rate" else [losses.median(), *interval(losses)]
+
+
+def gpt_plain_init(row: list[str], column: str) -> Numbers:
+    if column.endswith("fan_in"):
+        return gpt_gates(row, f"plain: {column.partition(' ')[0]}")
+    return of_today("gpt_plain_init", "test/loss@last")(row, column)
+
+
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "claim_functions": [claim_functions],
     "claim_gradients": [claim_gradients],
@@ -282,6 +310,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_mnist_sigmoid": [gelu_mnist_sigmoid],
     "gelu_mnist_silu": [gelu_mnist_silu],
     "gelu_twitter_pos": [gelu_twitter_pos],
+    "gpt_gates": [gpt_gates],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
 }
@@ -309,6 +338,7 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
 
 # Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
 ROWS = {
+    "gpt_gates": (700, "b0403a7f24a92ecc"),
     "claim_sparse_inputs": (48, "8fd58261cabab96b"),
     "claim_residual_gradients": (24, "52325fc356a2a57b"),
     "claim_layers": (225, "7fc09b0fa91b14b4"),
@@ -360,23 +390,25 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
         assert read_json(tmp_path / COSTS, list[Cost], "")
 
 
-def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
+def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 7
+    assert len(stages) == 8
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)
-        compared = ["block"] if "block" in first else [k for k in (UNIT, DROPOUT, MOMENTUM) if k in first]
-        tuned = [key for key in (LR, DROPOUT) if key in first and key not in compared]
-        medians = first.groupby([*compared, *tuned])["val/loss@best"].median().reset_index()
-        best = medians.loc[medians.groupby(compared)["val/loss@best"].idxmin(), [*compared, *tuned]]
-        key = [*compared, *tuned]
-        for kept in (first[first["chosen"] == 1], second):
-            assert set(map(tuple, kept[key].values)) == set(map(tuple, best.values)), study
-        assert "val/loss@best" in second
         chosen = json.loads((RESULTS / study / "selection.json").read_text())
         (of_second,) = (entries for entries in chosen.values() if isinstance(entries, dict))
+        entry = next(iter(of_second.values()))
+        compared, tuned = [*entry["point"]], [*entry["chosen"]]
+        metric = f"{entry.get('metric', 'val/loss')}@{entry.get('at', 'best')}"
+        medians = first.groupby([*compared, *tuned])[metric].median().reset_index()
+        of_point = medians.groupby(compared)[metric]
+        best = medians.loc[of_point.idxmin() if entry.get("mode", "min") == "min" else of_point.idxmax()]
+        key = [*compared, *tuned]
+        for kept in (first[first["chosen"] == 1], second):
+            assert set(map(tuple, kept[key].values)) == set(map(tuple, best[key].values)), study
+        assert metric in second
         assert len(of_second) == len(best)
 
 

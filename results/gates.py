@@ -1,0 +1,209 @@
+"""State whether a gate makes the choice of the activation matter less: ``python results/gates.py``.
+
+Writes gates.md, and the picture gates.png and .svg in gpt_gates, from the runs that are kept there. The
+question was stated in configs/studies/gpt_gates.yaml before any of them: for each activation a,
+
+    D(a) = [loss(a) − loss(GELU)] plain − [loss(a) − loss(GELU)] gated,
+
+by seed, each activation in each form at the learning rate selected for it; a sign-flip test of its mean, Holm's
+correction over the activations, and a margin of .02 nats; and the standard deviation over activations of their
+mean losses, gated divided by plain.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+
+from actlab.analysis.differences import Difference, equivalent, paired_difference
+from actlab.analysis.statistics import LEVEL, Array, holm, p_text
+from actlab.reports import style
+
+HERE = Path(__file__).parent
+FORMS, REFERENCE, MARGIN = ("plain", "gated"), "gelu", 0.02
+NAMES = {
+    "gelu": "GELU",
+    "relu": "ReLU",
+    "silu": "SiLU",
+    "relu_squared": "ReLU²",
+    "mish": "Mish",
+    "tanh": "tanh",
+    "elu": "ELU",
+    "leaky_relu": "leaky ReLU",
+    "sine": "sine",
+    "identity": "identity",
+}
+DRAWS = 10_000  # resamples of the seeds
+HEAD = f"""# Does a gate make the choice of the activation matter less?
+
+`python results/gates.py` computes this page from the runs of [gpt_gates](../results/gpt_gates/README.md); a
+test compares the two. The study file states the question, the test and the margin, and was committed before the
+runs.
+
+![Losses in both forms, and D](gpt_gates/gates.png)
+
+D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of test loss, by
+seed, each activation in each form at the learning rate selected for it. Means with intervals of 95 % that
+invert the sign-flip test and are not corrected; p of that test alone, and after Holm's correction over the
+activations. Margin: {MARGIN} nats; p within: two one-sided tests.
+"""
+
+
+class Row(NamedTuple):
+    """An activation: its losses, differences to GELU by form, and D with p-values."""
+
+    name: str
+    rates: tuple[float, ...]
+    means: tuple[float, ...]
+    to_gelu: tuple[Difference, ...]
+    d: Difference
+    p_holm: float
+    p_within: float | None
+
+    @property
+    def verdict(self) -> str:
+        """What the tests say of D at 5 %."""
+        assert self.d.mean is not None
+        within = self.p_within is not None and self.p_within < LEVEL
+        if self.p_holm < LEVEL:
+            gelu = [difference.mean or 0.0 for difference in self.to_gelu]
+            words = "closer to GELU with the gate" if abs(gelu[1]) < abs(gelu[0]) else "farther with the gate"
+            return f"{words}, by less than the margin" if within else words
+        return "the same within the margin" if within else "open"
+
+
+def read(study: Path = HERE / "gpt_gates") -> tuple[Array, Array]:
+    """Return the losses ``(2 forms, A activations, S seeds)`` and their learning rates ``(2, A)``."""
+    runs = pd.read_csv(study / "values.csv")
+    runs = runs[runs["chosen"] == 1]
+    losses, rates = (
+        runs.pivot_table(column, ["block", "model.activation"], "seed", sort=False)
+        for column in ("test/loss@last", "model.optimizer.lr")
+    )
+    shape = len(FORMS), len(NAMES), -1
+    wanted = pd.MultiIndex.from_product([FORMS, NAMES])
+    found = losses.reindex(wanted).to_numpy().reshape(shape)
+    if not np.isfinite(found).all():
+        raise SystemExit(f"{study}/values.csv: a loss is missing or not finite; each form needs the same seeds")
+    return found, rates.reindex(wanted).to_numpy().reshape(shape)[..., 0]
+
+
+def judged(losses: Array, rates: Array) -> list[Row]:
+    """Return all activations but GELU, by their D."""
+    names, reference = list(NAMES), list(NAMES).index(REFERENCE)
+    to_gelu = losses - losses[:, [reference]]
+    d = to_gelu[0] - to_gelu[1]
+    zero = np.zeros(d.shape[1]).tolist()
+    others = [a for a in range(len(names)) if a != reference]
+    found = {a: paired_difference(d[a].tolist(), zero) for a in others}
+    corrected = dict(zip(others, holm([found[a].p for a in others]), strict=True))
+    rows = []
+    for a in others:
+        of_forms = (paired_difference(form[a].tolist(), zero) for form in to_gelu)
+        means = losses[:, a].mean(-1).tolist()
+        p_holm = corrected[a]
+        assert p_holm is not None
+        within = equivalent(d[a].tolist(), MARGIN)
+        rows.append(Row(names[a], tuple(rates[:, a]), tuple(means), tuple(of_forms), found[a], p_holm, within))
+    return sorted(rows, key=lambda row: -(row.d.mean or 0.0))
+
+
+def spreads(losses: Array) -> tuple[float, float, float]:
+    """Return the standard deviations over activations of their mean losses, plain and gated, and the ratio."""
+    plain, gated = losses.mean(-1).std(-1, ddof=1)
+    return float(plain), float(gated), float(gated / plain)
+
+
+def ratio_interval(losses: Array) -> tuple[float, float]:
+    """Return the 95 % interval of the ratio by a percentile bootstrap over the seeds."""
+    seeds = losses.shape[-1]
+    draws = np.random.default_rng(0).integers(0, seeds, (DRAWS, seeds))
+    means = losses[..., draws].mean(-1)  # (2, A, DRAWS)
+    plain, gated = means.std(1, ddof=1)
+    low, high = np.quantile(gated / plain, [LEVEL / 2, 1 - LEVEL / 2])
+    return float(low), float(high)
+
+
+def signed(value: float | None) -> str:
+    """Return a difference in nats, with sign."""
+    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def between(one: Difference) -> str:
+    """Return a mean with its interval."""
+    return f"{signed(one.mean)} [{signed(one.low)}, {signed(one.high)}]"
+
+
+def page(losses: Array, rates: Array) -> str:
+    """Return the statement as Markdown."""
+    rows, (plain, gated, ratio), (low, high) = judged(losses, rates), spreads(losses), ratio_interval(losses)
+    gelu = losses[:, list(NAMES).index(REFERENCE)].mean(-1)
+    kept = [number for number, name in enumerate(NAMES) if name != "identity"]
+    others, ends = spreads(losses[:, kept])[2], ratio_interval(losses[:, kept])
+    heads = "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | p | p, Holm"
+    lines = [
+        HEAD,
+        f"GELU itself: {gelu[0]:.3f} plain, {gelu[1]:.3f} gated; {losses.shape[-1]} seeds.",
+        "",
+        f"| {heads} | p within | |",
+        "|---" * 10 + "|",
+    ]
+    for row in rows:
+        cells: list[Any] = [NAMES[row.name], ", ".join(f"{mean:.3f}" for mean in row.means)]
+        cells += [", ".join(f"{rate:g}" for rate in row.rates), *map(between, row.to_gelu), between(row.d)]
+        cells += [p_text(p) if p is not None else "–" for p in (row.d.p, row.p_holm, row.p_within)]
+        lines.append(f"| {' | '.join([*cells, row.verdict])} |")
+    less = sum(row.verdict.startswith("closer") for row in rows)
+    more = sum(row.verdict.startswith("farther") for row in rows)
+    lines += [
+        "",
+        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate multiplies them, "
+        f"{more} move away.** The standard deviation over the {len(NAMES)} activations of their mean losses is "
+        f"{plain:.3f} nats plain and {gated:.3f} gated: **a ratio of {ratio:.2f}**, interval of 95 % by "
+        f"{DRAWS:,} resamples of the seeds {low:.2f} to {high:.2f}. Without the identity, which was not stated "
+        f"before, it is {others:.2f} ({ends[0]:.2f} to {ends[1]:.2f}).",
+        "",
+        "This speaks of a decoder of 135,000 parameters, 800 updates and one text, and of seeds, not of other "
+        "texts or sizes.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def draw(losses: Array, rates: Array, stem: Path) -> None:
+    """Draw the losses of both forms, and D with its intervals and margin."""
+    rows, names = judged(losses, rates), list(NAMES)
+    means = losses.mean(-1)
+    order = sorted(range(len(names)), key=lambda a: means[0, a])
+    by_name = {row.name: row for row in rows}
+    with plt.rc_context({**style.RC, "svg.fonttype": "path"}):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.3), sharey=True, layout="constrained")
+        for y, a in enumerate(order):
+            left.plot(means[:, a], [y, y], color=style.GREY, lw=1, zorder=1)
+            left.plot(means[0, a], y, "o", color="#0072b2", ms=6, label="plain" if not y else None)
+            left.plot(means[1, a], y, "D", color="#d55e00", ms=5, label="gated" if not y else None)
+            if row := by_name.get(names[a]):
+                right.plot([row.d.low, row.d.high], [y, y], color="black", lw=1.3)
+                right.plot(
+                    row.d.mean, y, "o", color="black", mfc="black" if row.p_holm < LEVEL else "white", ms=5
+                )
+        left.set_yticks(range(len(order)), [NAMES[names[a]] for a in order])
+        left.invert_yaxis()
+        left.set(xlabel="test loss, nats a byte", title="Loss with each activation")
+        left.legend(loc="upper right")
+        right.tick_params(axis="y", length=0)
+        right.axvspan(-MARGIN, MARGIN, color="0.92", lw=0, zorder=0)
+        right.axvline(0, color=style.GREY, lw=0.8, zorder=0)
+        right.set(xlabel="D, nats a byte", title="D: difference to GELU, plain − gated")
+        for kind in ("png", "svg"):
+            figure.savefig(stem.with_suffix(f".{kind}"), dpi=200)
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    kept = read()
+    (HERE / "gates.md").write_text(page(*kept), encoding="utf-8")
+    draw(*kept, HERE / "gpt_gates/gates")

@@ -1,0 +1,83 @@
+"""The statement about gates: its page follows from the kept runs, and from formulas written here again."""
+
+import importlib.util
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kept_results import RESULTS
+from recomputed import holm
+
+NUMBER = re.compile(r"(?<![\w.])[−+]?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
+
+
+@pytest.fixture(scope="module")
+def gates() -> Any:
+    """The program that writes the page."""
+    spec = importlib.util.spec_from_file_location("gates", RESULTS / "gates.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def distances() -> Any:
+    """D of each activation, by seed."""
+    runs = pd.read_csv(RESULTS / "gpt_gates/values.csv")
+    assert sorted(runs["seed"].unique()) == list(range(5, 20))
+    losses = runs.set_index(["block", "model.activation", "seed"])["test/loss@last"].unstack()
+    to_gelu = {form: losses.loc[form] - losses.loc[form, "gelu"] for form in ("plain", "gated")}
+    return (to_gelu["plain"] - to_gelu["gated"]).drop("gelu")
+
+
+def test_the_page_is_what_the_runs_give(gates: Any) -> None:
+    """Numbers agree to their third digit, which another processor may round the other way."""
+    kept, written = (RESULTS / "gates.md").read_text(encoding="utf-8"), gates.page(*gates.read())
+    texts = [NUMBER.sub("#", text) for text in (kept, written)]
+    assert texts[0] == texts[1], "run: python results/gates.py"
+    first, second = (
+        [float(word.replace("−", "-")) for word in NUMBER.findall(text)] for text in (kept, written)
+    )
+    np.testing.assert_allclose(first, second, rtol=0.02, atol=0.0011)
+
+
+def test_differences_and_their_p_values_follow_from_the_runs(gates: Any, distances: Any) -> None:
+    """The sign-flip test by all patterns of signs."""
+    signs = np.array(list(itertools.product([1, -1], repeat=distances.shape[1])))
+    sums = np.abs(signs @ distances.to_numpy().T)  # (patterns, activations)
+    ps = (sums >= sums[0] * (1 - 1e-12)).mean(0)
+    rows = {row.name: row for row in gates.judged(*gates.read())}
+    assert len(rows) == len(distances) == 9
+    for name, mean, p, corrected in zip(
+        distances.index, distances.mean(axis=1), ps, holm(ps.tolist()), strict=True
+    ):
+        assert rows[name].d.mean == pytest.approx(mean)
+        assert rows[name].d.p == pytest.approx(p)
+        assert rows[name].p_holm == pytest.approx(corrected)
+        assert rows[name].verdict.startswith(("closer", "farther")) == (corrected < 0.05)
+
+
+def test_the_ratio_of_spreads_follows_from_the_runs(gates: Any) -> None:
+    runs = pd.read_csv(RESULTS / "gpt_gates/values.csv")
+    means = runs.groupby(["block", "model.activation"])["test/loss@last"].mean()
+    spread = means.groupby("block").std()
+    losses, _ = gates.read()
+    assert gates.spreads(losses)[2] == pytest.approx(spread["gated"] / spread["plain"])
+    low, high = gates.ratio_interval(losses)
+    assert low < spread["gated"] / spread["plain"] < high
+    alike = losses.copy()
+    alike[1] = alike[0] / 2  # the forms vary together over seeds, so the ratio does not
+    assert gates.ratio_interval(alike) == pytest.approx((0.5, 0.5))
+
+
+def test_missing_runs_are_named(gates: Any, tmp_path: Any) -> None:
+    runs = pd.read_csv(RESULTS / "gpt_gates/values.csv")
+    runs.drop(index=7).to_csv(tmp_path / "values.csv")
+    with pytest.raises(SystemExit, match="a loss is missing or not finite"):
+        gates.read(tmp_path)
