@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kept_results import RESULTS
+from kept_results import RESULTS, ROOT
 from recomputed import holm
 
 NUMBER = re.compile(r"(?<![\w.])[−+]?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
@@ -81,3 +81,17 @@ def test_missing_runs_are_named(gates: Any, tmp_path: Any) -> None:
     runs.drop(index=7).to_csv(tmp_path / "values.csv")
     with pytest.raises(SystemExit, match="a loss is missing or not finite"):
         gates.read(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/guide/today.md", "results/gpt_gates/README.md"])
+def test_pages_say_what_the_statement_says(gates: Any, path: str) -> None:
+    losses, rates = gates.read()
+    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
+    plain, gated, ratio = gates.spreads(losses)
+    ((from_, to),) = re.findall(r"from (\.\d+) to (\.\d+) nats", text)
+    assert [from_, to] == [f"{value:.3f}"[1:] for value in (plain, gated)]
+    ((of, low, high),) = re.findall(r"ratio of (\.\d+)[ ,(]*(?:95 % interval )?(\.\d+) to (\.\d+)\)", text)
+    assert [of, low, high] == [f"{value:.2f}"[1:] for value in (ratio, *gates.ratio_interval(losses))]
+    rows = gates.judged(losses, rates)
+    assert sum(row.verdict.startswith("closer") for row in rows) == 5
+    assert not any(row.verdict.startswith("farther") for row in rows)

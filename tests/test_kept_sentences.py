@@ -235,6 +235,7 @@ ON_TWEETS, UNIT_MEANS, SGD, SILU = (
     "gelu_mnist_momentum",
     "gelu_mnist_silu",
 )
+GATES, LOSS = "gpt_gates", "test/loss@last"
 # What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
 COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (
@@ -318,6 +319,17 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (SGD, "val/loss@best", ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
     (SILU, "val/loss@best", ("relu",), "lower than ReLU's by {mean:.4f}"),
     ("gelu_mnist_sigmoid", "val/loss@best", ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    (GATES, LOSS, ("plain", "sine"), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
+    (GATES, LOSS, ("gated", "sine"), "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
+    (GATES, LOSS, ("plain", "mish"), "Mish by {mean:.3f}, ReLU by"),
+    (GATES, LOSS, ("plain", "relu"), "ReLU by {mean:.3f}, SiLU by"),
+    (GATES, LOSS, ("plain", "relu"), "(each p ≤ {holm} after Holm)"),
+    (GATES, LOSS, ("plain", "silu"), "SiLU by {mean:.3f}, leaky ReLU by"),
+    (GATES, LOSS, ("plain", "leaky_relu"), "leaky ReLU by {mean:.3f}, tanh by"),
+    (GATES, LOSS, ("plain", "tanh"), "tanh by {mean:.3f}, ELU by"),
+    (GATES, LOSS, ("plain", "elu"), "ELU by {mean:.3f}, identity by"),
+    (GATES, LOSS, ("plain", "identity"), "identity by {mean:.3f} (each p"),
+    (GATES, LOSS, ("gated", "identity"), "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
 ]
 
 
@@ -351,6 +363,12 @@ def outcome_of(study: str, name: str, unit: str, *rest: Any) -> str:
     return str(found["outcome"])
 
 
+def apart(study: str, name: str, *point: Any) -> tuple[str, str]:
+    """How far a side lies from the reference, and the interval: ``.058`` and ``(.039 to .076``."""
+    low, mean, high = sorted(abs(cell(study, name, *point)["paired"][key]) for key in ("mean", "low", "high"))
+    return short(mean, 3), f"({short(low, 3)} to {short(high, 3)}"
+
+
 def answers() -> list[str]:
     """What the sentences of the page have from the tables."""
     error = "test/error@last"
@@ -381,6 +399,10 @@ def answers() -> list[str]:
         f"tanh form takes {taking(FIG2, 'gelu_tanh', 0.0)} as long as with ReLU",
         f"with ELU {taking(FIG2, 'elu', 0.0)}",
         f"with the SOI map {taking(SOI, 'SOI map')}",
+        "is {} nats lower than ReLU's {})".format(*apart(GATES, LOSS, "plain", "relu")),
+        "{} lower than ELU's {})".format(*apart(GATES, LOSS, "plain", "elu")),
+        "{} higher than sine's {})".format(*apart(GATES, LOSS, "plain", "sine")),
+        "sine is better by {} {}".format(*apart(GATES, LOSS, "gated", "sine")),
     ]
 
 
