@@ -1,7 +1,9 @@
-"""State whether a gate makes the choice of the activation matter less: ``python results/gates.py``.
+"""State what today's networks gave: ``python results/today.py``.
 
-Writes gates.md, and the picture gates.png and .svg in gpt_gates, from the runs that are kept there. The
-question was stated in configs/studies/gpt_gates.yaml before any of them: for each activation a,
+Writes the page gates.md, and the pictures gates and runs as .png and .svg, from the runs that are kept here.
+
+The page says whether a gate makes the choice of the activation matter less. The question was stated in
+configs/studies/gpt_gates.yaml before any run: for each activation a,
 
     D(a) = [loss(a) − loss(GELU)] plain − [loss(a) − loss(GELU)] gated,
 
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from actlab.analysis.differences import Difference, equivalent, paired_difference
 from actlab.analysis.statistics import LEVEL, Array, holm, p_text
@@ -37,10 +40,15 @@ NAMES = {
     "sine": "sine",
     "identity": "identity",
 }
+# Column, label, whether its axis is logarithmic, and the value of chance, by study.
+PICTURES = {
+    "pinn_helmholtz": ("test/relative_error@last", "relative L2 error", True, 1.0),
+    "inr_image": ("test/psnr@last", "PSNR of held-out pixels, dB", False, 12.2),
+}
 DRAWS = 10_000  # resamples of the seeds
 HEAD = f"""# Does a gate make the choice of the activation matter less?
 
-`python results/gates.py` computes this page from the runs of [gpt_gates](../results/gpt_gates/README.md); a
+`python results/today.py` computes this page from the runs of [gpt_gates](../results/gpt_gates/README.md); a
 test compares the two. The study file states the question, the test and the margin, and was committed before the
 runs.
 
@@ -198,12 +206,41 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
         right.axvspan(-MARGIN, MARGIN, color="0.92", lw=0, zorder=0)
         right.axvline(0, color=style.GREY, lw=0.8, zorder=0)
         right.set(xlabel="D, nats a byte", title="D: difference to GELU, plain − gated")
-        for kind in ("png", "svg"):
-            figure.savefig(stem.with_suffix(f".{kind}"), dpi=200)
-        plt.close(figure)
+        save(figure, stem)
+
+
+def draw_runs(study: str) -> None:
+    """Draw every run of the second stage of a study, by activation, with its median."""
+    column, label, log, chance = PICTURES[study]
+    runs = pd.read_csv(HERE / study / "values.csv").query("chosen == 1")
+    medians = runs.groupby("model.activation")[column].median().sort_values(ascending=log)
+    with plt.rc_context({**style.RC, "svg.fonttype": "path"}):
+        figure, ax = plt.subplots(figsize=(5.0, 0.26 * len(medians) + 0.9), layout="constrained")
+        for y, (name, median) in enumerate(medians.items()):
+            values = runs.loc[runs["model.activation"] == name, column]
+            ax.plot(values, [y] * len(values), "o", color=style.GREY, ms=3.5, alpha=0.5, mew=0)
+            ax.plot([median, median], [y - 0.3, y + 0.3], color="#0072b2", lw=2.2)
+        ax.axvline(chance, color=style.GREY, lw=0.8, ls=":", zorder=0)
+        ax.text(chance, -0.8, "chance", ha="center", va="bottom", color=style.GREY)
+        ax.set_yticks(
+            range(len(medians)), [{**NAMES, "gauss": "Gaussian"}[str(name)] for name in medians.index]
+        )
+        ax.invert_yaxis()
+        ax.set(xlabel=label, xscale="log" if log else "linear")
+        save(figure, HERE / study / "runs")
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Write a figure as .png and .svg."""
+    for kind in ("png", "svg"):
+        figure.savefig(stem.with_suffix(f".{kind}"), dpi=style.DPI)
+    plt.close(figure)
 
 
 if __name__ == "__main__":
     kept = read()
     (HERE / "gates.md").write_text(page(*kept), encoding="utf-8")
     draw(*kept, HERE / "gpt_gates/gates")
+    for path in HERE.glob("*/values.csv"):
+        if path.parent.name in PICTURES:
+            draw_runs(path.parent.name)

@@ -18,7 +18,7 @@ NUMBER = re.compile(r"(?<![\w.])[−+]?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
 @pytest.fixture(scope="module")
 def gates() -> Any:
     """The program that writes the page."""
-    spec = importlib.util.spec_from_file_location("gates", RESULTS / "gates.py")
+    spec = importlib.util.spec_from_file_location("today", RESULTS / "today.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -40,7 +40,7 @@ def test_the_page_is_what_the_runs_give(gates: Any) -> None:
     """Numbers agree to their third digit, which another processor may round the other way."""
     kept, written = (RESULTS / "gates.md").read_text(encoding="utf-8"), gates.page(*gates.read())
     texts = [NUMBER.sub("#", text) for text in (kept, written)]
-    assert texts[0] == texts[1], "run: python results/gates.py"
+    assert texts[0] == texts[1], "run: python results/today.py"
     first, second = (
         [float(word.replace("−", "-")) for word in NUMBER.findall(text)] for text in (kept, written)
     )
