@@ -40,8 +40,8 @@ class PyramidNet(nn.Sequential):
 
     ELU §4.4, ImageNet, layers × units × receptive field::
 
-        1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,     spatial pyramid pooling
-    of 3 levels, 2 × [dense 4096, dropout ½], dense K
+        1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
+        spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
 
     An activation follows each layer except the last, every layer has a bias, and padding keeps the size of the
     maps up to the pools. The default has 164,867,528 parameters. The paper does not state the stride of the
