@@ -157,7 +157,7 @@ def page(losses: Array, rates: Array) -> str:
         HEAD,
         f"GELU itself: {gelu[0]:.3f} plain, {gelu[1]:.3f} gated; {losses.shape[-1]} seeds.",
         "",
-        f"| {heads} | p within | |",
+        f"| {heads} | p within | outcome |",
         "|---" * 10 + "|",
     ]
     for row in rows:
