@@ -232,8 +232,8 @@ def draw_runs(study: str) -> None:
 
 def save(figure: Figure, stem: Path) -> None:
     """Write a figure as .png and .svg."""
-    for kind in ("png", "svg"):
-        figure.savefig(stem.with_suffix(f".{kind}"), dpi=style.DPI)
+    figure.savefig(stem.with_suffix(".png"), dpi=style.DPI)
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)
 
 
