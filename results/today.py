@@ -40,10 +40,11 @@ NAMES = {
     "sine": "sine",
     "identity": "identity",
 }
-# Column, label, whether its axis is logarithmic, and the value of chance, by study.
+# Column, label, whether low values are good, the axis, and the value of chance where runs come near it.
 PICTURES = {
-    "pinn_helmholtz": ("test/relative_error@last", "relative L2 error", True, 1.0),
-    "inr_image": ("test/psnr@last", "PSNR of held-out pixels, dB", False, 12.2),
+    "gpt_plain_init": ("test/loss@last", "test loss, nats a byte", True, "linear", None),
+    "pinn_helmholtz": ("test/relative_error@last", "relative L2 error", True, "log", 1.0),
+    "inr_image": ("test/psnr@last", "PSNR of held-out pixels, dB", False, "linear", 12.2),
 }
 DRAWS = 10_000  # resamples of the seeds
 HEAD = f"""# Does a gate make the choice of the activation matter less?
@@ -211,22 +212,23 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
 
 def draw_runs(study: str) -> None:
     """Draw every run of the second stage of a study, by activation, with its median."""
-    column, label, log, chance = PICTURES[study]
+    column, label, low, scale, chance = PICTURES[study]
     runs = pd.read_csv(HERE / study / "values.csv").query("chosen == 1")
-    medians = runs.groupby("model.activation")[column].median().sort_values(ascending=log)
+    medians = runs.groupby("model.activation")[column].median().sort_values(ascending=low)
     with plt.rc_context({**style.RC, "svg.fonttype": "path"}):
         figure, ax = plt.subplots(figsize=(5.0, 0.26 * len(medians) + 0.9), layout="constrained")
         for y, (name, median) in enumerate(medians.items()):
             values = runs.loc[runs["model.activation"] == name, column]
             ax.plot(values, [y] * len(values), "o", color=style.GREY, ms=3.5, alpha=0.5, mew=0)
             ax.plot([median, median], [y - 0.3, y + 0.3], color="#0072b2", lw=2.2)
-        ax.axvline(chance, color=style.GREY, lw=0.8, ls=":", zorder=0)
-        ax.text(chance, -0.8, "chance", ha="center", va="bottom", color=style.GREY)
+        if chance is not None:
+            ax.axvline(chance, color=style.GREY, lw=0.8, ls=":", zorder=0)
+            ax.text(chance, -0.8, "chance", ha="center", va="bottom", color=style.GREY)
         ax.set_yticks(
             range(len(medians)), [{**NAMES, "gauss": "Gaussian"}[str(name)] for name in medians.index]
         )
         ax.invert_yaxis()
-        ax.set(xlabel=label, xscale="log" if log else "linear")
+        ax.set(xlabel=label, xscale=scale)
         save(figure, HERE / study / "runs")
 
 

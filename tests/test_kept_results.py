@@ -311,6 +311,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_mnist_silu": [gelu_mnist_silu],
     "gelu_twitter_pos": [gelu_twitter_pos],
     "gpt_gates": [gpt_gates],
+    "gpt_plain_init": [gpt_plain_init],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
 }
@@ -338,6 +339,7 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
 
 # Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
 ROWS = {
+    "gpt_plain_init": (140, "1ae9e58709d01c30"),
     "gpt_gates": (700, "b0403a7f24a92ecc"),
     "claim_sparse_inputs": (48, "8fd58261cabab96b"),
     "claim_residual_gradients": (24, "52325fc356a2a57b"),
@@ -393,7 +395,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 8
+    assert len(stages) == 9
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)

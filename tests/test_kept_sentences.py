@@ -235,7 +235,8 @@ ON_TWEETS, UNIT_MEANS, SGD, SILU = (
     "gelu_mnist_momentum",
     "gelu_mnist_silu",
 )
-GATES, LOSS = "gpt_gates", "test/loss@last"
+TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "sine", "identity")
+GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
 # What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
 COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (
@@ -329,6 +330,9 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (GATES, LOSS, ("plain", "tanh"), "tanh by {mean:.3f}, ELU by"),
     (GATES, LOSS, ("plain", "elu"), "ELU by {mean:.3f}, identity by"),
     (GATES, LOSS, ("plain", "identity"), "identity by {mean:.3f} (each p"),
+    (INIT, LOSS, ("relu_squared",), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
+    (INIT, LOSS, ("silu",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
+    (INIT, LOSS, ("relu",), "undecided (−{0:.3f} to +{1:.3f})"),
     (GATES, LOSS, ("gated", "identity"), "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
 ]
 
@@ -403,7 +407,33 @@ def answers() -> list[str]:
         "{} lower than ELU's {})".format(*apart(GATES, LOSS, "plain", "elu")),
         "{} higher than sine's {})".format(*apart(GATES, LOSS, "plain", "sine")),
         "sine is better by {} {}".format(*apart(GATES, LOSS, "gated", "sine")),
+        "ReLU² is better than GELU by {} {})".format(*apart(INIT, LOSS, "relu_squared")),
     ]
+
+
+def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> None:
+    text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
+    distances = {unit: apart(GATES, LOSS, "plain", unit)[0] for unit in TODAY}
+    forms = itertools.product(("plain", "gated"), TODAY)
+    outcomes = {(f, unit): outcome_of(GATES, LOSS, f"{unit} (block {f})") for f, unit in forms}
+    undecided = {("plain", "relu_squared")} | {
+        ("gated", unit) for unit in ("silu", "relu_squared", "mish", "tanh", "leaky_relu", "identity")
+    }
+    assert {at for at, outcome in outcomes.items() if outcome == "undecided"} == undecided
+    assert {at for at, outcome in outcomes.items() if outcome == "better"} == {
+        ("plain", "sine"),
+        ("gated", "sine"),
+    }
+    assert outcomes["gated", "relu"] == outcomes["gated", "elu"] == "equivalent"
+    for words in (
+        "sine is better by {} nats a byte {};".format(*apart(GATES, LOSS, "plain", "sine")),
+        "sine is better by {} {};".format(*apart(GATES, LOSS, "gated", "sine")),
+        "SiLU are worse by {mish}, {relu} and {silu},".format(**distances),
+        "identity by {leaky_relu} to {identity} (each".format(**distances),
+        "ReLU² is better than GELU by {} nats {};".format(*apart(INIT, LOSS, "relu_squared")),
+        "SiLU worse by {} {};".format(*apart(INIT, LOSS, "silu")),
+    ):
+        assert words in text
 
 
 def taking(study: str, *point: Any) -> str:
