@@ -202,9 +202,14 @@ def stock(problem: Problem, updates: int) -> float:
     """Return the seconds of an update of a plain LightningModule in a Trainer with a ModelCheckpoint."""
     clock = Updates()
     with tempfile.TemporaryDirectory() as folder:
-        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-        callbacks = [clock, pl.callbacks.ModelCheckpoint(folder)]
-        trainer = pl.Trainer(accelerator="cpu", max_steps=updates, callbacks=callbacks, **quiet)
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_steps=updates,
+            callbacks=[clock, pl.callbacks.ModelCheckpoint(folder)],
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            logger=False,
+        )
         loader = torch.utils.data.DataLoader(Batches(problem), batch_size=None)
         trainer.fit(Stock(problem), loader)
     return clock.seconds()

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 from actlab.analysis.differences import Difference, equivalent, paired_difference
 from actlab.analysis.statistics import LEVEL, Array, holm, p_text
@@ -188,7 +187,7 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
     means = losses.mean(-1)
     order = sorted(range(len(names)), key=lambda a: means[0, a])
     by_name = {row.name: row for row in rows}
-    with plt.rc_context({**style.RC, "svg.fonttype": "path"}):
+    with plt.rc_context(style.RC):
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.3), sharey=True, layout="constrained")
         for y, a in enumerate(order):
             left.plot(means[:, a], [y, y], color=style.GREY, lw=1, zorder=1)
@@ -207,7 +206,8 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
         right.axvspan(-MARGIN, MARGIN, color="0.92", lw=0, zorder=0)
         right.axvline(0, color=style.GREY, lw=0.8, zorder=0)
         right.set(xlabel="D, nats a byte", title="D: difference to GELU, plain − gated")
-        save(figure, stem)
+        style.save(figure, stem)
+        plt.close(figure)
 
 
 def draw_runs(study: str) -> None:
@@ -215,7 +215,7 @@ def draw_runs(study: str) -> None:
     column, label, low, scale, chance = PICTURES[study]
     runs = pd.read_csv(HERE / study / "values.csv").query("chosen == 1")
     medians = runs.groupby("model.activation")[column].median().sort_values(ascending=low)
-    with plt.rc_context({**style.RC, "svg.fonttype": "path"}):
+    with plt.rc_context(style.RC):
         figure, ax = plt.subplots(figsize=(5.0, 0.26 * len(medians) + 0.9), layout="constrained")
         for y, (name, median) in enumerate(medians.items()):
             values = runs.loc[runs["model.activation"] == name, column]
@@ -229,14 +229,8 @@ def draw_runs(study: str) -> None:
         )
         ax.invert_yaxis()
         ax.set(xlabel=label, xscale=scale)
-        save(figure, HERE / study / "runs")
-
-
-def save(figure: Figure, stem: Path) -> None:
-    """Write a figure as .png and .svg."""
-    figure.savefig(stem.with_suffix(".png"), dpi=style.DPI)
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-    plt.close(figure)
+        style.save(figure, HERE / study / "runs")
+        plt.close(figure)
 
 
 if __name__ == "__main__":

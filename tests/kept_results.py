@@ -1,5 +1,6 @@
 """What is kept in ``results/``, for tests that recompute what the pages say: values, curves, tables."""
 
+import importlib.util
 import json
 import math
 import re
@@ -117,6 +118,28 @@ def assert_same(cell: str, expected: Numbers, where: str) -> None:
     assert len(found) == len(expected), f"{where}: {cell} has {len(found)} numbers, not {expected}"
     for (number, half), value in zip(found, expected, strict=True):
         assert abs(number - value) <= half * (1 + 1e-4), f"{where}: {cell}, recomputed {expected}"
+
+
+def program(name: str) -> Any:
+    """A program of ``results/`` as a module."""
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+IN_PAGES = re.compile(r"(?<![\w.])−?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
+
+
+def assert_same_page(path: Path, written: str, remedy: str, atol: float = 0.0) -> None:
+    """A page is what its program writes; numbers agree to two percent, as processors round differently."""
+    texts = path.read_text(encoding="utf-8"), written
+    kept, made = (IN_PAGES.sub("#", text) for text in texts)
+    assert kept == made, remedy
+    first, second = ([float(word.replace("−", "-")) for word in IN_PAGES.findall(text)] for text in texts)
+    np.testing.assert_allclose(first, second, rtol=0.02, atol=atol)
 
 
 PAPER = ("GELU", "ReLU", "ELU")

@@ -1,7 +1,6 @@
 """The page of the papers' claims: every claim once, each verdict recomputed, what it points to is there."""
 
 import ast
-import importlib.util
 import io
 import re
 import tarfile
@@ -15,26 +14,20 @@ import pytest
 import yaml
 from scipy.stats import ttest_1samp
 
+from kept_results import RESULTS, ROOT, assert_same_page, program
 from recomputed import holm, two_sided, within
 
-ROOT = Path(__file__).parent.parent
 CLAIMS: list[Mapping[str, Any]] = [
     claim
     for family in yaml.safe_load((ROOT / "results/claims.yaml").read_text(encoding="utf-8"))
     for claim in family["claims"]
 ]
-NUMBER = re.compile(r"(?<![\w.])−?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
 
 
 @pytest.fixture(scope="module")
 def ledger() -> Any:
     """The program that writes the page."""
-    spec = importlib.util.spec_from_file_location("claims", ROOT / "results/claims.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("claims")
 
 
 def test_every_claim_is_listed_once() -> None:
@@ -43,14 +36,7 @@ def test_every_claim_is_listed_once() -> None:
 
 
 def test_the_page_is_what_the_runs_give(ledger: Any) -> None:
-    """Numbers agree to their third digit, which another processor may round the other way."""
-    kept, written = (ROOT / "results/claims.md").read_text(encoding="utf-8"), ledger.page()
-    texts = [NUMBER.sub("#", text) for text in (kept, written)]
-    assert texts[0] == texts[1], "run: python results/claims.py"
-    first, second = (
-        [float(word.replace("−", "-")) for word in NUMBER.findall(text)] for text in (kept, written)
-    )
-    np.testing.assert_allclose(first, second, rtol=0.02)
+    assert_same_page(RESULTS / "claims.md", ledger.page(), "run: python results/claims.py")
 
 
 def test_tests_and_studies_of_the_claims_exist() -> None:

@@ -1,6 +1,5 @@
 """The statement about gates: its page follows from the kept runs, and from formulas written here again."""
 
-import importlib.util
 import itertools
 import re
 from typing import Any
@@ -9,21 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kept_results import RESULTS, ROOT
+from kept_results import RESULTS, ROOT, assert_same_page, program
 from recomputed import holm
-
-NUMBER = re.compile(r"(?<![\w.])[−+]?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
 
 
 @pytest.fixture(scope="module")
 def gates() -> Any:
     """The program that writes the page."""
-    spec = importlib.util.spec_from_file_location("today", RESULTS / "today.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("today")
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +29,9 @@ def distances() -> Any:
 
 
 def test_the_page_is_what_the_runs_give(gates: Any) -> None:
-    """Numbers agree to their third digit, which another processor may round the other way."""
-    kept, written = (RESULTS / "gates.md").read_text(encoding="utf-8"), gates.page(*gates.read())
-    texts = [NUMBER.sub("#", text) for text in (kept, written)]
-    assert texts[0] == texts[1], "run: python results/today.py"
-    first, second = (
-        [float(word.replace("−", "-")) for word in NUMBER.findall(text)] for text in (kept, written)
+    assert_same_page(
+        RESULTS / "gates.md", gates.page(*gates.read()), "run: python results/today.py", atol=0.0011
     )
-    np.testing.assert_allclose(first, second, rtol=0.02, atol=0.0011)
 
 
 def test_differences_and_their_p_values_follow_from_the_runs(gates: Any, distances: Any) -> None:
