@@ -5,8 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
+from actlab import experiments
 from actlab.datamodules import CIFARDataModule, PixelDataModule
 from actlab.errors import ActlabError
+from actlab.studies import reading
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def places(colours):
 
 
 def test_each_pixel_belongs_to_one_part(picture):
-    data = made(picture=picture)
+    data = made(dataset=picture)
     parts = [places(colours) for _, colours in (data.train.pixels.tensors, data.val.tensors, data.test.tensors)]
     assert parts[0] == {(r, c) for r in range(5) for c in range(6) if (r + c) % 2 == 0}
     assert parts[1] == {(r, c) for r in range(0, 5, 2) for c in range(1, 6, 2)}
@@ -38,14 +40,14 @@ def test_each_pixel_belongs_to_one_part(picture):
 
 
 def test_coordinates_span_the_picture(picture):
-    coordinates, colours = made(picture=picture).train.pixels.tensors
+    coordinates, colours = made(dataset=picture).train.pixels.tensors
     rows, columns = (colours[:, :2] * 25.5).round().T
     torch.testing.assert_close(coordinates, torch.stack([columns / 2.5 - 1, rows / 2 - 1], 1))
 
 
 def test_training_draws_its_pixels_with_replacement(picture):
-    first = [colours for _, colours in made(picture=picture, seed=1).train_dataloader()]
-    again = [colours for _, colours in made(picture=picture, seed=1).train_dataloader()]
+    first = [colours for _, colours in made(dataset=picture, seed=1).train_dataloader()]
+    again = [colours for _, colours in made(dataset=picture, seed=1).train_dataloader()]
     assert len(first) == 50
     assert all(map(torch.equal, first, again))
     counts = torch.cat(first).unique(dim=0, return_counts=True)[1]
@@ -66,15 +68,22 @@ def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
     sample = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images
     vars(data.cifar)["images"] = sample._replace(revision="0abc")  # as read from the hub
     assert data.revisions == {"uoft-cs/cifar10": "0abc"}
-    assert made(picture=picture).revisions == made(sample=True, cache_dir=str(tmp_path)).revisions == {}
+    assert made(dataset=picture).revisions == made(sample=True, cache_dir=str(tmp_path)).revisions == {}
+
+
+def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
+    first = reading.load("inr_image", overrides=[f"data.dataset={picture}"]).runs()[0]
+    data = experiments.build(first.config).data
+    data.setup("fit")
+    assert data.image.shape == (3, 5, 6)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"picture": "no.png"}, "data.picture 'no.png' cannot be read"),
-        ({"picture": __file__}, "cannot be read"),
-        ({"picture": "a.png", "sample": True}, "beside a dataset"),
+        ({"dataset": "no.png"}, "dataset 'no.png' does not exist; give a picture file"),
+        ({"dataset": __file__}, "cannot be read as a picture"),
+        ({"dataset": "a.png", "sample": True}, "beside data.sample true"),
         ({"sample": True, "tiles": 8}, "needs 64 test images, there are 50"),
         ({"sample": True, "tiles": 0}, "data.tiles 0"),
         ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch 0"),

@@ -30,7 +30,7 @@ CLASSES = {
 TEXT_ARGUMENTS = {
     *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
     *("default_root_dir", "flip", "gradient_clip_algorithm", "head", "image", "label", "max_time"),
-    *("metric", "mode", "model_registry", "name", "picture", "profiler", "revision", "scheduler_interval"),
+    *("metric", "mode", "model_registry", "name", "profiler", "revision", "scheduler_interval"),
     *("setting", "strategy", "test_set", "test_split", "train_split", "val_split", "variant", "vectors"),
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP

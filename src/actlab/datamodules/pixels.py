@@ -12,6 +12,7 @@ from torch import Tensor
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.pictures import UNREADABLE
+from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
@@ -42,10 +43,9 @@ class PixelDataModule(TensorDataModule):
     drawn with replacement. Of all others, those in even rows are for validation, those in odd rows for test.
 
     Args:
-        dataset: CIFAR-10 as a hub id or local folder, by default ``uoft-cs/cifar10``: the picture is a mosaic
-            of its first test images.
+        dataset: a picture file of 8 bits a channel, such as a PNG; or CIFAR-10 as a hub id or local folder, by
+            default ``uoft-cs/cifar10``: the picture is a mosaic of its first test images.
         sample: use the embedded sample of CIFAR-10 instead.
-        picture: a picture file of 8 bits a channel instead, such as a PNG.
         tiles: number of images along each side of the mosaic.
         batch_size: number of pixels in an update.
         updates_per_epoch: number of updates in an epoch.
@@ -65,7 +65,6 @@ class PixelDataModule(TensorDataModule):
         self,
         dataset: str | None = None,
         sample: bool = False,
-        picture: str | None = None,
         tiles: int = 4,
         batch_size: int = 1024,
         updates_per_epoch: int = 250,
@@ -74,18 +73,16 @@ class PixelDataModule(TensorDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        if picture is not None and (dataset is not None or sample):
-            raise ActlabError(f"data.picture {picture!r} beside a dataset: give one of them")
         if tiles < 1:
             raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
         self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
-        self.dataset, self.sample, self.picture, self.tiles = dataset, sample, picture, tiles
+        self.dataset, self.sample, self.tiles = self.cifar.dataset, sample, tiles
         self.updates_per_epoch = updates_per_epoch
 
     @cached_property
     def image(self) -> Tensor:
         """The picture, uint8 ``(3, H, W)``; read on first use."""
-        found = _read(self.picture) if self.picture else self._mosaic()
+        found = _read(self.dataset) if self._is_picture else self._mosaic()
         if min(found.shape[1:]) < 2:
             raise ActlabError(f"a picture of {found.shape[1]} × {found.shape[2]} pixels: give at least 2 × 2")
         return found
@@ -93,7 +90,18 @@ class PixelDataModule(TensorDataModule):
     @property
     def revisions(self) -> dict[str, str]:
         """The dataset's hub id and commit; empty for local files."""
-        return {} if self.picture else self.cifar.revisions
+        return {} if self._is_picture else self.cifar.revisions
+
+    @property
+    def _is_picture(self) -> bool:
+        """Whether the dataset is a picture file."""
+        path = at_home(self.dataset)
+        if path.suffix.lower() in SUFFIXES and not path.exists():
+            raise ActlabError(
+                f"dataset {self.dataset!r} does not exist; give a picture file, CIFAR-10 as folder or hub id, "
+                "or set data.sample to true"
+            )
+        return path.is_file()
 
     def _mosaic(self) -> Tensor:
         test, needed = self.cifar.images.tensors["test_images"], self.tiles**2
@@ -126,5 +134,5 @@ def _read(file: str) -> Tensor:
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
     except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
-            f"data.picture {file!r} cannot be read ({one_line(error)}): give a picture file"
+            f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file"
         ) from error
