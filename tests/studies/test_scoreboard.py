@@ -1,4 +1,4 @@
-"""A user's unit through the papers' tasks, by one command."""
+"""A user's unit through the papers' tasks and today's, by one command."""
 
 import json
 import re
@@ -21,16 +21,27 @@ def here(program, tmp_path, monkeypatch):
 def test_every_task_is_a_study_that_the_unit_joins():
     for name in scoreboard.TASKS:
         study = scoreboard.minutes(name, ["silu"])
-        assert {run.point["model.activation"] for run in study.runs()} >= {"gelu_tanh", "relu", "elu", "silu"}
-        assert all(run.config["data"]["init_args"]["sample"] for run in study.runs())
+        known = {run.point["model.activation"] for run in study.runs()}
+        assert known >= {"relu", "elu", "silu"}
+        assert known & {"gelu", "gelu_tanh"}
+        data = [run.config["data"]["init_args"] for run in study.runs()]
+        assert all(given.get("sample", name == "pinn_helmholtz") for given in data)
         assert "published" not in json.dumps(study.figures)
 
 
+@pytest.mark.parametrize(
+    ("name", "updates"), [("gpt_plain", 800), ("pinn_helmholtz", 2000), ("inr_image", 1000)]
+)
+def test_todays_tasks_have_all_their_updates_in_minutes(name, updates):
+    for run in scoreboard.minutes(name, ["silu"]).runs():
+        assert run.epochs * run.config["data"]["init_args"]["updates_per_epoch"] == updates
+        assert run.config["trainer"]["limit_train_batches"] == 1.0
+
+
 def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, monkeypatch):
-    monkeypatch.setattr(
-        scoreboard, "TASKS", {"gelu_mnist_autoencoder": "mnist", "gelu_twitter_pos": "twitter_pos"}
-    )
-    monkeypatch.setitem(scoreboard._MINUTES, "trainer.max_epochs", 1)
+    few = ("gelu_mnist_autoencoder", "gelu_twitter_pos")
+    monkeypatch.setattr(scoreboard, "TASKS", {name: scoreboard.TASKS[name] for name in few})
+    monkeypatch.setattr(scoreboard, "_FEW_EPOCHS", 1)
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine")
     assert outcome.code == 0, outcome.err
     assert re.search(r"^gelu_twitter_pos: about \d+ s\nall tasks: about \d+ s one by one", outcome.out, re.M)
@@ -53,7 +64,7 @@ def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, m
     ("words", "message"),
     [
         (["--budget", "paper"], "--data NAME=FOLDER"),
-        (["--budget", "hours", "--data", "cifar10=/x"], "one of mnist, twitter_pos, timit; "),
+        (["--budget", "hours"], "one of mnist, twitter_pos, timit, cifar10, cifar100, wikitext; "),
         (["--budget", "paper", "--data", "mnist"], "give NAME=FOLDER"),
         (["--budget", "paper", "--data", "minst=/x"], "did you mean 'mnist'"),
     ],
@@ -67,13 +78,14 @@ def test_mistakes_are_one_line(here, cli, words, message):
 def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_interval():
     given = {"mnist": "/m", "twitter_pos": "/t", "cifar10": "/c"}
     studies = {study.name: study for study in scoreboard.planned("hours", ["silu"], given)}
-    assert [*studies] == ["gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos"]
-    for study in studies.values():
+    papers = ["gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos"]
+    assert [*studies] == [*papers, "pinn_helmholtz", "inr_image"]  # an equation needs no data
+    for name, study in studies.items():
         assert len(study.seeds) == 6
         assert study.more_seeds == ""  # the budget sets them
         assert not study.stages
-        assert {run.epochs for run in study.runs()} == {25}
-        assert {run.point["model.optimizer.lr"] for run in study.runs()} == {1e-3}
+        assert {run.epochs for run in study.runs()} == {25 if name in papers else 4}
+        assert {run.point["model.optimizer.lr"] for run in study.runs()} == {1e-3 if name in papers else 1e-2}
         assert study.is_own("model.activation", "silu")
         assert not study.is_own("model.activation", "relu")
         assert "published" not in json.dumps(study.figures)
@@ -84,7 +96,7 @@ def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_
 
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
-    study = scoreboard.paper("gelu_mnist_classifier", ["silu"], "/m")
+    study = scoreboard.paper("gelu_mnist_classifier", ["silu"], {"data.dataset": "/m"})
     monkeypatch.setattr(estimates, "faults_of", lambda runs, helper, hints: {})
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}

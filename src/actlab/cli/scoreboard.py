@@ -1,11 +1,11 @@
-"""``actlab scoreboard``: compare a user-defined activation with those of the papers, on the papers' tasks."""
+"""``actlab scoreboard``: compare a user-defined activation on the papers' tasks and today's networks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actlab.analysis.statistics import FEWEST
 from actlab.cli import estimates
@@ -18,20 +18,35 @@ from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
 
-TASKS = {  # study → required dataset
-    "gelu_mnist_classifier": "mnist",
-    "gelu_mnist_autoencoder": "mnist",
-    "gelu_twitter_pos": "twitter_pos",
-    "gelu_timit": "timit",
-    "gelu_cifar10": "cifar10",
-    "gelu_cifar100": "cifar100",
+
+class Task(NamedTuple):
+    """What a study needs on the scoreboard.
+
+    Args:
+        data: name of its dataset; empty if it needs none.
+        rate: its learning rate in the short budgets; None if the study has only one.
+    """
+
+    data: str
+    rate: float | None = 1e-3
+
+
+TASKS = {
+    "gelu_mnist_classifier": Task("mnist"),
+    "gelu_mnist_autoencoder": Task("mnist"),
+    "gelu_twitter_pos": Task("twitter_pos"),
+    "gelu_timit": Task("timit"),
+    "gelu_cifar10": Task("cifar10"),
+    "gelu_cifar100": Task("cifar100", rate=None),
+    "gpt_plain": Task("wikitext", rate=3e-3),
+    "pinn_helmholtz": Task("", rate=1e-2),
+    "inr_image": Task("cifar10", rate=1e-2),
 }
 BUDGETS = ("minutes", "hours", "paper")
-DATA = tuple(dict.fromkeys(TASKS.values()))
+DATA = tuple(dict.fromkeys(task.data for task in TASKS.values() if task.data))
 _DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
-_MINUTES = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0, "seeds": SMOKE_SEEDS}
-_LEARNING_RATE, _USUAL = "model.optimizer.lr", 1e-3
-_MOST_EPOCHS = 25  # of --budget hours
+_LEARNING_RATE, _UPDATES = "model.optimizer.lr", "data.updates_per_epoch"
+_FEW_EPOCHS, _MOST_EPOCHS = 5, 25  # of --budget minutes and hours
 _ROUNDS = 2  # of timed updates before the start
 
 
@@ -39,12 +54,12 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab scoreboard``."""
     found = Parser(
         prog="actlab scoreboard",
-        description="Compare your activation with those of the papers, on the papers' tasks. "
-        "--budget minutes: embedded samples, narrow networks, five epochs, two seeds, one learning rate; it "
-        "shows that an activation trains on every task, not which is best. --budget hours: the papers' "
-        f"networks on the given data, at most {_MOST_EPOCHS} epochs, {FEWEST} seeds, one learning rate, "
-        "without CIFAR. --budget paper: the full studies whose data is given. The time is estimated before "
-        "training starts.",
+        description="Compare your activation with others: the papers' tasks, a GPT, an equation, an image. "
+        f"--budget minutes: embedded samples, narrow networks, at most {_FEW_EPOCHS} epochs, two seeds, one "
+        "learning rate; it shows that an activation trains on every task, not which is best. --budget hours: "
+        f"the studies' networks on the given data, at most {_MOST_EPOCHS} epochs, {FEWEST} seeds, one learning "
+        "rate, without classifying CIFAR. --budget paper: the full studies whose data is given. The time is "
+        "estimated before training starts.",
         examples=[
             "actlab scoreboard --activation ./my_activation.py:MyActivation",
             "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
@@ -65,7 +80,7 @@ def parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help=f"folder or hub id of a dataset; NAME is one of {', '.join(DATA)}",
+        help=f"folder, file or hub id of a dataset; NAME is one of {', '.join(DATA)}",
     )
     found.add_argument("--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-BUDGET")
     return found
@@ -110,14 +125,18 @@ def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) ->
     if budget == "minutes":
         return [replace(minutes(name, activations), more_seeds="") for name in TASKS]
     make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
-    able = {name: needed for name, needed in TASKS.items() if name not in left_out}
-    if not (found := [make(name, activations, data[of]) for name, of in able.items() if of in data]):
-        names = ", ".join(dict.fromkeys(able.values()))
+    if not data:
         raise ActlabError(
-            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {names}; "
+            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {', '.join(DATA)}; "
             "`actlab data list` prints how to get them"
         )
+    able = {name: task.data for name, task in TASKS.items() if name not in left_out}
+    found = (make(name, activations, _dataset(data.get(of))) for name, of in able.items() if of in ("", *data))
     return [replace(study, more_seeds="") for study in found]
+
+
+def _dataset(folder: str | None) -> dict[str, Any]:
+    return {"data.dataset": folder} if folder else {}
 
 
 def tell_time(studies: Sequence[Study], runs: Path, worker: Worker) -> None:
@@ -151,29 +170,31 @@ def folders(given: Sequence[str]) -> dict[str, str]:
 
 def minutes(name: str, activations: Sequence[Any]) -> Study:
     """Return a study on samples, with narrow networks and one learning rate."""
-    changes = _settings(name, _MINUTES)
-    brief = load(name, smoke=True, activations=activations, settings=changes, staged=False)
+    whole = load(name).blocks[0].config({})
+    changes = {EPOCHS: min(get_dotted(whole, EPOCHS), _FEW_EPOCHS), "trainer.limit_train_batches": 1.0}
+    if updates := get_dotted(whole, _UPDATES):  # schedules have the length of all of them
+        changes[_UPDATES] = updates
+    settings = {**changes, "seeds": SMOKE_SEEDS, **_rate(name)}
+    brief = load(name, smoke=True, activations=activations, settings=settings, staged=False)
     note = "On samples and with narrow networks: nothing here says which activation is best."
     return _shortened(replace(brief, name=name, cut=""), "on samples", note)
 
 
-def hours(name: str, activations: Sequence[Any], dataset: str) -> Study:
-    """Return a study on the given dataset with fewer epochs and seeds, and one learning rate."""
+def hours(name: str, activations: Sequence[Any], dataset: Mapping[str, Any]) -> Study:
+    """Return a study on a given dataset with fewer epochs and seeds, and one learning rate."""
     epochs = get_dotted(load(name).blocks[0].config({}), EPOCHS)
-    changes = {"data.dataset": dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST}
-    brief = load(name, activations=activations, settings=_settings(name, changes), staged=False)
+    settings = {**dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST, **_rate(name)}
+    brief = load(name, activations=activations, settings=settings, staged=False)
     note = (
-        f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the paper "
+        f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the study "
         "and selects learning rates on validation data."
     )
     return _shortened(brief, "in hours", note)
 
 
-def _settings(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of a study, with one learning rate if the study has several."""
-    rates = load(name).blocks[0].grid.get(_LEARNING_RATE)
-    rate = {_LEARNING_RATE: _USUAL if _USUAL in rates else rates[0]} if rates else {}
-    return {**changes, **rate}
+def _rate(name: str) -> dict[str, float]:
+    rate = TASKS[name].rate
+    return {} if rate is None else {_LEARNING_RATE: rate}
 
 
 def _shortened(brief: Study, how: str, note: str) -> Study:
@@ -193,6 +214,6 @@ def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, "panels": [*map(_without_published, own["panels"])]} if own.get("panels") else own
 
 
-def paper(name: str, activations: Sequence[Any], dataset: str) -> Study:
-    """Return the full study on the given dataset."""
-    return load(name, activations=activations, settings={"data.dataset": dataset})
+def paper(name: str, activations: Sequence[Any], dataset: Mapping[str, Any]) -> Study:
+    """Return the full study on a given dataset."""
+    return load(name, activations=activations, settings=dataset)
