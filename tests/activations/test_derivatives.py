@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from actlab.activations import Spec, create, is_stochastic, names
+from actlab.activations import Spec, create, is_elementwise, is_stochastic, names
 from actlab.activations.gates import CDFS
+from actlab.activations.smooth import differentiable
 from actlab.random import streams
 from actlab.random.streams import Stream, attach
 
@@ -59,6 +60,29 @@ def test_each_derivative_is_the_slope_of_the_one_below(spec: Spec, training: boo
     for order in (1, 2, 3):
         slope = (above[order - 1] - below[order - 1]) / (2 * h)
         torch.testing.assert_close(found[order], slope, rtol=1e-8, atol=1e-8, msg=f"order {order}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", names())
+def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(
+    name: str, dtype: torch.dtype
+) -> None:
+    """Where torch's own are nan: in Mish and in the tanh form of GELU."""
+    unit = differentiable(partial(create, name))().to(dtype).eval()
+    size = torch.cat([torch.linspace(0, 100, 5001), torch.logspace(-30, 6, 1000)]).to(dtype)
+    for found in orders(unit, torch.cat([-size, size])):
+        assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["mish", "gelu_tanh"])
+def test_replaced_activations_have_values_and_slopes_of_torchs(name: str) -> None:
+    plain, smooth = create(name), differentiable(partial(create, name))()
+    assert type(smooth) is not type(plain)
+    assert is_elementwise(smooth)
+    assert not is_stochastic(smooth)
+    x = torch.linspace(-12, 12, 4001, dtype=torch.float64)
+    for found, expected in zip(orders(smooth, x)[:2], orders(plain, x)[:2], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
 def network(spec: Spec, training: bool) -> nn.Module:

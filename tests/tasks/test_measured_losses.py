@@ -7,6 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from actlab.activations import names
 from actlab.datamodules import SquareDataModule
 from actlab.networks import CoordinateMLP
 from actlab.stacking import StackedTask
@@ -67,6 +68,26 @@ def test_seeds_in_a_stack_are_trained_as_alone(tmp_path):
             assert float(stack.latest[name][r]) == pytest.approx(float(value), rel=1e-9), name
         expected = trainer.lightning_module.network.state_dict()
         torch.testing.assert_close(stack.network.member_state(r), dict(expected))
+
+
+class OwnMish(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mish = torch.nn.Mish()
+
+    def forward(self, x):
+        return self.mish(x) / 2
+
+
+@pytest.mark.parametrize("activation", [*names(), "torch.nn:Mish", f"{__name__}:OwnMish"])
+def test_the_loss_of_an_equation_has_a_finite_gradient_where_inputs_of_activations_are_large(activation):
+    """Torch's kernels have a nan second derivative in Mish above 88, third in the tanh GELU beyond 13."""
+    task = equation(0, activation=activation)
+    batch = next(iter(square(0).train_dataloader()))
+    with torch.no_grad():
+        task.network.get_parameter("0.weight").mul_(1000)
+    task.loss(batch).backward()
+    assert all(p.grad.isfinite().all() for p in task.parameters() if p.grad is not None)
 
 
 class OwnLoss(HelmholtzTask):

@@ -6,7 +6,8 @@ Torch's edge cases remain:
 - ``gelu``, ``gelu_tanh``, ``silu``, ``gelu_sigmoid`` (a scaled SiLU) and ``mish`` may return nan at ±∞ (0·∞).
 - On the CPU, ``gelu`` rounds the far left tail to 0 and overflows above half the largest float, and
   ``gelu_sigmoid`` overflows above the largest float ÷ 1.702.
-- The gradient of ``gelu_tanh`` is nan where x² overflows.
+- The gradient of ``gelu_tanh`` is nan where x² overflows, its third derivative beyond ±13 (in float32); the
+  second derivative of ``mish`` is nan above 88. `actlab.activations.smooth` has modules without these places.
 - ``softplus`` is linear above 20: its value and slope are off by at most 2.1e-9, and its curvature is 0 there.
 
 This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are finite for

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from actlab import activations, optim
+from actlab.activations.smooth import differentiable
 from actlab.config import records
 from actlab.config.arguments import Arguments, converted, of_call
 from actlab.errors import ActlabError, unknown
@@ -108,7 +109,10 @@ class Task(Training, ABC):
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
         with init, weights_of_run(seed, self.units), third_party.calling():
-            act = building.recorded(activations.factory(activation), self.units, seed)
+            made: ActivationFactory = activations.factory(activation)
+            if self.sees_network:
+                made = differentiable(made)
+            act = building.recorded(made, self.units, seed)
             self.network = network(act, num_outputs, input_shape)
             building.check_built_on_cpu(self.network)
             building.materialise(self.network, input_shape)

@@ -1,0 +1,61 @@
+"""Torch's activations for losses of a network's derivatives, finite at every order.
+
+The second derivative of torch's Mish is nan above 88, the third of its tanh GELU beyond ±13 (in float32): its
+kernels divide overflowed or vanished terms. The modules here are made of functions without such places. They
+are slower, so only tasks whose loss sees the network use them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FLAT = 10.0  # from here on tanh(√(2/π)(x + 0.044715x³)) is 1 to the last bit of float64
+
+
+class SmoothMish(nn.Module):
+    """Mish, x·tanh(log(1 + eˣ)), elementwise on any shape."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return Mish of ``x``."""
+        return x * torch.tanh(F.softplus(x))
+
+
+class SmoothTanhGELU(nn.Module):
+    """The tanh form of GELU, ½x(1 + tanh(√(2/π)(x + 0.044715x³))), elementwise on any shape."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the GELU of ``x``."""
+        near = F.hardtanh(x, -FLAT, FLAT)
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)))
+
+
+def differentiable(factory: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return a factory of the same activations, with those of torch that have nan derivatives replaced."""
+
+    def made() -> nn.Module:
+        unit = factory()
+        for parent in [*unit.modules()]:
+            for name, child in parent.named_children():
+                setattr(parent, name, _smooth(child))
+        return _smooth(unit)
+
+    return made
+
+
+def _smooth(unit: nn.Module) -> nn.Module:
+    if type(unit) is nn.Mish:
+        return SmoothMish()
+    if type(unit) is nn.GELU and unit.approximate == "tanh":
+        return SmoothTanhGELU()
+    return unit
