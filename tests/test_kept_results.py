@@ -312,6 +312,8 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_twitter_pos": [gelu_twitter_pos],
     "gpt_gates": [gpt_gates],
     "gpt_plain_init": [gpt_plain_init],
+    "inr_image": [of_today("inr_image", "test/psnr@last", "model.network.omega")],
+    "pinn_helmholtz": [of_today("pinn_helmholtz", "test/relative_error@last", "model.network.gain")],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
 }
@@ -339,6 +341,8 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
 
 # Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
 ROWS = {
+    "pinn_helmholtz": (1150, "5fb5aac8d04773b3"),
+    "inr_image": (1540, "e73fe0351e6df42c"),
     "gpt_plain_init": (140, "1ae9e58709d01c30"),
     "gpt_gates": (700, "b0403a7f24a92ecc"),
     "claim_sparse_inputs": (48, "8fd58261cabab96b"),
@@ -395,7 +399,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 9
+    assert len(stages) == 11
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)

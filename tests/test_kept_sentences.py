@@ -237,6 +237,8 @@ ON_TWEETS, UNIT_MEANS, SGD, SILU = (
 )
 TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "sine", "identity")
 GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
+EQUATION, IMAGE = "pinn_helmholtz", "inr_image"
+ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
 # What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
 COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (
@@ -333,6 +335,31 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (INIT, LOSS, ("relu_squared",), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
     (INIT, LOSS, ("silu",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
     (INIT, LOSS, ("relu",), "undecided (−{0:.3f} to +{1:.3f})"),
+    (
+        EQUATION,
+        ERROR,
+        ("sine",),
+        "{mean:.4f} lower than GELU's ({1:.4f} to {0:.4f}; p {holm} after Holm's correction",
+    ),
+    (EQUATION, ERROR, ("silu",), "undecided (−{0:.4f} to +{1:.4f})"),
+    (EQUATION, ERROR, ("tanh",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}), Mish"),
+    (EQUATION, ERROR, ("mish",), "Mish by {mean:.3f} ({0:.3f} to {1:.3f}), and"),
+    (EQUATION, ERROR, ("relu_squared",), "ReLU² by {mean:.3f} ({0:.3f} to {1:.3f}; each p {holm} after Holm)"),
+    (
+        IMAGE,
+        PSNR,
+        ("sine",),
+        "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10",
+    ),
+    (IMAGE, PSNR, ("gauss",), "GELU by {mean:.1f} dB ({0:.1f} to {1:.1f}), although"),
+    (IMAGE, PSNR, ("tanh",), "tanh by {mean:.1f} ({0:.1f} to {1:.1f}; each p {holm} after Holm)"),
+    (IMAGE, PSNR, ("relu",), "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
+    (IMAGE, PSNR, ("leaky_relu",), "leaky ReLU by {mean:.3f}, Mish"),
+    (IMAGE, PSNR, ("mish",), "Mish by {mean:.3f}, SiLU"),
+    (IMAGE, PSNR, ("silu",), "SiLU by {mean:.3f}, ELU"),
+    (IMAGE, PSNR, ("elu",), "ELU by {mean:.2f}, ReLU²"),
+    (IMAGE, PSNR, ("relu_squared",), "ReLU² by {mean:.2f} and"),
+    (IMAGE, PSNR, ("identity",), "identity by {mean:.2f} (each p {holm} after Holm)"),
     (GATES, LOSS, ("gated", "identity"), "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
 ]
 
@@ -434,6 +461,29 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> No
         "SiLU worse by {} {};".format(*apart(INIT, LOSS, "silu")),
     ):
         assert words in text
+
+
+def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables() -> None:
+    text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
+    error = {unit: abs(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in TODAY}
+    psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
+    for words in (
+        f"lower than GELU's by {short(error['sine'], 4)} (",
+        "Mish is worse by {mish}, tanh by {tanh}, ReLU² by {relu_squared} (each".format(
+            **{unit: short(mean, 3) for unit, mean in error.items()}
+        ),
+        f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f}, tanh by "
+        f"{psnr['tanh']:.1f} (each",
+        f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f}, and",
+    ):
+        assert words in text
+    outcomes = {unit: outcome_of(IMAGE, PSNR, unit) for unit in (*TODAY, "gauss")}
+    assert {unit for unit, outcome in outcomes.items() if outcome == "better"} == {"sine", "gauss", "tanh"}
+    assert {*outcomes.values()} == {"better", "worse"}
+    at_chance = {unit for unit in TODAY if cell(EQUATION, ERROR, unit)["at_chance"]}
+    assert at_chance == {"elu", "identity", "relu", "leaky_relu"}
+    assert outcome_of(EQUATION, ERROR, "sine") == "better"
+    assert outcome_of(EQUATION, ERROR, "silu") == "undecided"
 
 
 def taking(study: str, *point: Any) -> str:
