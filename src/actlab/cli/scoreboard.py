@@ -173,7 +173,8 @@ def minutes(name: str, activations: Sequence[Any]) -> Study:
     whole = load(name).blocks[0].config({})
     changes = {EPOCHS: min(get_dotted(whole, EPOCHS), _FEW_EPOCHS), "trainer.limit_train_batches": 1.0}
     if updates := get_dotted(whole, _UPDATES):  # schedules have the length of all of them
-        changes[_UPDATES] = updates
+        # A whole number counts as cut down, as samples do, also where there is no sample: for an equation.
+        changes |= {_UPDATES: updates, "trainer.limit_train_batches": updates}
     settings = {**changes, "seeds": SMOKE_SEEDS, **_rate(name)}
     brief = load(name, smoke=True, activations=activations, settings=settings, staged=False)
     note = "On samples and with narrow networks: nothing here says which activation is best."
