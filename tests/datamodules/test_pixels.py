@@ -5,7 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from actlab import experiments
 from actlab.datamodules import CIFARDataModule, PixelDataModule
 from actlab.errors import ActlabError
 from actlab.studies import reading
@@ -73,8 +72,7 @@ def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
 
 def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
     first = reading.load("inr_image", overrides=[f"data.dataset={picture}"]).runs()[0]
-    data = experiments.build(first.config).data
-    assert isinstance(data, PixelDataModule)
+    data = made(**first.config["data"]["init_args"])
     assert data.image.shape == (3, 5, 6)
 
 

@@ -66,7 +66,10 @@ def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, m
     ("words", "message"),
     [
         (["--budget", "paper"], "--data NAME=FOLDER"),
-        (["--budget", "hours"], "one of mnist, twitter_pos, timit, cifar10, cifar100, wikitext; "),
+        (
+            ["--budget", "hours", "--data", "cifar100=/x"],
+            "one of mnist, twitter_pos, timit, wikitext, cifar10; ",
+        ),
         (["--budget", "paper", "--data", "mnist"], "give NAME=FOLDER"),
         (["--budget", "paper", "--data", "minst=/x"], "did you mean 'mnist'"),
     ],

@@ -125,18 +125,16 @@ def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) ->
     if budget == "minutes":
         return [replace(minutes(name, activations), more_seeds="") for name in TASKS]
     make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
-    if not data:
+    able = {name: task.data for name, task in TASKS.items() if name not in left_out}
+    if data.keys().isdisjoint(able.values()):
+        names = ", ".join(dict.fromkeys(filter(None, able.values())))
         raise ActlabError(
-            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {', '.join(DATA)}; "
+            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {names}; "
             "`actlab data list` prints how to get them"
         )
-    able = {name: task.data for name, task in TASKS.items() if name not in left_out}
-    found = (make(name, activations, _dataset(data.get(of))) for name, of in able.items() if of in ("", *data))
+    given = {"": {}, **{of: {"data.dataset": folder} for of, folder in data.items()}}
+    found = (make(name, activations, given[of]) for name, of in able.items() if of in given)
     return [replace(study, more_seeds="") for study in found]
-
-
-def _dataset(folder: str | None) -> dict[str, Any]:
-    return {"data.dataset": folder} if folder else {}
 
 
 def tell_time(studies: Sequence[Study], runs: Path, worker: Worker) -> None:
