@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+from suite_times import SuiteTimes
 
 import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
 
@@ -123,7 +124,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return val.replace(here, "") if isinstance(val, str) and here in val else None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SuiteTimes())
     patch = pytest.MonkeyPatch()
     for name in ("connect", "connect_ex"):
         patch.setattr(socket.socket, name, _refusing(getattr(socket.socket, name), _peer))
