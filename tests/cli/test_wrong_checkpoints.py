@@ -1,82 +1,89 @@
 """A checkpoint of wrong content ends in one line on resume: no traceback, and never a training on it."""
 
 import copy
+import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 
 from actlab.__main__ import main
+from actlab.config.messages import one_line_errors
+from actlab.errors import ActlabError
+from actlab.storage import checkpoints
+from actlab.storage.files import DamagedError
+from toys import Frames, FrameTask, fitted
 
-QUICK = [
-    *("--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.limit_train_batches", "3"),
-    *("--trainer.limit_val_batches", "1", "--trainer.limit_test_batches", "1", "--trainer.logger", "false"),
-    *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
-]
-FIT = ["-c", "mnist_classifier", *QUICK, "--trainer.default_root_dir"]
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
 GONE = object()  # deletes the key
-WEIGHT = ("state_dict", "network.1.weight")
+WEIGHT = ("state_dict", "network.0.weight")
 STATE, GROUP = ("optimizer_states", 0, "state"), ("optimizer_states", 0, "param_groups", 0)
+ROW = torch.zeros(3)
 LOOP = ("loops", "fit_loop")
-PARTS: dict[str, list[Any]] = {
-    "state_dict": [None, 3, [1], {}, {1: 2}],
-    "optimizer_states": [GONE, None, 3, "x", [], {}, [3], [{}], {"a": 1}],
-    "lr_schedulers": [GONE, None, 3, "x", [3], {"a": 1}, [{"last_epoch": 1}]],
-    "loops": [GONE, None, 3, "x", [], {}, {"a": 1}, {"fit_loop": {}}, {"fit_loop": 3}],
+LOADER = (*LOOP, "state_dict", "combined_loader")
+TYPES: dict[str, list[Any]] = {  # what a reader of the file rejects
+    "state_dict": [None, 3, [1], {1: 2}],
+    "optimizer_states": [GONE, None, 3, "x", {}, [3], {"a": 1}],
+    "lr_schedulers": [GONE, None, 3, "x", [3], {"a": 1}],
+    "loops": [GONE, None, 3, "x", [], {"a": 1}, {"fit_loop": 3}],
     "callbacks": [GONE, None, 3, "x", [], [3]],
     "epoch": [GONE, None, "x", [], 1.5],
     "global_step": [GONE, None, "x", {}],
     "plateaus": [None, 3, "x", {"lr": 3}, {"lr": ["x"]}],
-    "pytorch-lightning_version": [GONE, None, 3, "x"],
-    "actlab": [3, "x", [], {}],
+    "pytorch-lightning_version": [GONE, None, 3],
+    "actlab": [3, "x", []],
     "within_epoch": [3, []],
     "without_state": [3, [3], [["x"]]],
 }
-INSIDE = [
-    (WEIGHT, GONE),
-    (WEIGHT, None),
-    (WEIGHT, 3),
-    (WEIGHT, torch.zeros(3)),
-    (WEIGHT, torch.zeros(8, 784, dtype=torch.int64)),
-    (WEIGHT, torch.zeros(8, 784, dtype=torch.complex64)),
-    (("state_dict", "network.9.weight"), torch.zeros(3)),
-    (STATE, {}),
-    (STATE, 3),
-    ((*STATE, 0), GONE),
-    ((*STATE, 0), 3),
-    ((*STATE, 7), {}),
-    ((*STATE, 0), {}),
-    ((*STATE, 0, "exp_avg"), GONE),
-    ((*STATE, 0, "exp_avg"), None),
-    ((*STATE, 0, "exp_avg"), "x"),
-    ((*STATE, 0, "exp_avg"), torch.zeros(3)),
-    ((*STATE, 0, "exp_avg"), torch.zeros(8, 784, dtype=torch.int64)),
-    ((*STATE, 0, "step"), "x"),
-    (("optimizer_states", 0, "param_groups"), []),
-    (GROUP, 3),
-    ((*GROUP, "lr"), GONE),
-    ((*GROUP, "lr"), "x"),
-    ((*GROUP, "betas"), 3),
-    ((*GROUP, "params"), [0]),
-    ((*LOOP, "epoch_progress"), GONE),
-    ((*LOOP, "epoch_progress", "current"), 3),
-    ((*LOOP, "epoch_progress", "current", "processed"), "x"),
-    ((*LOOP, "epoch_loop.batch_progress"), {}),
-    ((*LOOP, "epoch_loop.state_dict"), []),
-    ((*LOOP, "epoch_loop.automatic_optimization.optim_progress"), GONE),
-    (("callbacks", "ModelCheckpoint", "best_k_models"), 3),
-    (("callbacks", "ModelCheckpoint", "best_model_path"), GONE),
+WHOLE: dict[tuple[Any, ...], list[Any]] = {  # what a resume rejects
+    WEIGHT: [GONE, None, 3, *(torch.zeros(8, 6, dtype=kind) for kind in (torch.int64, torch.complex64)), ROW],
+    ("state_dict",): [{}],
+    ("state_dict", "network.9.weight"): [ROW],
+    ("optimizer_states",): [[], [{}]],
+    STATE: [{}, 3],
+    (*STATE, 0): [GONE, 3, {}],
+    (*STATE, 7): [{}],
+    (*STATE, 0, "exp_avg"): [GONE, None, "x", ROW, torch.zeros(8, 6, dtype=torch.int64)],
+    (*STATE, 0, "step"): ["x"],
+    ("optimizer_states", 0, "param_groups"): [[]],
+    GROUP: [3],
+    (*GROUP, "lr"): [GONE, "x"],
+    (*GROUP, "betas"): [3],
+    (*GROUP, "params"): [[0]],
+    ("lr_schedulers",): [[{"last_epoch": 1}]],
+    ("loops",): [{}, {"fit_loop": {}}],
+    (*LOOP, "epoch_progress"): [GONE],
+    (*LOOP, "epoch_progress", "current"): [3],
+    (*LOOP, "epoch_progress", "current", "processed"): ["x"],
+    (*LOOP, "epoch_loop.batch_progress"): [{}],
+    (*LOOP, "epoch_loop.state_dict"): [[]],
+    (*LOOP, "epoch_loop.automatic_optimization.optim_progress"): [GONE],
+    ("callbacks", "ModelCheckpoint", "best_k_models"): [3],
+    ("callbacks", "ModelCheckpoint", "best_model_path"): [GONE],
+    ("pytorch-lightning_version",): ["x"],
+}
+WITHIN: dict[tuple[Any, ...], list[Any]] = {
+    ("within_epoch",): [GONE, {}],
+    **{("within_epoch", name): [GONE] for name in ("whole", "accumulated")},
+    ("within_epoch", "means"): [GONE, 3, [], [3]],
+    ("within_epoch", "metrics"): [GONE, 3],
+    LOADER: [
+        GONE,
+        3,
+        [],
+        [3],
+        [{"epoch": 0}],
+        [{"epoch": "x", "batches": 2}],
+    ],
+}
+CASES = [
+    pytest.param(which, path, values, id=f"{which} {'.'.join(map(str, path))}")
+    for which, cases in (("whole", WHOLE), ("within", WITHIN))
+    for path, values in cases.items()
 ]
-WRONG = [*INSIDE, *(((name,), value) for name, values in PARTS.items() for value in values)]
-
-
-def named(path, value):
-    """The id of a case."""
-    text = "missing" if value is GONE else repr(value)
-    if isinstance(value, torch.Tensor):
-        text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return f"{'.'.join(map(str, path))} {text}"
 
 
 def changed(checkpoint, path, value):
@@ -95,101 +102,96 @@ def changed(checkpoint, path, value):
     return found
 
 
+def train(folder, epochs, resumed=None):
+    """Train a task, and save checkpoints within each epoch and at its end."""
+    whole = ModelCheckpoint(folder, "whole", save_on_train_epoch_end=True)
+    within = ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=2)
+    options = {"max_epochs": epochs, "enable_checkpointing": True, "resumed": resumed}
+    task = FrameTask(optimizer=partial(torch.optim.Adam, lr=0.1))
+    fitted(task, Frames(), folder, whole, within, **options)
+
+
+def read(folder):
+    """The checkpoints after the last batch of an epoch, and within it."""
+    files = {"whole": "whole.ckpt", "within": "step=2.ckpt"}
+    return {name: torch.load(folder / file, weights_only=True) for name, file in files.items()}
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The checkpoints of an epoch of training: after its last batch, and within it."""
-    folder = tmp_path_factory.mktemp("trained")
-    words = ["--trainer.max_epochs", "1", "--trainer.callbacks", "ModelCheckpoint"]
-    words += ["--trainer.callbacks.every_n_train_steps", "1", "--trainer.callbacks.save_top_k", "-1"]
-    assert main(["fit", *FIT, str(folder / "whole"), *words[:2]]) == 0
-    assert main(["fit", *FIT, str(folder / "within"), *words]) == 0
-    files = {"whole": "last.ckpt", "within": "*step=2.ckpt"}
-    return {name: next(folder.glob(f"{name}/*/checkpoints/{file}")) for name, file in files.items()}
+    train(folder := tmp_path_factory.mktemp("trained"), 1)
+    found = read(folder)
+    assert ["within_epoch" in found[name] for name in ("whole", "within")] == [False, True]
+    return found
 
 
 @pytest.fixture
-def resumed(cli, tmp_path):
-    def run(checkpoint):
-        torch.save(checkpoint, path := tmp_path / "x.ckpt")
-        return cli("fit", *FIT, tmp_path / "r", "--trainer.max_epochs", "2", "--ckpt_path", path)
-
-    return run
+def file(tmp_path):
+    return tmp_path / "x.ckpt"
 
 
-WITHIN = [
-    (("within_epoch",), GONE),
-    (("within_epoch",), {}),
-    *((("within_epoch", name), GONE) for name in ("means", "metrics", "whole", "accumulated")),
-    (("within_epoch", "means"), 3),
-    (("within_epoch", "means"), []),
-    (("within_epoch", "means"), [3]),
-    (("within_epoch", "metrics"), 3),
-    *(
-        ((*LOOP, "state_dict", "combined_loader"), value)  # of a whole epoch it is not used
-        for value in (GONE, 3, [], [3], [{"epoch": 0}], [{"epoch": "x", "batches": 2}])
-    ),
+@pytest.mark.parametrize("part", TYPES)
+def test_a_part_of_another_type_is_rejected_where_the_file_is_read(saved, file, part):
+    for value in TYPES[part]:
+        torch.save(changed(saved["within"], (part,), value), file)
+        with pytest.raises(DamagedError, match=part):
+            checkpoints.check_parts(checkpoints.read(file), "give another file")
+
+
+@pytest.mark.parametrize("which", ["whole", "within"])
+def test_what_is_not_changed_resumes(saved, file, tmp_path, which):
+    torch.save(saved[which], file)
+    checkpoints.check_parts(checkpoints.read(file), "give another file")
+    train(tmp_path / "r", 2, file)
+    assert [*tmp_path.glob("r/*.ckpt")]
+
+
+@pytest.mark.parametrize(("which", "path", "values"), CASES)
+def test_wrong_content_is_rejected_in_one_line_before_training(saved, file, tmp_path, which, path, values):
+    for value in values:
+        torch.save(changed(saved[which], path, value), file)
+        with pytest.raises(ActlabError, match=r"\A.*give .*\Z"), one_line_errors():
+            train(tmp_path / "r", 2, file)
+        assert not [*tmp_path.glob("r/*.ckpt")]
+
+
+WORDS = [
+    *("--model", "programs.plain_lightning.WithMomentum", "--data", "programs.plain_lightning.MyData"),
+    *("--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
+    *("--trainer.enable_model_summary", "false", "--trainer.default_root_dir"),
 ]
 
 
-def test_what_is_not_changed_resumes(resumed, saved):
-    outcome = resumed(torch.load(saved["whole"], weights_only=True))
-    assert outcome.code == 0, outcome.err
+@pytest.fixture(scope="module")
+def third_party(tmp_path_factory):
+    """The checkpoints of a module and data without a class of actlab."""
+    kinds = {"whole": {"save_on_train_epoch_end": True}, "{step}": {"every_n_train_steps": 2, "save_top_k": -1}}
+    kept = [{"filename": name, **kind} for name, kind in kinds.items()]
+    made = [{"class_path": "ModelCheckpoint", "init_args": arguments} for arguments in kept]
+    words = [*WORDS, str(tmp_path_factory.mktemp("trained")), "--trainer.max_epochs", "1"]
+    assert main(["fit", *words, f"--trainer.callbacks={json.dumps(made)}"]) == 0
+    return read(next(Path(words[-3]).glob("*/checkpoints")))
 
 
-CASES = [*(("whole", *case) for case in WRONG), *(("within", *case) for case in WITHIN)]
-
-
-@pytest.mark.parametrize(
-    ("which", "path", "value"), CASES, ids=[f"{which} {named(path, value)}" for which, path, value in CASES]
-)
-@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
-def test_wrong_content_is_one_line(resumed, saved, tmp_path, which, path, value):
-    outcome = resumed(changed(torch.load(saved[which], weights_only=True), path, value))
-    lines = [line for line in outcome.err.splitlines() if line.startswith("actlab: error:")]
-    assert (outcome.code, len(lines)) == (2, 1), outcome
-    assert outcome.err.endswith(f"{lines[0]}\n")
-    assert not [*tmp_path.glob("r/**/*.ckpt")]
-
-
-PLAIN = ["--model", "plain_lightning.WithMomentum", "--data", "plain_lightning.MyData", *QUICK[4:]]
-THIRD_PARTY = [
-    (("state_dict", "network.0.weight"), GONE),
-    (("state_dict", "network.0.weight"), torch.zeros(3)),
-    (STATE, {}),
-    ((*STATE, 0, "momentum_buffer"), torch.zeros(3)),
-    (("loops",), GONE),
-    (("callbacks",), GONE),
-    (("optimizer_states",), []),
+OF_WORDS = [  # one of the reader, of the record, of the loops, of the weights, of the optimisers
+    ("whole", ("epoch",), "x", "epoch: input should be a valid integer"),
+    ("whole", ("actlab",), {}, "record of model is malformed"),
+    ("whole", ("loops",), GONE, "has no loops"),
+    ("whole", WEIGHT, GONE, "cannot be restored"),
+    ("whole", STATE, {}, "has no optimizer_states.0.state.0"),
+    ("within", LOADER, [{}], "cannot be restored (RuntimeError: The CombinedLoader has 0 stateful"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value"), THIRD_PARTY, ids=[named(*case) for case in THIRD_PARTY])
-def test_wrong_content_of_a_third_party_module_is_one_line(cli, tmp_path, program, monkeypatch, path, value):
-    program("plain_lightning")
-    monkeypatch.syspath_prepend(tmp_path)
-    words = [*PLAIN, "--trainer.default_root_dir", tmp_path / "r", "--trainer.max_epochs"]
-    callback = ["--trainer.callbacks", "ModelCheckpoint", "--trainer.callbacks.save_on_train_epoch_end", "true"]
-    assert cli("fit", *words, 1, *callback).code == 0
-    (file,) = tmp_path.glob("r/*/checkpoints/*.ckpt")
-    whole = torch.load(file, weights_only=True)
-    for checkpoint, code in ((whole, 0), (changed(whole, path, value), 2)):
-        torch.save(checkpoint, file)
-        outcome = cli("fit", *words, 2, "--ckpt_path", file)
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended")  # of a loader without state
+def test_wrong_content_of_a_third_party_module_is_one_line(cli, third_party, file, tmp_path):
+    words = [*WORDS, tmp_path / "r", "--trainer.max_epochs", "2", "--ckpt_path", file]
+    for which, path, value, said in OF_WORDS:
+        torch.save(changed(third_party[which], path, value), file)
+        outcome = cli("fit", *words)
         lines = [line for line in outcome.err.splitlines() if line.startswith("actlab: error:")]
-        assert (outcome.code, len(lines)) == (code, code / 2), outcome
-
-
-@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended")  # what Lightning says of it
-def test_the_state_of_another_data_loader_is_one_line(cli, tmp_path, program, monkeypatch):
-    program("plain_lightning")
-    monkeypatch.syspath_prepend(tmp_path)
-    words = [*PLAIN, "--trainer.default_root_dir", tmp_path / "r", "--trainer.max_epochs", "1"]
-    words += ["--trainer.callbacks", "ModelCheckpoint", "--trainer.callbacks.every_n_train_steps", "2"]
+        assert (outcome.code, len(lines), said in outcome.err) == (2, 1, True), outcome
+        assert outcome.err.endswith(f"{lines[0]}\n")
+    assert not [*tmp_path.glob("r/**/*.ckpt")]
+    torch.save(third_party["whole"], file)
     assert cli("fit", *words).code == 0
-    (file,) = tmp_path.glob("r/*/checkpoints/*.ckpt")
-    torch.save(
-        changed(torch.load(file, weights_only=True), (*LOOP, "state_dict", "combined_loader"), [{}]), file
-    )
-    outcome = cli("fit", *words, "--ckpt_path", file)
-    assert outcome.code == 2
-    assert "the checkpoint cannot be restored (RuntimeError: The CombinedLoader has 0 stateful" in outcome.err
