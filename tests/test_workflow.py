@@ -186,8 +186,12 @@ def test_only_a_tag_releases_and_only_publishing_may_sign_in():
     assert jobs["attach"]["needs"] == jobs["publish"]["needs"] == "build"
 
 
-def test_the_settings_that_contributing_names_run_every_week(request):
-    jobs = load(ROOT / ".github" / "workflows" / "slow.yml")["jobs"]
+def test_each_night_runs_what_is_slow_the_smoke_runs_and_the_settings_that_contributing_names(request):
+    workflow = load(ROOT / ".github" / "workflows" / "slow.yml")
+    assert [entry["cron"].split()[2:] for entry in workflow["on"]["schedule"]] == [["*", "*", "*"]]
+    jobs = workflow["jobs"]
+    assert " -m slow" in jobs["slow"]["steps"][-1]["run"]
+    assert jobs["smoke"]["steps"][-1]["run"] == ".ci/smoke"
     section = (
         (ROOT / "CONTRIBUTING.md")
         .read_text(encoding="utf-8")
@@ -216,7 +220,7 @@ def test_script_is_executable_and_parses(path):
 
 def test_ci_parses_workflows_and_lints_before_it_tests():
     steps = re.findall(r"^step (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
-    assert steps == [".ci/workflows", "make lint", "make test", "make cluster"]
+    assert steps == [".ci/workflows", "make lint", "make test", ".ci/smoke", "make cluster"]
 
 
 def test_citation_is_valid_and_agrees_with_the_package():
