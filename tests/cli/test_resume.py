@@ -2,10 +2,21 @@
 
 import json
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.cli import ReduceLROnPlateau
+from torch.optim.lr_scheduler import StepLR
+
+from actlab.callbacks import TestEveryEpoch
+from actlab.optim import Cosine, Warmup
+from programs.line_logger import LineLogger
+from toys import FrameNetwork, Frames, FrameTask, fitted
+
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
 
 SMALL = [
     *("--data.sample", "true", "--data.batch_size", "128", "--model.network.hidden", "[16, 16]"),
@@ -15,100 +26,94 @@ SMALL = [
     *("--trainer.limit_test_batches", "1"),
     *("--trainer.logger", "line_logger.LineLogger"),
 ]
-
-
-PLATEAU = [  # smaller after each epoch
-    *("trainer.val_check_interval=0.5", "model.scheduler=ReduceLROnPlateau"),
-    *("model.scheduler.monitor=val/loss", "model.scheduler.patience=0", "model.scheduler.threshold=9"),
-]
-
-RISING = "{class_path: actlab.optim.Warmup, init_args: {length: 0.5, then: {class_path: actlab.optim.Cosine}}}"
-STEPS = ["model.scheduler=StepLR", "model.scheduler.step_size=1", "model.scheduler.gamma=0.5"]
-
-
-CASES = {
-    "intervals": ["trainer.val_check_interval=0.334", "trainer.limit_train_batches=6"],
-    "epochs": ["trainer.val_check_interval=1.0"],
-    "validations": ["trainer.val_check_interval=0.334"],
-    "second": ["trainer.check_val_every_n_epoch=2"],
-    "steps": ["trainer.max_steps=6"],
-    "accumulated": ["trainer.accumulate_grad_batches=2"],
-    "plateau": PLATEAU,
-    "rates": [*STEPS, "model.scheduler_interval=epoch"],
-    "shares": [f"model.schedules={{lr: {RISING}}}"],
-    "of-steps": [*STEPS, "model.scheduler_interval=step"],
+FALLING = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)  # after each epoch
+HALVED = partial(StepLR, step_size=1, gamma=0.5)
+CASES: dict[str, dict[str, Any]] = {
+    "intervals": {"val_check_interval": 0.334, "limit_train_batches": 6},
+    "epochs": {"val_check_interval": 1.0},
+    "validations": {"val_check_interval": 0.334},
+    "second": {"check_val_every_n_epoch": 2},
+    "steps": {"max_steps": 6},
+    "accumulated": {"accumulate_grad_batches": 2},
+    "plateau": {"val_check_interval": 0.5, "task": {"scheduler": FALLING}},
+    "rates": {"task": {"scheduler": HALVED, "scheduler_interval": "epoch"}},
+    "shares": {"task": {"schedules": {"lr": Warmup(0.5, then=Cosine())}}},
+    "of-steps": {"task": {"scheduler": HALVED, "scheduler_interval": "step"}},
 }
 
 
-@pytest.fixture
-def fit(cli, tmp_path, monkeypatch, program):
-    program("line_logger")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def run(root, *words):
-        return cli("fit", "-c", "mnist_classifier", *SMALL, "--trainer.default_root_dir", root, *words)
-
-    return run
-
-
-def left(folder) -> tuple[list[Any], dict[str, torch.Tensor]]:
-    """What a fit logged, and its last weights."""
-    (run,) = (path for path in folder.iterdir() if path.is_dir())
-    lines = [json.loads(line) for line in (run / "lines.jsonl").read_text().splitlines()]
-    return lines, torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+def read(folder) -> list[Any]:
+    """The rows and names of checkpoints that a fit logged."""
+    return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
 
 
 def metrics(lines):
     return [line for line in lines if isinstance(line, list)]
 
 
-def kept(best="val/loss", **arguments):
-    """Tests after each epoch, the last and best epochs, and the checkpoints that ``arguments`` ask for."""
-    made = [
-        {"filename": "last", "save_on_train_epoch_end": True},
-        {"filename": "best", "monitor": best, "save_on_train_epoch_end": True},
-        {"filename": "at-{step}", "save_top_k": -1, "save_on_train_epoch_end": False, **arguments},
-    ]
-    kinds = [{"class_path": "pytorch_lightning.callbacks.ModelCheckpoint", "init_args": one} for one in made]
-    return f"--trainer.callbacks={json.dumps([{'class_path': 'actlab.callbacks.TestEveryEpoch'}, *kinds])}"
-
-
-@pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
-@pytest.mark.parametrize("case", CASES)
-def test_training_resumes_at_any_batch(fit, tmp_path, case):
-    """Each resume starts from a checkpoint of the resume before."""
-    words = CASES[case]
-    best = "train/loss" if case == "second" else "val/loss"
+def train(folder, case, resumed=None):
+    """Train, with tests after each epoch; return the last weights."""
+    options = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 2, **CASES[case]}
     saves: dict[str, Any] = {"monitor": "val/error"} if case == "validations" else {"every_n_train_steps": 1}
-    words = ["--trainer.enable_progress_bar=false", *(f"--{word}" for word in words)]
-    outcome = fit("whole", *words, kept(best, **saves))
-    assert outcome.code == 0, outcome.err
-    lines, weights = left(tmp_path / "whole")
+    best = "train/loss" if case == "second" else "val/loss"
+    task = FrameTask(
+        activation="soi",
+        network=partial(FrameNetwork, dropout=0.2),
+        optimizer=partial(torch.optim.Adam, lr=0.01),
+        **options.pop("task", {}),
+    )
+    callbacks = [
+        TestEveryEpoch(),
+        ModelCheckpoint(folder, "last", save_on_train_epoch_end=True),
+        ModelCheckpoint(folder, "best", monitor=best, save_on_train_epoch_end=True),
+        ModelCheckpoint(folder, "at-{step}", save_top_k=-1, save_on_train_epoch_end=False, **saves),
+    ]
+    options |= {"enable_checkpointing": True, "log_every_n_steps": 2, "limit_test_batches": 1}
+    fitted(task, Frames(8), folder, *callbacks, logger=LineLogger(folder), resumed=resumed, **options)
+    return task.state_dict()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_resumes_at_any_batch(tmp_path, case):
+    """Each resume starts from a checkpoint of the resume before."""
+    weights = train(tmp_path / "whole", case)
+    lines = read(tmp_path / "whole")
     names = [line for line in lines if line not in metrics(lines) and line.startswith("at-")]
-    if words[-1] == "--trainer.max_steps=6":  # after the last update there is nothing to resume
+    if case == "steps":  # after the last update there is nothing to resume
         names.remove("at-step=6.ckpt")
     assert len(names) >= 4
-    root = "whole"
-    for name in names:
-        (path,) = (tmp_path / root).glob(f"*/checkpoints/{name}")
-        outcome, root = fit(name, *words, kept(best, **saves), "--ckpt_path", path), name
-        assert outcome.code == 0, outcome.err
-        rows, found = left(tmp_path / name)
-        assert metrics(rows) == metrics(lines[lines.index(name) + 1 :]), name
+    for before, name in zip(["whole", *names], names, strict=False):
+        found = train(tmp_path / name, case, tmp_path / before / name)
+        assert metrics(read(tmp_path / name)) == metrics(lines[lines.index(name) + 1 :]), name
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[key], value) for key, value in weights.items()), name
 
 
-def test_a_terminated_fit_resumes_at_its_last_checkpoint(fit, tmp_path):
-    assert fit("whole", "--trainer.enable_progress_bar=false", kept(every_n_train_steps=1)).code == 0
-    lines, weights = left(tmp_path / "whole")
-    outcome = fit("cut", kept(every_n_train_steps=1), "--trainer.logger.last", "at-step=5.ckpt")
-    assert outcome.code == 128 + signal.SIGTERM
+def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, monkeypatch, program):
+    program("line_logger")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = [
+        {"filename": "last", "save_on_train_epoch_end": True},
+        {"filename": "at-{step}", "save_top_k": -1, "every_n_train_steps": 1, "save_on_train_epoch_end": False},
+    ]
+    kinds = [{"class_path": "ModelCheckpoint", "init_args": one} for one in made]
+    kept = f"--trainer.callbacks={json.dumps([{'class_path': 'actlab.callbacks.TestEveryEpoch'}, *kinds])}"
+
+    def fit(root, *words):
+        return cli("fit", "-c", "mnist_classifier", *SMALL, kept, "--trainer.default_root_dir", root, *words)
+
+    def left(root):
+        (last,) = tmp_path.glob(f"{root}/*/checkpoints/last.ckpt")
+        return read(last.parents[1]), torch.load(last, weights_only=True)["state_dict"]
+
+    assert fit("whole", "--trainer.enable_progress_bar=false").code == 0
+    lines, weights = left("whole")
+    assert fit("cut", "--trainer.logger.last", "at-step=5.ckpt").code == 128 + signal.SIGTERM
     (path,) = (tmp_path / "cut").glob("*/checkpoints/at-step=5.ckpt")
     (path.parents[1] / "lines.jsonl").unlink()
-    outcome = fit("cut", kept(every_n_train_steps=1), "--ckpt_path", path)  # with a progress bar
+    outcome = fit("cut", "--ckpt_path", path)  # with a progress bar
     assert outcome.code == 0, outcome.err
-    rows, found = left(tmp_path / "cut")
+    rows, found = left("cut")
     assert metrics(rows) == metrics(lines[lines.index(path.name) + 1 :])
     assert all(torch.equal(found[key], value) for key, value in weights.items())
