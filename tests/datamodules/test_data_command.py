@@ -28,7 +28,6 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
     ("name", "counts"),
     [
         ("twitter_pos", "oct27.train 120, oct27.dev 40, oct27.test 40"),
-        ("mnist", "train 5,000, test 1,000"),
         ("cifar10", "train 200, test 50"),
         ("cifar100", "train 200, test 100"),
         ("imagenet", "train 40, val 20, classes 10"),

@@ -67,13 +67,13 @@ REFERENCES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("chain", REFERENCES)
-def test_each_step_is_its_formula(fit: Any, chain: str) -> None:
-    train, test = images_of(), images_of(7, seed=1)
-    given, formula = REFERENCES[chain]
-    found = fit(train, *given)(test)
-    assert found.dtype == torch.float32
-    assert np.allclose(found.numpy(), formula(floats(test), floats(train)), rtol=1e-5, atol=1e-4)
+def test_each_step_is_its_formula(fit: Any) -> None:
+    for chain in REFERENCES:
+        train, test = images_of(), images_of(7, seed=1)
+        given, formula = REFERENCES[chain]
+        found = fit(train, *given)(test)
+        assert found.dtype == torch.float32
+        assert np.allclose(found.numpy(), formula(floats(test), floats(train)), rtol=1e-5, atol=1e-4)
 
 
 def test_every_step_is_tested() -> None:
@@ -102,15 +102,15 @@ def test_zca_is_its_formula(fit: Any, count: int, eps: float) -> None:
     assert np.allclose(rows_of(found), (others - rows.mean(0)) @ matrix, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("count", [400, TRAIN, 25])
-@pytest.mark.parametrize(("before", "eps"), [("scale", 1e-5), ("scale", 1e-2), ("gcn", 0.1)])
-def test_whitened_training_images_have_the_covariance_they_should(
-    fit: Any, count: int, before: str, eps: float
-) -> None:
-    images = images_of(count)
-    rows = rows_of(fit(images, before, {"name": "zca", "eps": eps})(images))
-    assert np.allclose(rows.mean(0), 0, atol=1e-4)
-    assert np.allclose(covariance(rows), of_whitened(rows_of(fit(images, before)(images)), eps), atol=3e-4)
+def test_whitened_training_images_have_the_covariance_they_should(fit: Any) -> None:
+    for before, eps in (("scale", 1e-5), ("scale", 1e-2), ("gcn", 0.1)):
+        for count in (400, TRAIN, 25):
+            images = images_of(count)
+            rows = rows_of(fit(images, before, {"name": "zca", "eps": eps})(images))
+            assert np.allclose(rows.mean(0), 0, atol=1e-4)
+            assert np.allclose(
+                covariance(rows), of_whitened(rows_of(fit(images, before)(images)), eps), atol=3e-4
+            )
 
 
 @pytest.mark.slow  # up to a minute on two busy cores: the eigenvectors of 3072 dimensions
@@ -186,17 +186,6 @@ def test_statistics_are_fitted_once_for_the_same_images_and_steps(
     assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".lock", ".safetensors"}
 
 
-@pytest.mark.parametrize("damage", ["cut", "bit", "empty"])
-def test_damaged_statistics_are_fitted_again(fit: Any, tmp_path: Path, damage: str) -> None:
-    images = images_of()
-    whole = fit(images, "scale", "zca")(images)
-    (file,) = (tmp_path / "cache").glob("*.safetensors")
-    content = file.read_bytes()
-    flipped = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
-    file.write_bytes({"cut": content[:-9], "bit": flipped, "empty": b""}[damage])
-    assert torch.equal(fit(images, "scale", "zca")(images), whole)
-
-
 def test_steps_without_statistics_leave_no_files(fit: Any, tmp_path: Path) -> None:
     fit(images_of(), "scale", "gcn")
     assert not (tmp_path / "cache").exists()
@@ -208,9 +197,8 @@ def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         fitted(images_of(), steps_of(["mean"]), str(tmp_path / "file"))
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_impossible_steps_are_refused() -> None:
+    for given, words in (
         (["zac"], "'zac'; did you mean 'zca'"),
         ([{"eps": 1}], "unknown step of data.preprocessing 'None'"),
         ([3], "unknown step of data.preprocessing '3'"),
@@ -225,10 +213,8 @@ def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (["gcn", "gcn"], "'gcn' is given twice"),
         ("scale", "give a list of steps"),
         ({"name": "zca"}, "give a list of steps"),
-    ],
-)
-def test_impossible_steps_are_refused(given: Any, words: str) -> None:
-    with pytest.raises(ActlabError) as caught:
-        steps_of(given)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(ActlabError) as caught:
+            steps_of(given)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)

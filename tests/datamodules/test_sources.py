@@ -1,8 +1,10 @@
 """Folders and hub ids become tensors, once; what cannot be read is named."""
 
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import text_files
 from actlab.datamodules import images as module
+from actlab.datamodules.cache import made_once
 from actlab.datamodules.images import ImageDataModule, Images, decode
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
@@ -122,7 +126,8 @@ def test_cache_folder_comes_from_the_environment(
     assert list((tmp_path / "mine").glob("*.safetensors"))
 
 
-def test_two_processes_decode_once_and_import_is_light(
+@pytest.mark.slow  # the other process imports torch
+def test_two_processes_decode_once(
     programs: Path, hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This process decodes; the other one asks meanwhile, and waits for it."""
@@ -145,22 +150,51 @@ def test_two_processes_decode_once_and_import_is_light(
     assert other.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "dataset", ["./nowhere", "~/nowhere/at/all", "/nowhere/mnist", "some/deep/folder", "src/mnits", ""]
-)
-def test_mistyped_folder_is_named(dataset: str, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
-    message = refusal(dataset, cache)
-    assert repr(dataset) in message
-    assert "data.sample" in message
+def test_two_that_ask_at_once_make_tensors_once(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread asks while this one makes them; locks of files hold between threads as between processes."""
+    made, found, asked = [], [], threading.Event()
+
+    class Lock(FileLock):
+        def acquire(self, *arguments: Any, **options: Any) -> Any:
+            if threading.current_thread() is other:
+                asked.set()
+            return super().acquire(*arguments, **options)
+
+    def make() -> dict[str, torch.Tensor]:
+        made.append(threading.current_thread())
+        if len(made) == 1:
+            other.start()
+            assert asked.wait(60)
+        return {"a": torch.arange(3)}
+
+    other = threading.Thread(target=lambda: found.append(made_once("x", "content", cache, make)))
+    monkeypatch.setattr("actlab.datamodules.cache.FileLock", Lock)
+    assert made_once("x", "content", cache, make)["a"].tolist() == [0, 1, 2]
+    other.join()
+    assert found[0]["a"].tolist() == [0, 1, 2]
+    assert len(made) == 1
 
 
-@pytest.mark.parametrize("dataset", ["ylecun/mnist", "nobody/nothing", "mnist"])
-def test_hub_without_network_is_one_clear_line(dataset: str, cache: str) -> None:
-    message = refusal(dataset, cache)
-    assert repr(dataset) in message
-    assert "from the hub" in message
-    assert "data.sample" in message
+def test_importing_a_datamodule_loads_no_datasets_of_the_hub() -> None:
+    files = sorted(Path(module.__file__).parent.rglob("*.py"))
+    assert files
+    assert not [file for file in files if re.search("^(from|import) datasets", file.read_text("utf-8"), re.M)]
+
+
+def test_mistyped_folder_is_named(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dataset in ("./nowhere", "~/nowhere/at/all", "/nowhere/mnist", "some/deep/folder", "src/mnits", ""):
+        monkeypatch.chdir(Path(__file__).parents[2])
+        message = refusal(dataset, cache)
+        assert repr(dataset) in message
+        assert "data.sample" in message
+
+
+def test_hub_without_network_is_one_clear_line(cache: str) -> None:
+    for dataset in ("ylecun/mnist", "nobody/nothing", "mnist"):
+        message = refusal(dataset, cache)
+        assert repr(dataset) in message
+        assert "from the hub" in message
+        assert "data.sample" in message
 
 
 def test_a_folder_has_no_revisions(hub_folder: HubFolder, cache: str) -> None:
@@ -168,9 +202,12 @@ def test_a_folder_has_no_revisions(hub_folder: HubFolder, cache: str) -> None:
         load(hub_folder(), cache, revision="v1")
 
 
-@pytest.mark.parametrize("name", ["a[1]", "[x]", "b*", "c?", "d e", "f{1,2}", "g#h", "x::y", "zip:a", "ü"])
-def test_a_folder_may_have_any_name(hub_folder: HubFolder, cache: str, name: str) -> None:
-    assert load(hub_folder(name), cache).tensors["train_labels"].tolist() == labels_of("train")
+def test_a_folder_may_have_any_name(hub_folder: HubFolder, tmp_path: Path) -> None:
+    folder = hub_folder()
+    names = ("a[1]", "[x]", "b*", "c?", "d e", "f{1,2}", "g#h", "x::y", "zip:a", "ü")
+    for number, name in enumerate(names):
+        folder, cache = folder.rename(tmp_path / name), str(tmp_path / f"cache {number}")
+        assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train"), name
 
 
 def test_what_would_never_end_is_not_read(hub_folder: HubFolder, cache: str, tmp_path: Path) -> None:
@@ -271,21 +308,26 @@ def test_a_folder_that_changes_while_it_is_read_is_not_kept(
 
 
 FUZZ = settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
+@pytest.fixture
+def parquet(hub_folder: HubFolder) -> tuple[Path, bytes]:
+    """A file of a dataset, and its content."""
+    file = hub_folder() / "data" / "train-00000-of-00001.parquet"
+    return file, file.read_bytes()
+
+
 @FUZZ
 @given(where=st.floats(0, 1, exclude_max=True))
-def test_truncated_file_is_named(hub_folder: HubFolder, cache: str, where: float) -> None:
-    folder = hub_folder()
-    file = folder / "data" / "train-00000-of-00001.parquet"
-    content = file.read_bytes()
+def test_truncated_file_is_named(parquet: tuple[Path, bytes], cache: str, where: float) -> None:
+    file, content = parquet
     file.write_bytes(content[: int(where * len(content))])
-    message = refusal(folder, cache)
+    message = refusal(file.parents[1], cache)
     assert file.name in message
     assert "fetch" in message
 
@@ -293,17 +335,15 @@ def test_truncated_file_is_named(hub_folder: HubFolder, cache: str, where: float
 @FUZZ
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), run=st.integers(1, 20))
 def test_flipped_bytes_give_images_or_a_clear_error(
-    hub_folder: HubFolder, cache: str, where: float, flip: int, run: int
+    parquet: tuple[Path, bytes], cache: str, where: float, flip: int, run: int
 ) -> None:
-    folder = hub_folder()
-    file = folder / "data" / "train-00000-of-00001.parquet"
-    content = bytearray(file.read_bytes())
+    file, content = parquet[0], bytearray(parquet[1])
     start = int(where * len(content))
     content[start : start + run] = bytes(byte ^ flip for byte in content[start : start + run])
     file.write_bytes(content)
     try:
-        images = load(folder, cache)
+        images = load(file.parents[1], cache)
     except ActlabError as error:
-        assert str(folder) in str(error)  # noqa: PT017  (either outcome is right)
+        assert str(file.parents[1]) in str(error)  # noqa: PT017  (either outcome is right)
     else:
         assert images.tensors["train_images"].shape[2:] == (8, 8)

@@ -1,5 +1,6 @@
 """TIMIT's parts, windows and batches, alone and in stacks; its cache; a fit."""
 
+import shutil
 from functools import partial
 
 import numpy as np
@@ -26,12 +27,12 @@ from toys import QUIET
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_nltk_layout(tmp_path_factory.mktemp("timit") / "sample")
+    return write_nltk_layout(tmp_path_factory.mktemp("timit") / "sample", speakers=5)
 
 
 @pytest.fixture
 def module(folder):
-    """A datamodule of the sixteen speakers."""
+    """A datamodule of five speakers: three for training, one each for validation and test."""
     return partial(TIMITDataModule, str(folder), batch_size=8, cache_dir=str(folder.parent / "cache"))
 
 
@@ -50,9 +51,8 @@ def plain(folder):
 def windows_of(values, reach=5):
     """Each frame with its neighbours, one by one."""
     last = len(values) - 1
-    return np.stack(
-        [[values[min(max(t + k, 0), last)] for k in range(-reach, reach + 1)] for t in range(len(values))]
-    )
+    rows = [[min(max(t + k, 0), last) for k in range(-reach, reach + 1)] for t in range(len(values))]
+    return values[np.array(rows)]
 
 
 def test_evaluation_is_every_target_frame_in_order_normalised_by_training(folder, module):
@@ -81,7 +81,7 @@ def test_a_training_batch_is_all_target_frames_of_some_sentences(module):
     loader = data.train_dataloader()
     frames = loader.dataset.frames
     ends = data.tensors["train_lengths"].cumsum(0).tolist()
-    assert len(loader) == 10
+    assert len(loader) == 3
     for position, (x, y) in zip(loader.batch_sampler, loader, strict=True):
         rows = []
         for sentence in position.index.tolist():
@@ -113,7 +113,7 @@ def test_frames_are_stored_once(module):
     data = module()
     data.setup("fit")
     x, _ = next(iter(data.train_dataloader()))
-    assert data.train.frames.values.shape == (80 * 38, 26)
+    assert data.train.frames.values.shape == (24 * 38, 26)
     before = data.train.frames.values.clone()
     x.zero_()  # a batch is a copy
     assert torch.equal(data.train.frames.values, before)
@@ -146,15 +146,22 @@ def test_sample_has_every_class_and_the_corpus_parts():
     assert TIMITDataModule(sample=True).tensors["val_frames"].equal(data.tensors["val_frames"])
 
 
+def small_corpus(folder, **form):
+    """The speakers of one region."""
+    for region in write_corpus(folder, **form).glob("[tT][rR]*/[dD][rR][2-8]"):
+        shutil.rmtree(region)
+    return folder
+
+
 def loads(folder, cache, **options):
     return TIMITDataModule(str(folder), partial=True, batch_size=8, cache_dir=str(cache), **options).tensors
 
 
 def test_same_content_is_read_once_whatever_its_form(tmp_path, monkeypatch):
-    first = loads(write_corpus(tmp_path / "lower"), tmp_path / "cache")
-    again = loads(write_corpus(tmp_path / "UPPER", upper=True), tmp_path / "cache")
+    first = loads(small_corpus(tmp_path / "lower"), tmp_path / "cache")
+    again = loads(small_corpus(tmp_path / "UPPER", upper=True), tmp_path / "cache")
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 1
-    riff = loads(write_corpus(tmp_path / "riff", riff=True), tmp_path / "cache")  # other bytes, same audio
+    riff = loads(small_corpus(tmp_path / "riff", riff=True), tmp_path / "cache")  # other bytes, same audio
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2
     for name, tensor in first.items():
         assert torch.equal(tensor, again[name])
@@ -164,16 +171,6 @@ def test_same_content_is_read_once_whatever_its_form(tmp_path, monkeypatch):
     (tmp_path / "lower/train/dr1/faaa0/sx1.phn").write_text("0 6400 h#\n")
     with pytest.raises(TypeError):
         loads(tmp_path / "lower", tmp_path / "cache")
-
-
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, None], ids=["empty", "zeros", "cut"])
-def test_damaged_cache_is_rebuilt(folder, tmp_path, damage):
-    first = loads(folder, tmp_path / "cache")
-    sums = {name: tensor.double().sum().item() for name, tensor in first.items()}
-    del first
-    (file,) = (tmp_path / "cache").glob("*.safetensors")
-    file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
-    assert {n: t.double().sum().item() for n, t in loads(folder, tmp_path / "cache").items()} == sums
 
 
 def test_cache_that_cannot_be_written_is_named(folder, tmp_path):
@@ -188,16 +185,16 @@ def refusal(folder, **options):
 
 
 def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
-    folder = write_corpus(tmp_path / "corpus")
+    folder = small_corpus(tmp_path / "corpus")
     message = refusal(folder)
-    assert "not the whole of TIMIT (train: 128 of 3696 sentences; val: 8 of 1152" in message
+    assert "not the whole of TIMIT (train: 16 of 3696 sentences; val: 8 of 1152" in message
     assert "data.partial" in message
-    assert len(loads(folder, tmp_path / "cache")["train_lengths"]) == 128
+    assert len(loads(folder, tmp_path / "cache")["train_lengths"]) == 16
 
 
 def test_what_is_wrong_with_a_sentence_is_named(tmp_path):
-    folder = write_corpus(tmp_path / "corpus")
-    home = folder / "train/dr3/faac0"
+    folder = small_corpus(tmp_path / "corpus")
+    home = folder / "train/dr1/faaa0"
     (home / "sx1.phn").unlink()
     assert f"{home}/sx1 has no .phn file" in refusal(folder, partial=True)
     (home / "sx1.phn").write_text("0 900 h#\n900 800 aa\n")

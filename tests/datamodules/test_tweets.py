@@ -5,8 +5,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules import tweets
@@ -18,9 +17,8 @@ TOKENS = st.text(st.characters(exclude_characters="\t\n\r\ufeff", exclude_catego
 TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1), min_size=1)
 
 
-@pytest.mark.parametrize(
-    ("token", "normal"),
-    [
+def test_tokens_are_spelled_as_the_corpus_has_them() -> None:
+    for token, normal in (
         ("Hello", "hello"),
         ("ÉTÉ", "été"),
         ("@user", "<@MENTION>"),
@@ -50,10 +48,8 @@ TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1)
         ("...", "..."),
         ("#JBSpinshttp", "#jbspinshttp"),
         ("\xa0", "\xa0"),
-    ],
-)
-def test_tokens_are_spelled_as_the_corpus_has_them(token: str, normal: str) -> None:
-    assert normalize(token) == normal
+    ):
+        assert normalize(token) == normal
 
 
 @given(st.text(min_size=1))
@@ -63,6 +59,7 @@ def test_any_token_has_a_spelling_in_lower_case(token: str) -> None:
     assert normal == token.lower() or normal == "<@MENTION>" or normal.startswith("<URL-")
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(["http://", "https://", "HTTP://", "http://www.", "www."]),
     st.from_regex(r"[A-Za-z0-9]{1,9}(\.[A-Za-z]{2,5}){1,2}", fullmatch=True).filter(
@@ -74,7 +71,7 @@ def test_a_url_is_its_host_in_the_case_that_it_has(scheme: str, host: str, path:
     assert normalize(scheme + host + path) == f"<URL-{host}>"
 
 
-@FUZZ
+@settings(FUZZ, max_examples=50)
 @given(TWEETS, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans(), st.integers(0, 2))
 def test_what_is_written_is_read(
     tmp_path: Path, tweets: Any, end: str, packed: bool, marked: bool, blanks: int
@@ -98,9 +95,8 @@ def test_there_are_the_tags_of_the_paper() -> None:
     assert " ".join(TAGS) == "N O ^ S Z V A R ! D P & T X # @ ~ U E $ , G L M Y"
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
+def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None:
+    for content, parts in (
         ("a\tN\nb\n", ["line 2", "'b' has no tag"]),
         ("a\tN\nb\t\n", ["line 2", "has no tag"]),
         ("\tN\n", ["line 1", "has no token"]),
@@ -115,19 +111,10 @@ def test_there_are_the_tags_of_the_paper() -> None:
         (PACKED[:-8] + bytes(8), ["damaged", "CRC"]),
         (b"\x1f\x8b", ["damaged"]),
         (b"a" * (LONGEST + 1), ["line 1", f"more than {LONGEST} bytes"]),
-    ],
-    ids=[
-        *("no tag", "empty tag", "no token", "unknown tag", "three columns", "two carriage returns"),
-        *("no bytes", "empty lines", "latin-1", "utf-16"),
-        *("gzip cut", "gzip with another checksum", "gzip header", "a line too long"),
-    ],
-)
-def test_a_damaged_file_of_tweets_is_named_with_its_line(
-    tmp_path: Path, content: str | bytes, parts: list[str]
-) -> None:
-    path = file_of(tmp_path, content)
-    message = refusal(read_tweets, path)
-    assert all(part in message for part in [str(path), *parts])
+    ):
+        path = file_of(tmp_path, content)
+        message = refusal(read_tweets, path)
+        assert all(part in message for part in [str(path), *parts])
 
 
 def test_a_folder_and_nothing_are_no_files(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules.tweets import read_tweets
@@ -35,9 +35,8 @@ def test_the_first_of_two_lines_of_a_word_counts(tmp_path: Path) -> None:
     assert read_vectors(path, {"a"}).table[FIRST].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
+def test_damaged_clusters_are_named_with_their_line(tmp_path: Path) -> None:
+    for content, parts in (
         ("00\ti\t1\n012\tlike\t1\n", ["line 2", "is no cluster", "1 to 16 bits"]),
         ("00000000000000000\ti\t1\n", ["line 1", "is no cluster"]),
         ("\ti\t1\n", ["line 1", "is no cluster"]),
@@ -47,18 +46,10 @@ def test_the_first_of_two_lines_of_a_word_counts(tmp_path: Path) -> None:
         ("0\tother\t1\n", ["none of the 2 words"]),
         ("", ["is empty"]),
         (b"0\ti\t1\n0\t\xff\t1\n", ["line 2", "not UTF-8"]),
-    ],
-    ids=[
-        *("no bits", "17 bits", "no path", "no word", "no count"),
-        *("a vector", "other words", "no bytes", "not UTF-8"),
-    ],
-)
-def test_damaged_clusters_are_named_with_their_line(
-    tmp_path: Path, content: str | bytes, parts: list[str]
-) -> None:
-    path = file_of(tmp_path, content)
-    message = refusal(read_clusters, path, {"i", "like"})
-    assert all(part in message for part in [str(path), *parts])
+    ):
+        path = file_of(tmp_path, content)
+        message = refusal(read_clusters, path, {"i", "like"})
+        assert all(part in message for part in [str(path), *parts])
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -108,9 +99,8 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
+def test_damaged_vectors_are_named_with_their_line(tmp_path: Path) -> None:
+    for content, parts in (
         ("i 1 2\nlike 1\n", ["line 2 has 1 numbers", "2"]),
         ("i 1 2\nlike 1 2 3\n", ["line 2 has 3 numbers", "2"]),
         ("i\t1 2\nlike\t1 2 3\n", ["line 2 has 3 numbers", "2"]),
@@ -129,40 +119,30 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
         ("other 1 2\n", ["none of the 2 words"]),
         (b"i 1 2\n\xff 1 2\n", ["line 2", "not UTF-8"]),
         (gzip.compress(b"i 1 2\n" * 99, mtime=0)[:-12], ["damaged"]),
-    ],
-    ids=[
-        *("too few", "too many", "too many after a tab", "a letter", "an underscore", "none in line 2"),
-        *("none in line 1", "nan", "infinity", "beyond float32", "another width than the header"),
-        *("fewer than the header", "more than the header", "header alone", "no bytes"),
-        *("other words", "not UTF-8", "gzip cut"),
-    ],
-)
-def test_damaged_vectors_are_named_with_their_line(
-    tmp_path: Path, content: str | bytes, parts: list[str]
-) -> None:
-    path = file_of(tmp_path, content)
-    message = refusal(read_vectors, path, {"i", "like"})
-    assert all(part in message for part in [str(path), *parts])
+    ):
+        path = file_of(tmp_path, content)
+        message = refusal(read_vectors, path, {"i", "like"})
+        assert all(part in message for part in [str(path), *parts])
 
 
-@pytest.mark.parametrize("damage", ["x", "nan"])
-def test_damage_is_found_wherever_it_is(tmp_path: Path, damage: str) -> None:
-    number = 5250  # in a word that is not needed
-    text = "".join(f"w{i} {'1 ' * 49}{damage if i == number - 1 else 2}\n" for i in range(number + 9))
-    assert f"line {number}" in refusal(read_vectors, file_of(tmp_path, text), {"w1"})
+def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
+    for damage in ("x", "nan"):
+        number = 5250  # in a word that is not needed
+        text = "".join(f"w{i} {'1 ' * 49}{damage if i == number - 1 else 2}\n" for i in range(number + 9))
+        assert f"line {number}" in refusal(read_vectors, file_of(tmp_path, text), {"w1"})
 
 
 def test_memory_is_that_of_the_words_that_are_kept(tmp_path: Path) -> None:
     numbers = " ".join(f"{value:.4f}" for value in np.random.default_rng(0).normal(size=50))
     path = tmp_path / "vectors.txt"
     with path.open("w") as file:
-        file.writelines(f"word{i} {numbers}\n" for i in range(6_000))
+        file.writelines(f"word{i} {numbers}\n" for i in range(2_000))
     tracemalloc.start()
-    _, table = read_vectors(path, {f"word{i}" for i in range(0, 6_000, 200)})
+    _, table = read_vectors(path, {f"word{i}" for i in range(0, 2_000, 200)})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert table.shape == (32, 50)
-    assert peak < 1.4e5 < path.stat().st_size / 15  # a line, and 12 kB of what is kept
+    assert table.shape == (12, 50)
+    assert peak < 1.4e5 < path.stat().st_size / 5  # a line, and 4 kB of what is kept
 
 
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
@@ -179,7 +159,7 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(change, place, place, new, st.booleans())
 
 
-@FUZZ
+@settings(FUZZ, max_examples=60)
 @given(damaged(TRAIN.encode()), damaged(CLUSTERS.encode()), damaged(b"6 3\n" + VECTORS.encode()))
 def test_damage_is_an_error_of_ours_or_nothing(
     tmp_path: Path, tweets: bytes, clusters: bytes, vectors: bytes
