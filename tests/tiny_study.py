@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from actlab.__main__ import main
-from actlab.engines import packing, training
+from actlab.engines import packing, training, workers
 from actlab.studies import plan, reading
 
 STUDY = """\
@@ -35,11 +35,16 @@ def load(folder, **options):
     return reading.load(str(path), **options)
 
 
-def trained_once(folder, text, name="tiny"):
+def trained_once(folder, text, name="tiny", *words):
     """Return the folder of the runs of a finished study, which tests copy; what was printed lies beside it."""
     (folder / f"{name}.yaml").write_text(text)
-    with (folder / "out.txt").open("w") as out, contextlib.redirect_stdout(out):
-        assert main(["study", "run", str(folder / f"{name}.yaml"), "--runs-dir", str(folder / "runs")]) == 0
+    words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
+    with pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
+        patch.setattr("actlab.cli.study.Worker", workers.Inline)
+        patch.setattr("actlab.engines.cost.ROUNDS", 3)
+        patch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        with contextlib.redirect_stdout(out):
+            assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
     return folder / "runs"
 
 

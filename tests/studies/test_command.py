@@ -43,7 +43,7 @@ figures:
 notes: [a note to the reader]
 """
 
-ACTIVATIONS = "model.activation: [gelu, relu]"
+LOW = ["--set", "model.optimizer.lr=1e-2"]  # half of the runs
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def study(cli, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The runs of the finished study, which tests copy."""
-    return trained_once(tmp_path_factory.mktemp("trained"), STUDY)
+    return trained_once(tmp_path_factory.mktemp("trained"), STUDY, "tiny", "--html")
 
 
 @pytest.fixture
@@ -75,21 +75,20 @@ def test_a_study_whose_runs_all_diverge_has_a_table_and_a_page(study, tmp_path):
     assert not (tmp_path / "runs/tiny/figures").exists()
 
 
-def test_a_second_run_executes_nothing(study, tmp_path):
-    first = study("run", "--html")
-    assert first.code == 0, first.err
-    assert "tiny/report.html" in first.out
-    assert "8 runs, 0 finished, 8 to run" in first.out
+def test_a_second_run_executes_nothing(finished, tmp_path, trained):
+    first = (trained.parent / "out.txt").read_text()
+    assert "tiny/report.html" in first
+    assert "8 runs, 0 finished, 8 to run" in first
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
     table = tmp_path / "runs/tiny/table.json"
     table.unlink()
     closed = next(tmp_path.glob("runs/tiny/*-seed*"))
     (closed / "metrics.csv").touch()  # which a kill leaves while the run is closed
-    second = study("run")
+    second = finished("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
     assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
-    for text in (first.out, second.out, study("show").out):
+    for text in (first, second.out, finished("show").out):
         assert all(word in text for word in ("A tiny study", "relu", "elu", "a note to the reader"))
         assert "12.34" not in text  # published values are not of samples
         assert "Published values are left out" in text
@@ -97,64 +96,59 @@ def test_a_second_run_executes_nothing(study, tmp_path):
     assert {"table.md", "table.json", "values.csv", "curves.csv", "cost.json"} <= {
         p.name for p in (tmp_path / "runs/tiny").iterdir()
     }
-    paged = study("report", "--html")
+    paged = finished("report", "--html")
     assert paged.out.splitlines()[-1].endswith("report.html")
 
 
-def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
-    study("run", "--engine", "sequential", "--set", "seeds=1")
-    costs = {c["compared"]: c for c in read_json(tmp_path / "runs/tiny/cost.json", list, "")}
+def test_cost_is_measured_for_every_unit_in_the_precision_that_was_trained_in(study, tmp_path, trained):
+    costs = {c["compared"]: c for c in read_json(trained / "tiny/cost.json", list, "")}
     assert costs.keys() == {"relu", "elu"}
     assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
     assert costs["elu"]["seconds_per_update"] > 0
     # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
     least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
     assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64
+    half = ["trainer.precision=bf16-true", "model.activation=relu", "seeds=1"]
+    assert study("run", *LOW, *(word for setting in half for word in ("--set", setting))).code == 0
+    (cost,) = read_json(tmp_path / "runs/tiny/cost.json", list, "")
+    assert cost["bytes_kept"] < 0.6 * costs["relu"]["bytes_kept"]
 
 
-def test_costs_of_a_table_were_measured_together(study, tmp_path):
+def test_costs_of_a_table_were_measured_together(finished, tmp_path):
     """A ratio of times from two moments would show how busy the machine was."""
-    few = ["--set", "model.optimizer.lr=1e-2", "--set", "seeds=1"]
-    for activations in ("[relu,elu]", "[relu,silu]", "[relu,elu,silu]"):
-        assert study("run", *few, "--set", f"model.activation={activations}").code == 0
-    found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", few[1]])
+    few = [*LOW, "--set", "seeds=1"]
+    for activations in ("[relu,silu]", "[relu,elu,silu]"):  # relu and elu were measured before
+        assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
+    found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
     costs = results.load(found, tmp_path / "runs/tiny").costs
     assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]  # type: ignore[typeddict-item]
     assert len({entry["measured"] for entry in costs}) == 1
     file = tmp_path / "runs/tiny/cost.json"
     before = file.read_bytes()
-    assert study("run", *few).code == 0  # relu and elu alone: the first measurement still has both
+    assert finished("run", *few).code == 0  # relu and elu alone: the first measurement still has both
     assert file.read_bytes() == before
 
 
-def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(study, tmp_path, monkeypatch):
+def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(finished, tmp_path, monkeypatch):
     def killed(*args, **options):
         raise KeyboardInterrupt
 
+    file = tmp_path / "runs/tiny/cost.json"
+    file.unlink()
     with monkeypatch.context() as patch:
         patch.setattr(cost, "measure", killed)
         with pytest.raises(KeyboardInterrupt):
-            study("run", "--set", "seeds=1")
-    assert "time\n" not in study("show", "--set", "seeds=1").out
-    file = tmp_path / "runs/tiny/cost.json"
+            finished("run")
+    assert "time\n" not in finished("show").out
     assert not file.exists()
     for damage in (None, "{", '{"digest": "x", "content": []}'):
         if damage:
             file.write_text(damage)
-        assert "0 to run" in study("run", "--set", "seeds=1").out
+        assert "0 to run" in finished("run").out
         assert {entry["compared"] for entry in read_json(file, list, "")} == {"relu", "elu"}
     before = file.stat().st_mtime_ns
-    study("run", "--set", "seeds=1")
+    finished("run")
     assert file.stat().st_mtime_ns == before
-
-
-def test_costs_are_of_the_precision_that_was_trained_in(study, tmp_path):
-    kept = {}
-    for precision in ("32-true", "bf16-true"):
-        words = ("--set", "seeds=1", "--set", f"trainer.precision={precision}", "--runs-dir", precision)
-        assert study("run", *words).code == 0
-        kept[precision] = read_json(tmp_path / precision / "tiny/cost.json", list, "")[0]["bytes_kept"]
-    assert kept["bf16-true"] < 0.6 * kept["32-true"]
 
 
 def test_plan_lists_runs_and_cost(study, tmp_path, trained):
@@ -169,20 +163,6 @@ def test_plan_lists_runs_and_cost(study, tmp_path, trained):
     assert "0 not finished" in after
 
 
-def test_a_unit_from_a_scratch_file_joins_the_grid(study, tmp_path):
-    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
-    outcome = study("run", "--activation", "./scratch.py:square", "--activation", "{name: elu, alpha: 0.5}")
-    assert outcome.code == 0, outcome.err
-    assert "16 runs" in outcome.out
-    assert all(word in outcome.out for word in ("square", "elu(alpha=0.5)"))
-    assert "square" in study("show", "--activation", "./scratch.py:square").out
-
-
-def test_an_unfinished_study_says_so(finished, tmp_path):
-    next((tmp_path / "runs/tiny").glob("relu-*seed1*/result.json")).unlink()
-    assert "7 of 8 runs finished" in finished("show").out
-
-
 def test_an_unpacked_archive_without_checkpoints_is_finished(finished, tmp_path):
     table = finished("show").out
     with tarfile.open(tmp_path / "tiny.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
@@ -195,19 +175,24 @@ def test_an_unpacked_archive_without_checkpoints_is_finished(finished, tmp_path)
     assert "8 runs, 8 finished, 0 to run" in finished("run").out
 
 
-def test_runs_of_changed_settings_are_named_and_not_mixed(finished, tmp_path):
-    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
-    words = ["--activation", "./scratch.py:square"]
-    finished("run", *words)
-    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
+def test_a_unit_from_a_scratch_file_joins_the_grid_and_an_edited_one_is_another(finished, tmp_path):
+    scratch = tmp_path / "scratch.py"
+    scratch.write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
+    words = [*LOW, "--activation", "./scratch.py:square"]
+    outcome = finished("run", *words, "--activation", "{name: elu, alpha: 0.5}")
+    assert outcome.code == 0, outcome.err
+    assert "8 runs, 4 finished, 4 to run" in outcome.out
+    assert all(word in outcome.out for word in ("square", "elu(alpha=0.5)"))
+    assert "square" in finished("show", *words).out
+    scratch.write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
     outcome = finished("run", *words)
-    assert "12 runs, 8 finished, 4 to run" in outcome.out
-    assert "4 finished runs in " in outcome.out
+    assert "6 runs, 4 finished, 2 to run" in outcome.out
+    assert "2 finished runs in " in outcome.out
     assert "have other settings, data or code; they are ignored" in finished("show", *words).err
 
 
 def test_smoke_lies_apart(study, tmp_path):
-    assert study("run", "--smoke").code == 0
+    assert study("run", "--smoke", *LOW, "--set", "model.activation=relu").code == 0
     assert (tmp_path / "runs/tiny-smoke").is_dir()
     assert not (tmp_path / "runs/tiny").exists()
 
@@ -234,12 +219,13 @@ def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words
     assert not list(tmp_path.glob("runs/tiny/*/result.json"))
 
 
-@pytest.mark.parametrize("engine", ["auto", "sequential"])
-def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
-    outcome = study("run", "--engine", engine, "--logger", "pytorch_lightning.loggers.CSVLogger")
+def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_are_named(finished, tmp_path):
+    """In a stack; `test_wandb_runs.py` logs runs alone, too."""
+    outcome = finished("run", *LOW, "--activation", "silu", "--logger", "pytorch_lightning.loggers.CSVLogger")
     assert outcome.code == 0, outcome.err
-    logs = list((tmp_path / "runs/tiny").glob("*/version_0/metrics.csv"))
-    assert len(logs) == 8
+    assert "4 of 6 finished runs have no log, because they were trained without --logger: relu" in outcome.out
+    logs = list((tmp_path / "runs/tiny").glob("silu-*/version_0/metrics.csv"))
+    assert len(logs) == 2
     for log in logs:
         rows = list(csv.DictReader(log.read_text().splitlines()))
         assert sum(bool(row.get("val/loss")) for row in rows) >= 2
@@ -247,20 +233,15 @@ def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
         assert "activation" in (log.parent / "hparams.yaml").read_text()
 
 
-def test_runs_that_finished_without_a_logger_are_named(study):
-    few = ["--set", "model.optimizer.lr=1e-2", "--set", "seeds=1"]
-    assert study("run", *few).code == 0
-    words = ["--logger", "csv"]
-    out = study("run", *few, "--activation", "silu", *words).out
-    assert "2 of 3 finished runs have no log, because they were trained without --logger: relu" in out
-    assert "have no log" not in study("run", *few, *words, "--runs-dir", "other").out
-
-
-@pytest.mark.parametrize("engine", ["auto", "sequential"])
+@pytest.mark.parametrize(
+    "engine",
+    ["auto", pytest.param("sequential", marks=pytest.mark.slow)],  # makes its loggers as a stack does
+)
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
     """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""
-    words = ["--set", "model.activation=relu", "--set", "seeds=1", "--engine", engine]
+    words = ["--set", "model.activation=relu", "--engine", engine]
     words += ["--logger", "actlab.reports.wandb.RunLogger", "--set", f"data.cache_dir={tmp_path}/cache"]
+    words += ["--set", "trainer.max_epochs=1", *LOW]
     finish, calls = RunFolder.finish, iter([True])
 
     def killed(self, *args, **facts):
@@ -284,14 +265,15 @@ def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, 
 
 
 def test_runs_of_another_process_are_left_to_it(finished, tmp_path):
-    runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
-    for path in tmp_path.glob("runs/tiny/elu-*/result.json"):
+    for path in tmp_path.glob("runs/tiny/elu-lr0.01-*/result.json"):
         path.unlink()
-    with holding(tmp_path / "runs/tiny", [run.id for run in runs if run.point["model.activation"] == "elu"]):
+    assert "6 of 8 runs finished" in finished("show").out
+    runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
+    with holding(tmp_path / "runs/tiny", [run.id for run in runs if run.id.startswith("elu-lr0.01-")]):
         outcome = finished("run")
     assert outcome.code == 0, outcome.err
-    assert "4 runs are being trained by another process" in outcome.out
-    assert "4 of 8 runs finished" in outcome.out
+    assert "2 runs are being trained by another process" in outcome.out
+    assert "6 of 8 runs finished" in outcome.out
     assert "8 of 8 runs finished" in finished("run").out
 
 
@@ -305,12 +287,13 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     cli, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    short = STUDY.replace("model.activation: [relu, elu]\n  model.optimizer.lr: [1.0e-2, 1.0e-3]", ACTIVATIONS)
+    short = STUDY.replace("[relu, elu]\n  model.optimizer.lr: [1.0e-2, 1.0e-3]", "[gelu, relu]")
+    short = short.replace("max_epochs: 2", "max_epochs: 1").replace("batches: 4", "batches: 1")
     short = short.replace("at: last, percent: true}", "at: last, percent: true, margin: 0.02}")
     (tmp_path / "tiny.yaml").write_text(short.replace("select: {tune: [model.optimizer.lr]}\n", ""))
-    first = cli("study", "run", "tiny.yaml", "--activation", "silu", "--jobs", "1").out.splitlines()
+    first = cli("study", "run", "tiny.yaml", "--activation", "silu", "--jobs", "0").out.splitlines()
     assert first[-2].startswith("Seeds that show the margin, about ")
-    command = r"  actlab study run tiny\.yaml --activation silu --jobs 1 --seeds \d+ --reference gelu"
+    command = r"  actlab study run tiny\.yaml --activation silu --jobs 0 --seeds \d+ --reference gelu"
     assert re.fullmatch(command, first[-1])
     broken = tmp_path / "broken.py"
     broken.write_text("def flat(x):\n    return x.mean()\n")
@@ -319,7 +302,7 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     assert "Seeds that show" not in alone.out, "the activation must be corrected first"
     words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
     assert "Seeds that show" not in cli(*words, "8").out
-    extended = cli(*words, "10").out
+    extended = cli(*words, "9").out
     assert (
         "The study was extended after 1 verdict, by seeds or by trials of a search, or cut short." in extended
     )
