@@ -48,6 +48,14 @@ def trained_once(folder, text, name="tiny", *words):
     return folder / "runs"
 
 
+@contextlib.contextmanager
+def untried():
+    """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        yield
+
+
 def ignore(run, fraction):
     """No progress display."""
 
@@ -76,18 +84,6 @@ def assert_same(runs, root, other):
 
 class KilledError(BaseException):
     """Stands for a kill between two epochs."""
-
-
-def assert_a_kill_changes_nothing(runs, root, stacked):
-    """Runs that a kill interrupted have the rows, matrices and curves of those that nothing has interrupted."""
-    execute(runs, root / "straight", stacked)
-    with pytest.raises(KilledError):
-        execute(runs, root / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
-    execute(runs, root / "killed", stacked)
-    for run in runs:
-        expected, found = (root / name / run.id for name in ("straight", "killed"))
-        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
-        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
 
 
 def kill_after(number):

@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from actlab import experiments
 from actlab.engines import packing
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
-from tiny_study import assert_a_kill_changes_nothing, execute, metrics
+from tiny_study import execute, metrics, untried
 from wandb_logs import config as logged_config
 from wandb_logs import history, summary
 
@@ -22,36 +24,35 @@ base: mnist_classifier
 set:
   data.sample: true
   data.batch_size: 200
-  trainer.max_epochs: 3
-  trainer.limit_train_batches: 5
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 3
   model.network.hidden: [8, 6]
   model.optimizer.lr: 0.05
-grid: {model.activation: [UNIT]}
+grid: {model.activation: [UNITS]}
 seeds: 2
 """
-UNITS = {
-    "one number": ("./learnt_parameters.py:Swish", ["beta"]),
-    "a channel each": ("{name: prelu, per_channel: true}", ["weight", "weight_max", "weight_min"]),
-    "inside": (
-        "./learnt_parameters.py:Blend",
-        ["inner.beta", "weights", "weights_max", "weights_min"],
-    ),
-    "of actlab": ("{name: gelu, learnable: true}", ["log_sigma", "mu"]),
-    "none": ("elu", []),
-    "fixed": ("./learnt_parameters.py:Frozen", []),
+UNITS = {  # spec → names of its parameters
+    "./learnt_parameters.py:Swish": ["beta"],
+    "{name: prelu, per_channel: true}": ["weight", "weight_max", "weight_min"],
+    "./learnt_parameters.py:Blend": ["inner.beta", "weights", "weights_max", "weights_min"],
+    "{name: gelu, learnable: true}": ["log_sigma", "mu"],
+    "elu": [],
+    "./learnt_parameters.py:Frozen": [],
 }
 
 
-@pytest.fixture
-def load(program, tmp_path):
-    """The runs of a study of one activation."""
-    program("learnt_parameters")
-
-    def runs_of(unit):
-        (tmp_path / "study.yaml").write_text(STUDY.replace("UNIT", unit.replace("./", f"{tmp_path}/")))
-        return reading.load(str(tmp_path / "study.yaml")).runs()
-
-    return runs_of
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two runs of each unit in a stack, and the first of them alone; their folder."""
+    folder = tmp_path_factory.mktemp("learnt")
+    shutil.copy(Path(__file__).parents[1] / "programs/learnt_parameters.py", folder)
+    (folder / "study.yaml").write_text(STUDY.replace("UNITS", ", ".join(UNITS).replace("./", f"{folder}/")))
+    runs = reading.load(str(folder / "study.yaml")).runs()
+    with untried():
+        assert [len(job.runs) for job in packing.pack(runs, folder / "stacked").jobs] == [2] * len(UNITS)
+        execute(runs, folder / "stacked")
+    execute(runs[::2], folder / "alone", stacked=False)
+    return dict(zip(UNITS, zip(runs[::2], runs[1::2], strict=True), strict=True)), folder
 
 
 def learnt(root, run):
@@ -59,20 +60,18 @@ def learnt(root, run):
     return rows[rows["split"] == "activation"].reset_index(drop=True)
 
 
-@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
+@pytest.mark.parametrize("engine", ["stacked", "alone"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_each_epoch_has_the_parameters_of_each_layer(load, tmp_path, unit, stacked):
-    spec, names = UNITS[unit]
-    runs = load(spec)
-    assert packing.reason_against(experiments.build(runs[0].config)) is None
-    execute(runs, tmp_path, stacked)
-    for run in runs:
-        rows = learnt(tmp_path, run)
-        expected = [(e, n, f"layer={layer}") for e in (1, 2, 3) for n in names for layer in (1, 2)]
+def test_each_epoch_has_the_parameters_of_each_layer(trained, unit, engine):
+    root, names = trained[1] / engine, UNITS[unit]
+    for run in trained[0][unit][: 2 if engine == "stacked" else 1]:
+        rows = learnt(root, run)
+        expected = [(e, n, f"layer={layer}") for e in (1, 2) for n in names for layer in (1, 2)]
         assert sorted(rows[["epoch", "metric", "condition"]].itertuples(index=False, name=None)) == expected
-        saved = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)["state_dict"]
+        assert (root / run.id / "matrices.json").exists() == bool(names)
+        saved = torch.load(RunFolder(root, run).checkpoint, weights_only=True)["state_dict"]
         task: Any = experiments.build(run.config).task
-        last = rows[rows["epoch"] == 3].set_index(["metric", "condition"])["value"]
+        last = rows[rows["epoch"] == 2].set_index(["metric", "condition"])["value"]
         for layer, place in enumerate(task.sites, 1):
             for name in names:
                 own, end = name.removesuffix("_min").removesuffix("_max"), name[-3:]
@@ -81,18 +80,11 @@ def test_each_epoch_has_the_parameters_of_each_layer(load, tmp_path, unit, stack
                 assert last[name, f"layer={layer}"] == pytest.approx(value, rel=1e-6)
 
 
-def test_an_activation_that_learns_nothing_keeps_no_curve(load, tmp_path):
-    runs = load("elu")
-    execute(runs, tmp_path, True)
-    assert not list(tmp_path.glob("*/matrices.json"))
-
-
-def test_the_curve_is_that_of_the_parameters_at_both_ends(load, tmp_path):
-    runs = load("./learnt_parameters.py:Swish")
-    execute(runs, tmp_path, True)
-    for run in runs:
-        kept = json.loads((tmp_path / run.id / "matrices.json").read_text())
-        rows = learnt(tmp_path, run).query("epoch == 3").set_index("condition")["value"]
+def test_the_curve_is_that_of_the_parameters_at_both_ends(trained):
+    runs, folder = trained
+    for run in runs["./learnt_parameters.py:Swish"]:
+        kept = json.loads((folder / "stacked" / run.id / "matrices.json").read_text())
+        rows = learnt(folder / "stacked", run).query("epoch == 2").set_index("condition")["value"]
         for layer in ("1", "2"):
             for name, beta in (("initial_activation", 1.0), ("learnt_activation", rows[f"layer={layer}"])):
                 x = kept[name]["x"]
@@ -101,19 +93,13 @@ def test_the_curve_is_that_of_the_parameters_at_both_ends(load, tmp_path):
                 assert kept[name][layer] == pytest.approx(expected, abs=2e-6)
 
 
-def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(load, tmp_path):
-    runs = load("{name: prelu, per_channel: true}")
-    execute(runs, tmp_path, False)
-    kept = json.loads((tmp_path / runs[0].id / "matrices.json").read_text())["learnt_activation"]
-    rows = learnt(tmp_path, runs[0]).query("epoch == 3").set_index(["metric", "condition"])["value"]
+def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(trained):
+    runs, folder = trained
+    run = runs["{name: prelu, per_channel: true}"][0]
+    kept = json.loads((folder / "alone" / run.id / "matrices.json").read_text())["learnt_activation"]
+    rows = learnt(folder / "alone", run).query("epoch == 2").set_index(["metric", "condition"])["value"]
     slope = rows["weight", "layer=2"]
     assert kept["2"] == pytest.approx([max(x, 0) + slope * min(x, 0) for x in kept["x"]], abs=2e-6)
-
-
-@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
-@pytest.mark.parametrize("unit", ["one number", "inside"])
-def test_a_killed_run_resumes_to_the_same_rows_and_curves(load, tmp_path, unit, stacked):
-    assert_a_kill_changes_nothing(load(UNITS[unit][0]), tmp_path, stacked)
 
 
 def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
@@ -134,7 +120,7 @@ def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
 def test_wandb_has_them(cli, program, tmp_path, monkeypatch, engine):
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.yaml").write_text(STUDY.replace("UNIT", "./learnt_parameters.py:Swish"))
+    (tmp_path / "study.yaml").write_text(STUDY.replace("UNITS", "./learnt_parameters.py:Swish"))
     assert cli("study", "run", "study.yaml", "--engine", engine, "--logger", "wandb").code == 0
     root = tmp_path / "runs/study"
     logs = list(root.glob("wandb/offline-run-*/*.wandb"))

@@ -17,7 +17,7 @@ from actlab.random.positions import Position
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
 from damaging import damaged
-from tiny_study import KilledError, execute, kill_after, load, metrics
+from tiny_study import KilledError, execute, kill_after, load, metrics, untried
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
 OVERRIDES = [
@@ -25,6 +25,8 @@ OVERRIDES = [
     "model.activation=elu",
     "model.network.dropout=0.3",
     "model.optimizer.lr=0.01",
+    "trainer.limit_train_batches=2",
+    "trainer.val_check_interval=1.0",
 ]
 
 
@@ -38,8 +40,9 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("units")
     runs = load(folder, overrides=OVERRIDES).runs()
     assert packing.reason_against(experiments.build(runs[0].config)) is None
-    for engine in ("alone", "stacked"):
-        execute(runs, folder / engine, stacked=engine == "stacked")
+    with untried():
+        for engine in ("alone", "stacked"):
+            execute(runs, folder / engine, stacked=engine == "stacked")
     return runs, folder
 
 
@@ -98,18 +101,6 @@ def test_a_stack_shows_what_each_shows_alone(trained):
     for run in runs:
         one, many = (units(folder / engine, run) for engine in ("alone", "stacked"))
         np.testing.assert_allclose(one["mean"], many["mean"], rtol=1e-2, atol=1e-3)
-
-
-@pytest.mark.parametrize("engine", ["alone", "stacked"])
-def test_a_kill_loses_no_epoch(trained, tmp_path, engine):
-    runs, folder = trained
-    with pytest.raises(KilledError):
-        execute(runs, tmp_path, engine == "stacked", kill_after(2))
-    file = next(tmp_path.glob("*/units/1.npz"))
-    shutil.copy(file, file.with_stem("4"))  # of an epoch that the checkpoint does not hold
-    execute(runs, tmp_path, engine == "stacked")
-    for run in runs:
-        assert units(tmp_path, run).equals(units(folder / engine, run))
 
 
 def test_damage_is_named(trained, tmp_path):

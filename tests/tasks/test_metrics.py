@@ -21,10 +21,9 @@ from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.optim import Plateau
 from actlab.stacking import StackedTask
-from actlab.studies import reading
 from actlab.tasks import AutoencoderTask, ClassificationTask
+from actlab.tasks.metrics import Metrics
 from programs import metrics_of_devices
-from tiny_study import assert_a_kill_changes_nothing
 from toys import Frames, FrameTask, K, PlainFrameTask
 
 QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
@@ -326,16 +325,22 @@ def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path)
         assert wandb_logs.summary(log)["best/val/f1"] == max(values)
 
 
-CHANGES = ["trainer.max_epochs=3", "trainer.precision=64-true"]
+@pytest.mark.parametrize("samples", [25, 0])
+def test_a_device_has_the_results_of_all(samples):
+    """A gather stands for the other device; this one may have no sample."""
+    predictions, labels = torch.randint(3, (2, 50))
+
+    def gather(state, group):
+        return [state, counts(predictions[samples:], labels[samples:], 3)]
+
+    given = MulticlassConfusionMatrix(3, dist_sync_fn=gather, distributed_available_fn=lambda: True)
+    metrics = Metrics({"confusion": given}, ())
+    metrics.update("val", predictions[:samples], labels[:samples])
+    found = metrics.take("val", torch.device("cpu"))
+    assert torch.equal(found["confusion"], counts(predictions, labels, 3))
 
 
-@pytest.mark.parametrize("stacked", [True, False])
-def test_killed_runs_resume_to_the_same_metrics_and_matrices(tmp_path, stacked):
-    files(tmp_path, STUDY.replace("[elu, relu]", "[elu]"))
-    runs = reading.load("mine.yaml", overrides=[*CHANGES, "model.optimizer.lr=0.01"]).runs()
-    assert_a_kill_changes_nothing(runs, tmp_path, stacked)
-
-
+@pytest.mark.slow  # processes
 def test_two_devices_have_the_metrics_of_all_samples(tmp_path):
     config = config_with(f1=F1, confusion=CONFUSION, auroc={**F1, "class_path": "torchmetrics.AUROC"})
     found = []
