@@ -6,16 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import wraps
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
 import yaml
 from filelock import FileLock
+from pytorch_lightning.cli import ReduceLROnPlateau
 
+from actlab.__main__ import main
 from actlab.activations import names
 from actlab.cli.commands import FITS
 from actlab.config.keys import set_dotted
@@ -26,7 +27,9 @@ from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, resource
 from actlab.tasks import ClassificationTask
 from hub_folders import write_hub_folder
+from toys import Frames, FrameTask, fitted
 
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of a copied folder
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
 assert "mnist_classifier" in CONFIGS
 QUICK = [
@@ -34,27 +37,10 @@ QUICK = [
     *("--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
 ]
 
-PLATEAU = ["ReduceLROnPlateau", "--model.scheduler.monitor"]
-ELU_STACKS = "[[[1,4,5]],[[1,4,1],[1,4,3]],[[1,4,2]],[[1,4,2]],[[1,4,2]],[[1,4,1]]]"
 SMALL = {  # networks of a config that is not run as it is
     "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
-    "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
-    "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
-    "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
-    "cifar100_elu11": ["--model.network.stacks", ELU_STACKS],
-    "cifar100_elu18": ["--model.network.stacks", ELU_STACKS],
-    "cifar10_elu18": ["--model.network.stacks", ELU_STACKS],
-    "mnist_elu_units": ["--model.network.hidden", "[16, 16]"],
-    "mnist_elu_autoencoder": ["--model.network.encoder", "[16, 4]"],
-    "imagenet_elu15": [
-        *("--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--model.network.dense", "[16, 16]"),
-        *("--data.size", "40", "--data.crop", "32", "--data.batch_size", "4", "--data.workers", "0"),
-    ],
-    "timit_frames": ["--model.network.hidden", "[16, 16]"],
     "pinn_helmholtz": ["--model.network.hidden", "[16, 16]", "--data.side", "10"],
-    "inr_image": ["--model.network.hidden", "[16, 16]"],
 }
-
 WITHOUT_DATA = {"pinn_helmholtz"}  # which therefore have no sample
 
 
@@ -69,11 +55,31 @@ def fit(cli, tmp_path, monkeypatch):
     return run
 
 
-def test_a_fit_that_nothing_limits_is_announced(fit, monkeypatch):
-    monkeypatch.setattr(pl.Trainer, "fit", wraps(pl.Trainer.fit)(lambda *_, **__: None))
-    endless = ("--trainer.max_epochs", "-1")
+def test_a_fit_that_nothing_limits_is_announced(fit):
+    endless = ("--print_config", "--trainer.max_epochs", "-1")
     assert "note: nothing limits this training: it ends when you stop it" in fit(*endless).err
     assert "nothing limits" not in fit(*endless, "--trainer.max_steps", "3").err
+
+
+ELU = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of the runs of an ELU network of 12 units a layer."""
+    root = tmp_path_factory.mktemp("trained")
+    words = [*QUICK, *ELU, "--trainer.default_root_dir", str(root)]
+    assert main(["fit", "-c", "mnist_classifier", *words]) == 0
+    return root
+
+
+@pytest.fixture
+def elu(trained, tmp_path, monkeypatch):
+    """Its checkpoint in a copy of that folder, where a fit here would leave it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, tmp_path / "runs/mnist_classifier")
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    return path
 
 
 def only_run(path, config="mnist_classifier"):
@@ -82,8 +88,9 @@ def only_run(path, config="mnist_classifier"):
     return folder
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_every_config_runs_on_its_sample(fit, config, tmp_path):
+# One of images, one without data, one of sequences: tests/test_smoke.py runs each.
+@pytest.mark.parametrize("config", ["mnist_classifier", "pinn_helmholtz", "gpt_plain"])
+def test_a_config_runs_on_its_sample(fit, config, tmp_path):
     assert fit(config=config).code == 0
     folder = only_run(tmp_path, config)
     assert (folder / "checkpoints" / "last.ckpt").exists()
@@ -111,40 +118,16 @@ def test_last_goes_on_after_epochs_that_did_not_improve(fit, tmp_path):
     assert "epoch=0" in best.name
 
 
-def test_resume_is_the_run_uninterrupted(fit, tmp_path):
-    settings = ["--model.activation", "soi", "--model.network.dropout", "0.2"]
-    assert fit(*settings, "--trainer.max_epochs", "3").code == 0
-    straight = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-    shutil.rmtree(tmp_path / "runs")
-    assert fit(*settings, "--trainer.max_epochs", "1").code == 0
-    assert fit(*settings, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
-    lasts = (only_run(tmp_path) / "checkpoints").glob("last*.ckpt")
-    newest = max(lasts, key=lambda path: path.stat().st_mtime)
-    resumed = torch.load(newest, weights_only=True)
-    assert resumed["epoch"] == 2
-    assert all(torch.equal(resumed["state_dict"][name], value) for name, value in straight.items())
-
-
 def files_of(folder):
     """Every file of a folder but logs, with its contents."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = (path for path in folder.rglob("*") if path.is_file() and "wandb" not in path.parts)
+    return {path: path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--model.activation", "elu"],
-        ["--seed_everything", "4"],
-        ["--model.network.dropout", "0.1"],
-        ["--trainer.limit_train_batches", "5"],
-        ["--trainer.gradient_clip_val", "0.1"],
-        ["--data.batch_size", "64"],
-    ],
-)
-def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, tmp_path, words):
-    assert fit().code == 0
-    first = only_run(tmp_path)
-    before = files_of(first)
+def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, elu):
+    """`tests/storage/test_fits.py` tries each kind of setting."""
+    first, before = elu.parents[1], files_of(elu.parents[1])
+    words = (*ELU, "--trainer.gradient_clip_val", "0.1", "--seed_everything", "4")
     outcome = fit(*words, "--ckpt_path", "last")
     assert (outcome.code, "no checkpoint 'last' of this run" in outcome.err) == (2, True)
     assert len(outcome.err.strip().splitlines()) == 1 or "Seed set" in outcome.err
@@ -152,121 +135,93 @@ def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, t
     assert files_of(first) == before
     (second,) = (folder for folder in first.parent.iterdir() if folder != first)
     assert (second / "checkpoints/last.ckpt").exists()
-    unit, seed = words[1] if "elu" in words else "gelu_tanh", 4 if "4" in words else 0
-    assert second.name.startswith(f"{unit}-seed{seed}-")
+    assert second.name.startswith("elu-seed4-")
 
 
-def test_the_same_fit_again_keeps_the_first_ones_files_and_last_goes_on_with_the_newest(fit, tmp_path):
-    assert fit("--trainer.max_epochs", "2").code == 0
-    first = only_run(tmp_path)
+def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, cli, tmp_path, monkeypatch):
+    there, here = tmp_path / "there", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    words = ["--trainer.default_root_dir", there, "--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    assert fit(*words).code == 0
+    (first,) = there.iterdir()
+    assert {path.name for path in first.glob("[!.]*")} == {"config.yaml", "checkpoints", "wandb", "logger.json"}
     before = files_of(first)
-    assert fit().code == 0
-    second = first.with_name(f"{first.name}-1")
-    assert {folder.name for folder in first.parent.iterdir()} == {first.name, second.name}
-    assert fit("--trainer.max_epochs", "4", "--ckpt_path", "last").code == 0
+    assert cli("fit", "-c", first / "config.yaml").code == 0  # the same again, beside it
+    second = there / f"{first.name}-1"
+    words += ["--trainer.max_epochs", "2", "--ckpt_path"]
+    assert fit(*words, "last").code == 0  # with the newest
     assert files_of(first) == before
-    epochs = [torch.load(path, weights_only=True)["epoch"] for path in second.glob("checkpoints/last*.ckpt")]
-    assert max(epochs) == 3
-    assert fit("--trainer.max_epochs", "3", "--ckpt_path", first / "checkpoints/last.ckpt").code == 0
-    epochs = [torch.load(path, weights_only=True)["epoch"] for path in first.glob("checkpoints/last*.ckpt")]
-    assert max(epochs) == 2
-    assert len(list(first.parent.iterdir())) == 2
+    assert fit(*words, first / "checkpoints/last.ckpt").code == 0
+    assert {*there.iterdir()} == {first, second}
+    assert list(here.iterdir()) == []
+    ids = []
+    for folder in (first, second):
+        lasts = folder.glob("checkpoints/last*.ckpt")
+        assert max(torch.load(path, weights_only=True)["epoch"] for path in lasts) == 1
+        logs = [*folder.glob("wandb/offline-run-*/*.wandb")]
+        ids += {log.stem for log in logs}
+        assert len(logs) == 2
+    assert len({*ids}) == len(ids) == 2
 
 
-def test_one_option_moves_everything(fit, cli, tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
-    assert fit("--trainer.default_root_dir", tmp_path / "there", *logger).code == 0
-    (folder,) = (tmp_path / "there").iterdir()
-    left = {path.name for path in folder.glob("[!.]*")}
-    assert left == {"config.yaml", "checkpoints", "wandb", "logger.json"}
-    assert list((tmp_path / "here").iterdir()) == []
-    # The config that it left runs again, beside it.
-    assert cli("fit", "-c", folder / "config.yaml").code == 0
-    assert {path.name for path in (tmp_path / "there").iterdir()} == {folder.name, f"{folder.name}-1"}
-    assert (tmp_path / "there" / f"{folder.name}-1" / "wandb").exists()
+def test_last_and_best_are_of_the_run_that_the_words_say(fit, elu):
+    assert fit(*ELU, "--ckpt_path", "last", command="validate").out.count("val/error") == 1
+    losses = [value_of(fit(*ELU, "--ckpt_path", path, command="test")) for path in ("last", "best", elu)]
+    assert len({*losses}) == 1
+    outcome = fit("--ckpt_path", "best", command="test")
+    assert (outcome.code, "no checkpoint 'best' of this run" in outcome.err) == (2, True)
 
 
-def test_a_fit_that_goes_on_does_so_in_its_own_history(fit, tmp_path):
-    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
-    assert fit(*logger).code == 0
-    assert fit(*logger, "--trainer.max_epochs", "2", "--ckpt_path", "last").code == 0
-    assert fit(*logger).code == 0
-    logs = sorted(tmp_path.glob("runs/*/*/wandb/offline-run-*/*.wandb"))
-    assert (len(logs), len({log.stem for log in logs})) == (3, 2)
-
-
-@pytest.mark.parametrize("which", ["last", "best"])
-def test_last_and_best_are_of_the_run_that_the_words_say(fit, tmp_path, which):
-    outcome = fit("--ckpt_path", which, command="test")
-    assert (outcome.code, f"no checkpoint {which!r} of this run" in outcome.err) == (2, True)
-    assert fit("--trainer.max_epochs", "2").code == 0
-    outcome = fit("--ckpt_path", which, command="test")
-    assert outcome.code == 0, outcome.err
-    (path,) = (only_run(tmp_path) / "checkpoints").glob(f"{which}*.ckpt")
-    assert value_of(fit("--ckpt_path", path, command="test")) == value_of(outcome)
-
-
-@pytest.mark.parametrize("command", ["validate", "test", "predict"])
-def test_the_other_commands(fit, command):
-    fit()
-    outcome = fit("--ckpt_path", "last", command=command)
-    assert outcome.code == 0
-    if command != "predict":
-        assert {"validate": "val/error", "test": "test/error"}[command] in outcome.out
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (["torch.optim.lr_scheduler.ReduceLROnPlateau"], "pytorch_lightning.cli.ReduceLROnPlateau"),
-        ([*PLATEAU, "test/loss"], "'test/loss'"),
-        ([*PLATEAU, "val/los"], "val/los"),
-        ([*PLATEAU, "val/loss", "--model.scheduler_interval", "step"], "model.scheduler_interval"),
-    ],
-)
-def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, words, part):
-    outcome = fit("--model.scheduler", *words)
-    assert (outcome.code, part in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, tmp_path):
+    outcome = fit("--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los")
+    assert (outcome.code, "val/los" in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+    plateau = partial(ReduceLROnPlateau, monitor="val/loss")
+    wrong: dict[str, dict[str, Any]] = {
+        "pytorch_lightning.cli.ReduceLROnPlateau": {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau},
+        "'test/loss'": {"scheduler": partial(plateau, monitor="test/loss")},
+        "model.scheduler_interval": {"scheduler": plateau, "scheduler_interval": "step"},
+    }
+    for part, options in wrong.items():
+        with pytest.raises(ActlabError, match=re.escape(part)):
+            fitted(FrameTask(**options), Frames(), tmp_path)
 
 
 def test_learning_on_the_sample(fit, tmp_path):
-    outcome = fit(
-        "--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1.0", "--model.network.hidden", "[64]"
-    )
-    assert outcome.code == 0
+    words = ["--model.network.hidden", "[64]", "--model.optimizer.lr", "0.01"]
+    assert fit(*words, "--trainer.limit_train_batches", "1.0").code == 0
     (last,) = tmp_path.glob("runs/**/last.ckpt")
-    outcome = fit("--ckpt_path", last, "--model.network.hidden", "[64]", command="test")
-    error = float(outcome.out.split("test/error")[1].split()[1])
-    assert error < 0.2
+    assert value_of(fit(*words, "--ckpt_path", last, command="test"), "test/error") < 0.2
 
 
-def test_the_bar_shows_the_best_value_so_far(fit, monkeypatch):
+def test_the_bar_shows_each_metric_on_a_line_with_the_best_so_far_and_no_adverts(fit, monkeypatch, caplog):
     """At a rate at which the loss grows; into a pipe the bar is written once, at the end."""
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
     words = ["--trainer.max_epochs", "4", "--trainer.limit_train_batches", "3"]
-    words += ["--trainer.enable_progress_bar", "true"]
-    out = fit(*words, "--model.optimizer.lr", "100", "--model.network.hidden", "[16]").out
-    best, last = (float(re.search(f"{of}val/loss: ([\\d.]+)", out)[1]) for of in ("best ", r"(?<!best )"))
+    words += ["--trainer.enable_progress_bar", "true", "--model.network.hidden", "[16]"]
+    outcome = fit(*words, "--model.optimizer.lr", "100")
+    assert outcome.code == 0, outcome.err
+    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
+        assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
+    best, last = (
+        float(re.search(f"{of}val/loss: ([\\d.]+)", outcome.out)[1]) for of in ("best ", r"(?<!best )")
+    )
     assert best < last
+    printed = outcome.out + outcome.err + caplog.text
+    assert "Tip:" not in printed
+    assert "TPU" not in printed
 
 
-def test_bf16_mixed(fit):
-    assert fit("--trainer.precision", "bf16-mixed").code == 0
-
-
-def test_two_fits_at_a_time_do_not_share_a_folder(fit, tmp_path):
-    assert fit().code == 0
-    folder = only_run(tmp_path)
-    (folder / "checkpoints/last.ckpt").rename(folder / "last.ckpt")  # as before its first epoch has ended
-    for file in (folder / "checkpoints").iterdir():
+def test_two_fits_at_a_time_do_not_share_a_folder(fit, elu, tmp_path):
+    folder = elu.parents[1]
+    for file in (folder / "checkpoints").iterdir():  # as before its first epoch has ended
         file.unlink()
     with FileLock(folder / ".lock"):  # as a process that trains there holds it
-        outcome = fit()
+        outcome = fit(*ELU)
     assert outcome.code == 2
     assert f"another process trains in '{folder.relative_to(tmp_path)}'" in outcome.err
-    assert fit().code == 0
+    assert fit(*ELU).code == 0
 
 
 @pytest.mark.slow  # tests/tasks and tests/studies/test_foreign.py train on two devices too
@@ -293,13 +248,6 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
     for name, value in one.items():
         if name.startswith("network."):
             torch.testing.assert_close(two[name], value, rtol=1e-9, atol=1e-11)
-
-
-def test_units_of_the_users_own(fit, tmp_path):
-    (tmp_path / "my_unit.py").write_text("import torch\n\nclass MyUnit(torch.nn.ReLU):\n    '''Mine.'''\n")
-    assert fit("--model.activation", "./my_unit.py:MyUnit").code == 0
-    assert fit("--model.activation", "torch.nn:Mish").code == 0
-    assert fit("--model.activation", "{name: elu, alpha: 0.5}").code == 0
 
 
 def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path, monkeypatch):
@@ -345,23 +293,15 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     ("words", "parts"),
     [
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
-        (["--model.activation", "{name: elu, alhpa: 1}"], ["alhpa", "alpha"]),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
         (["--model.activatoin", "gelu"], ["'model.activatoin'", "'model.activation'", "ClassificationTask"]),
-        (["--model.network.droput", "0.5"], ["'model.network.droput'", "'model.network.dropout'", "MLP"]),
         (["--data.sampel", "true"], ["'data.sampel'", "'data.sample'", "MNISTDataModule"]),
         (["--print_config", "--model.network.droput", "1"], ["'model.network.droput'"]),
-        (["--model.network.init", "hee"], ["'hee'", "'he'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
-        (["--data.batch_size", "many"], ["data.batch_size", "'many'", "int"]),
         (["--data.batch_size", "5000"], ["5000", "4000"]),
-        (["--data.batch_size"], ["--data.batch_size", "needs a value"]),
-        (["--trainer.max_epohcs", "3"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
-        (["--trainer.max_epohcs=3"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (["--modle.activation", "gelu"], ["unknown option '--modle'", "'--model'"]),
         (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "'many'"]),
         (["--trainer.strategy", "nonsense"], ["strategy", "nonsense"]),
-        (["--model.optimizer.lrr", "1"], ["'model.optimizer.lrr'", "'model.optimizer.lr'", "torch.optim.Adam"]),
         (["--model.optimizer.lr", "lots"], ["model.optimizer.lr", "'lots'"]),
         (
             ["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"],
@@ -383,10 +323,8 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--model", "actlab.tasks.ClasificationTask"], ["'ClasificationTask'", "'ClassificationTask'"]),
         (["--model", "actlab.task.ClassificationTask"], ["'task'", "'tasks'"]),
         (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
-        (["--model.network.act", "gelu"], ["model.network.act", "cannot be set"]),
         (["--model.seed", "3"], ["model.seed", "seed_everything"]),
         (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
-        (["--model.input_shape", "[784]"], ["model.input_shape", "784", "28"]),
         (["--seed_everything", "false"], ["seed_everything", "whole number"]),
         (["--seed_everything", "-1"], ["seed_everything", "-1"]),
         (["--optimizer", "torch.optim.SGD"], ["'optimizer'", "model.optimizer"]),
@@ -445,8 +383,6 @@ CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
     ("key", "value"),
     [
         ("model.network.droput", 0.5),
-        ("model.optimizer.lrr", 0.1),
-        ("data.sampel", True),
         ("trainer.max_epohcs", 3),
         ("trainer.callbacks", [{"class_path": CHECKPOINT, "init_args": {"mnitor": "val/loss"}}]),
     ],
@@ -510,24 +446,13 @@ def test_help_of_what_there_is_not_is_an_error(cli, words, part):
     assert part in outcome.err
 
 
-def test_a_fit_prints_no_adverts(fit, caplog):
-    outcome = fit()
-    printed = outcome.out + outcome.err + caplog.text
-    assert "Tip:" not in printed
-    assert "TPU" not in printed
-
-
-def test_another_class_keeps_the_arguments_that_it_accepts(fit, tmp_path):
-    assert fit("--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9").code == 0
+def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(fit, tmp_path):
+    words = ["--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9"]
+    assert fit(*words, "--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0").code == 0
     config = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())
     arguments = config["model"]["init_args"]["optimizer"]["init_args"]
     assert (arguments["momentum"], arguments["fused"], arguments["lr"]) == (0.9, True, 0.001)
-
-
-def test_whole_numbers_of_batches_are_numbers_of_batches(fit, tmp_path):
-    assert fit("--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0").code == 0
-    trainer = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())["trainer"]
-    assert [repr(trainer[f"limit_{part}_batches"]) for part in ("train", "val")] == ["1", "1.0"]
+    assert [repr(config["trainer"][f"limit_{part}_batches"]) for part in ("train", "val")] == ["1", "1.0"]
 
 
 def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypatch):
@@ -541,16 +466,10 @@ def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypa
     assert "'model.network.hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
 
 
-def test_a_resolved_config_runs_again(fit, cli, tmp_path):
-    assert fit().code == 0
-    folder = only_run(tmp_path)
-    last = folder / "checkpoints/last.ckpt"
-    assert cli("test", "-c", folder / "config.yaml", "--ckpt_path", last).code == 0
-    # As LightningCLI writes it where it has options for both.
-    (tmp_path / "old.yaml").write_text(
-        (folder / "config.yaml").read_text() + "optimizer: null\nlr_scheduler: null\n"
-    )
-    assert cli("validate", "-c", "old.yaml", "--ckpt_path", last).code == 0
+def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_path):
+    text = (elu.parents[1] / "config.yaml").read_text()
+    (tmp_path / "old.yaml").write_text(f"{text}optimizer: null\nlr_scheduler: null\n")
+    assert cli("test", "-c", "old.yaml", "--ckpt_path", elu).code == 0
 
 
 @pytest.mark.parametrize(
@@ -592,15 +511,6 @@ def value_of(outcome, name="test/loss"):
     return float(outcome.out.split(name)[1].split()[1])
 
 
-@pytest.fixture
-def elu(fit, tmp_path):
-    """The checkpoint of an ELU network of 12 units a layer."""
-    words = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
-    assert fit(*words).code == 0
-    (path,) = tmp_path.glob("runs/**/last.ckpt")
-    return path
-
-
 def test_a_checkpoint_says_what_it_is(cli, elu):
     outcome = cli("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
     assert outcome.code == 0, outcome.err
@@ -611,19 +521,17 @@ def test_a_checkpoint_says_what_it_is(cli, elu):
     losses = [(task.loss(batch), len(batch[1])) for batch in data.test_dataloader()]
     expected = sum(float(loss.detach()) * n for loss, n in losses) / sum(n for _, n in losses)
     assert value_of(outcome) == pytest.approx(expected, rel=1e-4)
-    for command in ("validate", "predict"):
-        assert cli(command, "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
+    assert cli("validate", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
     data_of_words = cli("test", "--ckpt_path", elu, "--data.eval_batch_size", "17")
     assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path, precision):
-    assert fit("--trainer.precision", precision).code == 0
+def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path):
+    assert fit("--trainer.precision", "64-true", "--model.activation", "torch.nn:Mish").code == 0
     (path,) = tmp_path.glob("runs/**/last.ckpt")
     alone = cli("test", "--ckpt_path", path)
     assert alone.code == 0, alone.err
-    asked = cli("test", "--ckpt_path", path, "--trainer.precision", precision)
+    asked = cli("test", "--ckpt_path", path, "--trainer.precision", "64-true")
     assert value_of(alone) == value_of(asked)
 
 
@@ -676,23 +584,14 @@ def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, 
     assert repr(path) in outcome.err
 
 
-@pytest.mark.parametrize("route", ["auto", "default"])
-def test_a_fit_may_choose_the_route_of_products(fit, route):
+def test_a_fit_may_choose_the_route_of_products(fit):
     mkldnn: Any = torch.backends.mkldnn
     before = mkldnn.matmul.fp32_precision
     try:
-        outcome = fit("--products", route)
-        assert outcome.code == 0, outcome.err
-        assert "float32 matmul backend on the CPU: " in outcome.out
+        for route in ("auto", "default"):
+            outcome = fit("--products", route, "--print_config")
+            assert outcome.code == 0, outcome.err
+            assert "float32 matmul backend on the CPU: " in outcome.out
         assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
     finally:
         mkldnn.matmul.fp32_precision = before
-
-
-def test_no_metric_is_wrapped_beside_the_progress_bar(fit, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
-    outcome = fit("--trainer.enable_progress_bar", "true")
-    assert outcome.code == 0, outcome.err
-    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
-        assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
