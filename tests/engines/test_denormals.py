@@ -1,5 +1,6 @@
 """Training rounds denormal numbers to 0: on every thread, at a first start as at a resume, in every command."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ set:
   data.sample: true
   data.batch_size: 500
   trainer.max_epochs: 2
+  trainer.limit_train_batches: 2
+  trainer.val_check_interval: 1.0
   model.network.hidden: [4]
 grid:
   model.activation: [./counted_denormals.py:gelu]
@@ -26,6 +29,7 @@ select: {tune: [model.network.dropout]}
 """
 CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
 FIT = ("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1")
+FIT += ("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false")
 TUNE = ("tune", "mine.yaml", "--activation", "./counted_denormals.py:gelu", "--search")
 
 
@@ -60,18 +64,23 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts
 @pytest.mark.parametrize(
     "words",
     [
-        ("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"),
-        (*TUNE, "model.network.dropout=[0.0, 0.1]", "--fresh", "2"),
+        ("study", "run", "mine.yaml", "--jobs", "0", "--set", "model.network.dropout=0.1"),
         (*FIT, "--model.activation", "./counted_denormals.py:gelu"),
+        # Several processes, and as long as them; they train as those of a study do.
+        pytest.param(("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"), marks=pytest.mark.slow),
+        pytest.param((*TUNE, "model.network.dropout=[0.0, 0.1]", "--fresh", "2"), marks=pytest.mark.slow),
     ],
-    ids=["two workers", "tune", "fit"],
+    ids=["study", "fit", "two workers", "tune"],
 )
 def test_every_command_that_trains_does_so_without_denormal_numbers(cli, counts, words):
+    """Also on threads that were started before."""
+    assert importlib.import_module("counted_denormals").denormal()
     outcome = cli(*words)
     assert outcome.code == 0, outcome.out + outcome.err
     assert set().union(*counts().values()) == {0}
 
 
+@pytest.mark.slow  # two processes
 def test_threads_that_a_notebook_has_started_train_without_denormal_numbers(program, tmp_path):
     program("counted_denormals")
     for end in ("abort", "finish"):

@@ -9,34 +9,29 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.engines import stacked
+from actlab.engines import stacked, training
 from actlab.stacking import StackedTask
 from actlab.studies import stacks
 from tiny_study import TWO, KilledError, execute, kill_after, load, metrics, result
 from tolerances import EXACT
 
-SEVEN = [*TWO, "seeds=7"]
+BRIEF = ["trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.val_check_interval=1.0"]
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """A folder in which the seven runs were trained in stacks of at most three."""
-    folder = tmp_path_factory.mktemp("straight")
-    execute(load(folder, overrides=SEVEN).runs(), folder / "runs", most=3)
-    return folder / "runs"
+def test_errors_of_short_memory_are_known():
+    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory")):
+        assert training.is_out_of_memory(error)
+    assert not training.is_out_of_memory(RuntimeError("a memory of it"))
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), None])
-def test_a_stack_that_does_not_fit_is_halved(straight, tmp_path, monkeypatch, capsys, error):
+def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
     """As often as it takes: 7 become 4 and 3, then 2, 2 and 3; a restart finds them."""
-    runs = load(tmp_path, overrides=SEVEN).runs()
+    runs = load(tmp_path, overrides=[*TWO, *BRIEF, "seeds=7"]).runs()
     baddbmm, kill = torch.baddbmm, []
 
     def scarce(bias, x, y):
         if len(x) > 3:
             kill.append(len(x))
-            if error is not None:
-                raise error
             torch.empty(2**50)
         return baddbmm(bias, x, y)
 
@@ -47,49 +42,50 @@ def test_a_stack_that_does_not_fit_is_halved(straight, tmp_path, monkeypatch, ca
     assert "7 runs in one stack do not fit into memory" in capsys.readouterr().out
     split = {tuple(one.members): one.parts for one in stacks.begun(tmp_path / "halved")}
     assert sorted(len(part) for parts in split.values() for part in parts) == [2, 2, 3, 4]
+    execute(runs[:1], tmp_path / "alone", stacked=False)
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
-        assert metrics(tmp_path / "halved", run).shape == metrics(straight, run).shape
+        assert metrics(tmp_path / "halved", run).shape == metrics(tmp_path / "alone", runs[0]).shape
 
 
 PARTS = {
     "momentum": ["model.optimizer={class_path: torch.optim.SGD, init_args: {lr: 0.1, momentum: 0.9}}"],
-    "learnt activations": ["model.activation=prelu"],
-    "plateaus": [
-        "model.schedules={lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, patience: 0}}}"
+    "learnt activations, plateaus and statistics of units": [
+        "model.activation=prelu",
+        "model.schedules={lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, patience: 0}}}",
+        "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]",
     ],
-    "statistics of units": ["trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]"],
 }
 
 
 @pytest.mark.parametrize("change", PARTS.values(), ids=PARTS)
 def test_halves_continue_where_the_stack_ran_out_of_memory(tmp_path, monkeypatch, change):
-    """At two learning rates, in the third of four epochs, also after a kill: as without the lack of memory."""
-    options = ["model.activation=relu", "model.network.dropout=0.1", "seeds=2-4", "trainer.max_epochs=4"]
-    runs = load(tmp_path, overrides=[*options, EXACT, *change]).runs()
+    """At two learning rates, in the second epoch, also after a kill: as without the lack of memory."""
+    options = ["model.activation=relu", "model.network.dropout=0.1", *BRIEF, "trainer.max_epochs=3", EXACT]
+    runs = load(tmp_path, overrides=[*options, *change]).runs()
     execute(runs, tmp_path / "straight")
     epochs = []
 
     def scarce(self, *args):
         epochs.append((len(self.members), self.trainer.current_epoch))
-        if len(self.members) > 3 and self.trainer.current_epoch == 2:
+        if len(self.members) > 2 and self.trainer.current_epoch == 1:
             raise MemoryError
 
     monkeypatch.setattr(StackedTask, "on_before_optimizer_step", called_before(scarce, StackedTask))
-    with pytest.raises(KilledError):
-        execute(runs, tmp_path / "halved", progress=kill_after(len(runs) * 2 + 4))
+    with pytest.raises(KilledError):  # in the last epoch of the first half
+        execute(runs, tmp_path / "halved", progress=kill_after(len(runs) + 3))
     execute(runs, tmp_path / "halved")
-    assert {size for size, _ in epochs} == {6, 3}
-    assert min(epoch for size, epoch in epochs if size == 3) == 2
+    assert {size for size, _ in epochs} == {4, 2}
+    assert min(epoch for size, epoch in epochs if size == 2) == 1
     for run in runs:
-        assert result(tmp_path / "halved", run)["stack"]["size"] == 3
+        assert result(tmp_path / "halved", run)["stack"]["size"] == 2
         one, other = metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run)
         pd.testing.assert_frame_equal(one, other, rtol=1e-9)
 
 
 def test_a_stack_that_cannot_be_built_is_split(tmp_path, monkeypatch, capsys):
     """Out of memory before the first epoch, when nothing but the stack's record exists."""
-    runs = load(tmp_path, overrides=[*TWO, "seeds=4"]).runs()
+    runs = load(tmp_path, overrides=[*TWO, *BRIEF, "seeds=4"]).runs()
     built = stacked.assemble
 
     def scarce(members, *rest):
@@ -134,6 +130,6 @@ def test_freed_memory_is_kept_for_the_next_update(programs):
 @pytest.mark.parametrize("stacked", [True, False], ids=["stack", "alone"])
 def test_a_run_records_the_device_that_trained_it(tmp_path, monkeypatch, stacked):
     monkeypatch.setattr("actlab.engines.recording.name_of", lambda device: f"a {device} of ours")
-    runs = load(tmp_path, overrides=[*TWO, "trainer.max_epochs=1"]).runs()
+    runs = load(tmp_path, overrides=[*TWO, *BRIEF]).runs()
     execute(runs, tmp_path / "runs", stacked)
     assert {result(tmp_path / "runs", run)["hardware"] for run in runs} == {"a cpu of ours"}

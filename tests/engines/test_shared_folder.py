@@ -6,17 +6,20 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from actlab.__main__ import main
 from actlab.engines import pool
 from actlab.storage.files import read_json
 from actlab.studies import locks, reading
 from actlab.studies.locks import holding
+from tiny_study import untried
 
 STUDY = """
 base: mnist_classifier
@@ -37,6 +40,9 @@ WITNESSED = (
 )
 
 
+RUN = ("study", "run", "mine.yaml", "--max-stack", "2")  # two of three seeds together, the third alone
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -49,6 +55,26 @@ def runs(folder):
     return [run.id for run in reading.load("mine.yaml").runs()]
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of the study, trained without a stop."""
+    place = tmp_path_factory.mktemp("finished")
+    (place / "mine.yaml").write_text(STUDY)
+    words = ("study", "run", place / "mine.yaml", *RUN[3:], "--jobs", "0", "--runs-dir", place)
+    with untried(), redirect_stdout(StringIO()):
+        assert main([*map(str, words)]) == 0
+    return place / "mine"
+
+
+@pytest.fixture
+def missing(finished, folder, runs):
+    """Five runs that are left to train: two stacks and a single run."""
+    shutil.copytree(finished, folder)
+    for run in runs[:5]:
+        shutil.rmtree(folder / run)
+    return runs[:5]
+
+
 @pytest.fixture
 def while_waiting(monkeypatch):
     """Set what happens elsewhere while a start of the study waits."""
@@ -59,50 +85,49 @@ def while_waiting(monkeypatch):
     return happens
 
 
-def test_a_start_that_waits_trains_what_a_dead_process_leaves(cli, folder, runs, while_waiting):
+def test_a_start_that_waits_trains_what_a_dead_process_leaves(cli, folder, missing, while_waiting):
     with ExitStack() as other:  # trains three runs one by one
-        assert other.enter_context(holding(folder, runs[:3]))
+        assert other.enter_context(holding(folder, missing[:3]))
         while_waiting(other.close)
-        outcome = cli("study", "run", "mine.yaml", "--wait")
+        outcome = cli(*RUN, "--wait")
     assert outcome.code == 0, outcome.err
     assert "12 of 12 runs finished" in outcome.out
 
 
-def test_a_start_that_waits_sleeps_while_any_run_of_a_stack_is_held(cli, folder, runs, while_waiting):
+def test_a_start_that_waits_sleeps_while_any_run_of_a_stack_is_held(cli, folder, missing, while_waiting):
     """The first run of the stack is free: it was tried again and again without a pause."""
     waits: list[int] = []
     with ExitStack() as other:
-        assert other.enter_context(holding(folder, runs[1:2]))
+        assert other.enter_context(holding(folder, missing[1:2]))
         while_waiting(lambda: waits.append(len(waits)) or (len(waits) == 3 and other.close()))
-        outcome = cli("study", "run", "mine.yaml", "--wait")
+        outcome = cli(*RUN, "--wait")
     assert outcome.code == 0, outcome.err
     assert len(waits) == 3
     assert "12 of 12 runs finished" in outcome.out
 
 
-def test_a_start_that_waits_ends_when_another_has_trained_the_rest(cli, folder, runs, while_waiting):
-    assert cli("study", "run", "mine.yaml", "--runs-dir", "others").code == 0
-    folder.mkdir(parents=True)
-
+def test_a_start_that_waits_ends_when_another_has_trained_the_rest(
+    cli, folder, missing, finished, while_waiting
+):
     def finish():
-        for run in runs[:3]:
-            shutil.copytree(Path("others/mine", run), folder / run)
+        for run in missing[:2]:
+            shutil.copytree(finished / run, folder / run)
 
     while_waiting(finish)
-    with holding(folder, runs[:1]) as held:
+    with holding(folder, missing[:1]) as held:
         assert held
-        outcome = cli("study", "run", "mine.yaml", "--wait")
+        outcome = cli(*RUN, "--wait")
     assert outcome.code == 0, outcome.err
-    assert "training 12 runs" in outcome.out
+    assert "training 5 runs" in outcome.out
     assert "12 of 12 runs finished" in outcome.out
 
 
-def test_without_waiting_the_runs_of_others_are_left_to_them(cli, folder, runs):
-    with holding(folder, runs[:1]):
-        outcome = cli("study", "run", "mine.yaml")
-    assert "3 runs are being trained by another process" in outcome.out  # the stack of the run
+def test_without_waiting_the_runs_of_others_are_left_to_them(cli, folder, missing):
+    with holding(folder, missing[:1]):
+        outcome = cli(*RUN)
+    assert "2 runs are being trained by another process" in outcome.out  # the stack of the run
     assert "or wait for it with --wait" in outcome.out
-    assert "9 of 12 runs finished" in outcome.out
+    assert "10 of 12 runs finished" in outcome.out
 
 
 def no_locks(monkeypatch):
@@ -114,24 +139,22 @@ def no_locks(monkeypatch):
     monkeypatch.setattr(locks, "_lock", fail)
 
 
-@pytest.mark.parametrize("first", ["0/2", "1/2"])
-def test_shards_train_all_runs_once_without_locks(cli, folder, runs, monkeypatch, first):
-    assert cli("study", "run", "mine.yaml", "--max-stack", "2", "--runs-dir", "straight").code == 0
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])  # in the other order
+def test_shards_train_all_runs_once_without_locks(cli, folder, runs, finished, monkeypatch, first):
     with monkeypatch.context() as patch:
         no_locks(patch)
         done = []
-        for shard in (first, "1/2" if first == "0/2" else "0/2"):
+        for shard in (first, 1 - first):
             before = {path.parent.name for path in folder.glob("*/result.json")}
-            outcome = cli("study", "run", "mine.yaml", "--max-stack", "2", "--shard", shard, "--jobs", "0")
+            outcome = cli(*RUN, "--shard", f"{shard}/2", "--jobs", "0")
             assert outcome.code == 0, outcome.err
             assert "start the study without --shard when all shards have ended" in outcome.out
             done.append({path.parent.name for path in folder.glob("*/result.json")} - before)
     assert sorted(name for names in done for name in names) == sorted(runs)
     assert all(done)
-    last = cli("study", "run", "mine.yaml", "--max-stack", "2")
-    assert "12 of 12 runs finished" in last.out
+    assert "12 of 12 runs finished" in cli(*RUN).out
     for run in runs:
-        ours, theirs = (pd.read_parquet(f / run / "metrics.parquet") for f in (folder, Path("straight/mine")))
+        ours, theirs = (pd.read_parquet(place / run / "metrics.parquet") for place in (folder, finished))
         pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
         assert len(list((folder / run / "probes").glob("*.parquet"))) == 1
 
