@@ -64,13 +64,13 @@ def test_the_code_has_a_unit_and_the_output_none():
     assert (one(torch.randn(50, *SHAPE)) < 0).any()
 
 
-@pytest.mark.parametrize("activation", ["gelu_tanh", "soi", "prelu"])
+@pytest.mark.parametrize("activation", ["soi", "prelu"])
 def test_a_stack_is_the_runs_alone(tmp_path, activation):
     assert reason_against(task(0, activation)) is None
-    singles = [trained(task(r, activation), Images(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(task(r, activation), Images(seed=r), tmp_path) for r in range(2)]
     data = Images()
-    data.seed = [0, 1, 2]
-    stack = trained(StackedTask([task(r, activation) for r in range(3)]), data, tmp_path)
+    data.seed = [0, 1]
+    stack = trained(StackedTask([task(r, activation) for r in range(2)]), data, tmp_path)
     for r, one in enumerate(singles):
         logged = {name: value.item() for name, value in one.trainer.callback_metrics.items()}
         losses = {name for name in logged if not name.startswith("activation/")}

@@ -17,31 +17,38 @@ def task_with(activation):
     return ClassificationTask(10, (1, 28, 28), activation, network).eval()
 
 
-@pytest.mark.parametrize("name", activations.names())
-def test_every_activation_is_exported(name):
-    task = task_with(name)
-    exported = torch.export.export(task, (IMAGES,), dynamic_shapes=(({0: torch.export.Dim.DYNAMIC},),))
+class Every(torch.nn.ModuleDict):
+    """A task with each activation: together they are exported in a third of the time."""
+
+    def forward(self, images):
+        return {name: task(images) for name, task in self.items()}
+
+
+def test_every_activation_is_exported():
+    tasks = Every({name: task_with(name) for name in activations.names()})
+    exported = torch.export.export(tasks, (IMAGES,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     for images in (IMAGES, IMAGES[:2]):
-        assert torch.equal(exported.module()(images), task(images))
+        found = exported.module()(images)
+        assert not [name for name, expected in tasks(images).items() if not torch.equal(found[name], expected)]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-@pytest.mark.parametrize("name", activations.names())
-def test_the_network_of_every_activation_is_traced(name):
-    network = task_with(name).network
-    traced = torch.jit.trace(network, IMAGES)
-    assert torch.allclose(traced(IMAGES[:2]), network(IMAGES[:2]), atol=1e-6)
+def test_the_network_of_every_activation_is_traced():
+    for name in activations.names():
+        network = task_with(name).network
+        traced = torch.jit.trace(network, IMAGES)
+        assert torch.allclose(traced(IMAGES[:2]), network(IMAGES[:2]), atol=1e-6), name
 
 
 NO_ONNX = {"laplace_lu"}  # ONNX has no sign bit
 
 
-@pytest.mark.parametrize("name", sorted({*activations.names()} - NO_ONNX))
-def test_every_activation_becomes_onnx(name, tmp_path):
+def test_every_activation_becomes_onnx(tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    task = task_with(name)
-    task.to_onnx(tmp_path / "x.onnx", IMAGES, dynamo=True, verbose=False)
-    session = runtime.InferenceSession(tmp_path / "x.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: IMAGES.numpy()})
-    assert torch.allclose(torch.from_numpy(found), task(IMAGES), atol=1e-5)
+    for name in sorted({*activations.names()} - NO_ONNX):
+        task = task_with(name)
+        task.to_onnx(tmp_path / "x.onnx", IMAGES, dynamo=True, verbose=False)
+        session = runtime.InferenceSession(tmp_path / "x.onnx")
+        (found,) = session.run(None, {session.get_inputs()[0].name: IMAGES.numpy()})
+        assert torch.allclose(torch.from_numpy(found), task(IMAGES), atol=1e-5), name

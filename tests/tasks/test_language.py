@@ -90,7 +90,10 @@ def quick(tmp_path) -> list[Any]:
     return [*data, "--model.network.width", 8, "--trainer.default_root_dir", tmp_path, *quiet]
 
 
-@pytest.mark.parametrize("config", ["gpt_plain", "gpt_gated"])
+PLAIN = pytest.param("gpt_plain", marks=pytest.mark.slow)  # as the other, without gates
+
+
+@pytest.mark.parametrize("config", [PLAIN, "gpt_gated"])
 def test_predict_writes_a_row_a_window(cli, tmp_path, config):
     outcome = cli("fit", "-c", config, *quick(tmp_path))
     assert outcome.code == 0, outcome.err

@@ -88,15 +88,14 @@ def test_a_batch_of_padding_is_harmless():
     assert torch.equal(empty.values.grad, torch.zeros(2))
 
 
-@pytest.mark.parametrize("kind", [FrameTask, PlainFrameTask])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("kind", "dropout"), [(FrameTask, 0.0), (PlainFrameTask, 0.3)])
 def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
     network = partial(FrameNetwork, dropout=dropout)
     make = lambda r: member(r, kind, lr=0.1 / (r + 1), network=network)  # noqa: E731
-    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
     data = Frames()
-    data.seed = [0, 1, 2]
-    stack, watch = trained(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    data.seed = [0, 1]
+    stack, watch = trained(StackedTask([make(r) for r in range(2)]), data, tmp_path)
     for r, (one, alone) in enumerate(singles):
         for name, value in one.network.state_dict().items():
             torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
@@ -156,21 +155,21 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("schedules", SCHEDULES.values(), ids=SCHEDULES)
-@pytest.mark.parametrize("l2", [None, L2(0.02, half=False, of=["weights", "units"])], ids=["plain", "l2"])
-def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, schedules, l2):
-    if l2 is None and "weight_decay" in schedules:
-        l2 = L2(0.1)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, name):
+    schedules = SCHEDULES[name]
+    penalised = "beta1" not in schedules and name != "plateau"
+    l2 = L2(0.02, half=False, of=["weights", "units"]) if penalised else None
 
     def make(r):
         adam = partial(torch.optim.Adam, lr=0.05 / (r + 1), betas=(0.9 - 0.2 * r, 0.99))
         network = partial(FrameNetwork, dropout=0.2 + 0.1 * r)
         return FrameTask(r, adam, "prelu", network=network, schedules=schedules, l2=l2)
 
-    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
     data = Frames()
-    data.seed = [0, 1, 2]
-    stack, watch = trained(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    data.seed = [0, 1]
+    stack, watch = trained(StackedTask([make(r) for r in range(2)]), data, tmp_path)
     plain = trained(
         FrameTask(0, make(0).optimizer, "prelu", network=partial(FrameNetwork, dropout=0.2), l2=l2),
         Frames(seed=0),
@@ -194,9 +193,8 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
         assert torch.equal(resumed.network.state_dict()[name], value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_contradictory_arguments_are_rejected():
+    for options, message in (
         ({"l2": L2(0.1), "optimizer": partial(torch.optim.SGD, lr=0.1, weight_decay=0.1)}, "'weight_decay'"),
         (
             {
@@ -206,11 +204,9 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
             "'schedules: lr'",
         ),
         ({"schedules": {"lrr": Linear(1, 2)}}, "did you mean 'lr'"),
-    ],
-)
-def test_contradictory_arguments_are_rejected(options, message):
-    with pytest.raises(ActlabError, match=message):
-        FrameTask(0, **options).configure_optimizers()
+    ):
+        with pytest.raises(ActlabError, match=message):
+            FrameTask(0, **options).configure_optimizers()
 
 
 def test_a_task_without_quantities_cannot_be_made():
@@ -223,9 +219,8 @@ def test_who_cannot_be_stacked_says_so():
     assert reason_against(PlainFrameTask(0)) is None
 
 
-@pytest.mark.parametrize(
-    ("layer", "random"),
-    [
+def test_what_is_not_known_to_be_deterministic_is_random():
+    for layer, random in (
         (nn.LSTM(2, 2, num_layers=2, dropout=0.5), True),
         (nn.LSTM(2, 2), False),
         (nn.MultiheadAttention(2, 1, dropout=0.1), True),
@@ -235,11 +230,8 @@ def test_who_cannot_be_stacked_says_so():
         (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), False),
         (nn.Sequential(nn.Conv1d(2, 2, 1), nn.MaxPool1d(2), nn.LayerNorm(2)), False),
         (type("Unknown", (nn.Module,), {"forward": lambda self, x: x, "__module__": "elsewhere"})(), True),
-    ],
-    ids=str,
-)
-def test_what_is_not_known_to_be_deterministic_is_random(layer, random):
-    assert is_random(layer) is random
+    ):
+        assert is_random(layer) is random
 
 
 def test_a_task_can_be_pickled():
@@ -356,18 +348,15 @@ def test_batch_norm_over_parts_of_a_batch_is_refused():
         check_devices(apart, network)
 
 
-@pytest.mark.parametrize(
-    ("metric", "options", "allowed"),
-    [
+def test_a_plateau_of_what_is_never_measured_is_refused():
+    for metric, options, allowed in (
         ("val/lossy", {}, "did you mean 'val/loss'"),
         ("train/clean_loss", {"clean_training_loss": False}, "train/loss"),
         ("train/penalised_loss", {}, "train/loss"),
-    ],
-)
-def test_a_plateau_of_what_is_never_measured_is_refused(metric, options, allowed):
-    with pytest.raises(ActlabError, match=f"metric of a plateau schedule '{metric}'") as error:
-        member(0, schedules={"lr": Plateau(metric)}, **options)
-    assert allowed in str(error.value)
+    ):
+        with pytest.raises(ActlabError, match=f"metric of a plateau schedule '{metric}'") as error:
+            member(0, schedules={"lr": Plateau(metric)}, **options)
+        assert allowed in str(error.value)
 
 
 def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path, monkeypatch):
@@ -379,4 +368,3 @@ def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path
     code, _, err = cli("fit", *words, "--model.network.dropout", "0")
     assert (code, err.count("\n")) == (2, 1)
     assert "the network has no 'dropout' that a schedule could change" in err
-    assert cli("fit", *words, "--model.network.dropout", "0.5").code == 0
