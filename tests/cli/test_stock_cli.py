@@ -5,6 +5,7 @@ Intended differences are listed in `docs/guide/lightning.md`.
 
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -41,78 +42,76 @@ BASE: dict[str, Any] = {
 }
 METRICS = "{f1: {class_path: torchmetrics.F1Score, init_args: {task: multiclass, num_classes: 10}}}"
 SCHEDULES = "{lr: {class_path: actlab.optim.Linear, init_args: {start: 0, end: 4}}}"
-WORDS = {
-    "config": [],
-    "activation": ["--model.activation", "{name: elu, alpha: 0.5}"],
-    "random-activation": ["--model.activation=soi"],
-    "arguments": ["--model.network.hidden=[16]", "--model.optimizer.lr=0.1", "--data.batch_size=64"],
-    "init-args": ["--model.init_args.network.init_args.dropout", "0.3", "--data.init_args.batch_size", "32"],
-    "optimizer": [
-        "--model.optimizer=torch.optim.SGD",
-        "--model.optimizer.lr=0.1",
-        "--model.optimizer.momentum=0.5",
+WORDS = {  # words that leave each other alone are tried in one fit
+    "arguments": [
+        *("--model.activation", "{name: elu, alpha: 0.5}", "--model.network.hidden=[16]"),
+        *("--model.optimizer.lr=0.1", "--data.batch_size=64"),
+        *("--model.scheduler=torch.optim.lr_scheduler.StepLR", "--model.scheduler.step_size=1"),
+        *("--model.l2", "{class_path: actlab.optim.L2, init_args: {strength: 0.01}}"),
+        *(
+            "--model.metrics",
+            METRICS,
+            "--trainer.callbacks+=EarlyStopping",
+            "--trainer.callbacks.monitor=val/loss",
+        ),
     ],
-    "bare-names": ["--model.optimizer=AdamW", "--data=MNISTDataModule", "--data.sample=true"],
-    "scheduler": ["--model.scheduler=torch.optim.lr_scheduler.StepLR", "--model.scheduler.step_size=1"],
-    "plateau": [
+    "classes": [
+        *("--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1", "--model.optimizer.momentum=0.5"),
         *("--model.scheduler=pytorch_lightning.cli.ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"),
-        *("--model.scheduler.patience=0", "--model.scheduler.threshold=9"),
+        *("--model.scheduler.patience=0", "--model.scheduler.threshold=9", "--model.activation=soi"),
+        *("--model.init_args.network.init_args.dropout", "0.3", "--data.init_args.batch_size", "32"),
+        *("--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.1"),
+        *("--trainer.callbacks+=LearningRateMonitor", "--ckpt_path=null"),
     ],
-    "schedules": ["--model.schedules", SCHEDULES],
-    "penalty": ["--model.l2", "{class_path: actlab.optim.L2, init_args: {strength: 0.01}}"],
-    "metrics": ["--model.metrics", METRICS],
-    "callback": ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss"],
-    "averages": ["--trainer.callbacks+=EMAWeightAveraging"],
-    "rates": ["--trainer.callbacks+=LearningRateMonitor"],
-    "accumulation": ["--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.1"],
-    "validation": ["--trainer.val_check_interval=0.34", "--trainer.max_steps=5"],
-    "precision": ["--trainer.precision=bf16-mixed"],
+    "bare-names": [
+        *("--model.optimizer=AdamW", "--data=MNISTDataModule", "--data.sample=true", "--seed_everything=3"),
+        *("--model.schedules", SCHEDULES, "--trainer.callbacks+=EMAWeightAveraging"),
+        "--trainer.gradient_clip_val=null",
+    ],
+    "files": [
+        *("--trainer=trainer.yaml", "-c", "more.yaml", "--trainer.val_check_interval=0.34"),
+        *("--trainer.max_steps=2", "--trainer.precision=bf16-mixed"),
+    ],
     "subclass": ["--model=own_modules.Sub", "--model.extra=5"],
     "another-model": [
         *("--model=own_modules.Bare", "--optimizer=Adam", "--optimizer.lr=0.1"),
         *("--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5"),
     ],
-    "file": ["-c", "more.yaml"],
-    "section-in-a-file": ["--trainer=trainer.yaml"],
-    "null": ["--ckpt_path=null", "--trainer.gradient_clip_val=null"],
-    "seed": ["--seed_everything=3"],
 }
 # Words that only the stock LightningCLI needs, because actlab links the seed.
-ONLY_STOCK = {"seed": ["--model.seed=3", "--data.seed=3"]}
+ONLY_STOCK = {"bare-names": ["--model.seed=3", "--data.seed=3"]}
 
 
 @pytest.fixture
-def both(cli, tmp_path, monkeypatch, capsys, program):
-    """Run words with the stock LightningCLI, then with actlab; the folder of each, and what each printed."""
+def run(cli, tmp_path, monkeypatch, capsys, program):
+    """Run words with the stock LightningCLI or with actlab, in a folder of its own; return what it printed."""
     monkeypatch.setattr(sys, "argv", ["stock"])
     monkeypatch.syspath_prepend(tmp_path)
     program("own_modules")
 
-    def run(command, words, stock_words=()):
-        printed = []
-        for name in ("stock", "ours"):
-            (tmp_path / name).mkdir()
-            monkeypatch.chdir(tmp_path / name)
-            (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(BASE))
-            (tmp_path / name / "more.yaml").write_text("model: {init_args: {activation: tanh}}\n")
-            (tmp_path / name / "trainer.yaml").write_text(yaml.safe_dump({**BASE["trainer"], "max_epochs": 1}))
-            given = [command, "-c", "mine.yaml", *words]
-            if name == "stock":
-                classes: dict[str, Any] = {"subclass_mode_model": True, "subclass_mode_data": True}
-                LightningCLI(pl.LightningModule, pl.LightningDataModule, **classes, args=[*given, *stock_words])
-                printed.append(capsys.readouterr().out)
-            else:
-                outcome = cli(*given)
-                assert outcome.code == 0, outcome.err
-                printed.append(outcome.out)
-        return [tmp_path / "stock", tmp_path / "ours"], printed
+    def run(name, command, *words, config=BASE):
+        (folder := tmp_path / name).mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        (folder / "mine.yaml").write_text(yaml.safe_dump(config))
+        (folder / "more.yaml").write_text("model: {init_args: {activation: tanh}}\n")
+        (folder / "trainer.yaml").write_text(yaml.safe_dump({**BASE["trainer"], "max_epochs": 1}))
+        given = [command, "-c", "mine.yaml", *words]
+        if name == "ours":
+            outcome = cli(*given)
+            assert outcome.code == 0, outcome.err
+            return outcome.out
+        classes: dict[str, Any] = {"subclass_mode_model": True, "subclass_mode_data": True}
+        LightningCLI(pl.LightningModule, pl.LightningDataModule, **classes, args=given)
+        return capsys.readouterr().out
 
     return run
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_words_train_the_same_network_with_the_same_rows(both, case):
-    folders, _ = both("fit", WORDS[case], ONLY_STOCK.get(case, ()))
+def test_words_train_the_same_network_with_the_same_rows(run, tmp_path, case):
+    run("stock", "fit", *WORDS[case], *ONLY_STOCK.get(case, ()))
+    run("ours", "fit", *WORDS[case])
+    folders = [tmp_path / "stock", tmp_path / "ours"]
     stock, ours = (torch.load(one / "kept/last.ckpt", weights_only=True)["state_dict"] for one in folders)
     assert stock.keys() == ours.keys()
     assert all(torch.equal(stock[name], value) for name, value in ours.items())
@@ -121,29 +120,26 @@ def test_words_train_the_same_network_with_the_same_rows(both, case):
     pd.testing.assert_frame_equal(stock, ours, check_exact=True)
 
 
-def test_a_config_that_the_stock_cli_saved_trains(both, cli, monkeypatch):
-    (stock, ours), _ = both("fit", [])
-    (saved,) = stock.rglob("lightning_logs/**/config.yaml")
+def test_a_config_that_the_stock_cli_saved_trains(run, cli, tmp_path):
+    run("stock", "fit")
+    (saved,) = tmp_path.rglob("lightning_logs/**/config.yaml")
     config = yaml.safe_load(saved.read_text())
     assert {"ckpt_path", "optimizer"} <= config.keys()
     for section in ("model", "data"):  # the seed is given once, as seed_everything
         assert config[section]["init_args"].pop("seed") == 0
-    monkeypatch.chdir(ours)
-    shutil.copy("kept/last.ckpt", "last-2.ckpt")
-    config["trainer"]["max_epochs"] = 3
-    for version, (path, epochs) in enumerate(((None, {0, 1, 2}), ("last-2.ckpt", {2})), start=1):
-        (ours / "saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": path}))
-        outcome = cli("fit", "-c", "saved.yaml")
-        assert outcome.code == 0, outcome.err
-        rows = pd.read_csv(ours / f"rows/lightning_logs/version_{version}/metrics.csv")
+    for version, (path, epochs) in enumerate(((None, {0, 1}), ("last-2.ckpt", {2}))):
+        config |= {"ckpt_path": path, "trainer": {**config["trainer"], "max_epochs": max(epochs) + 1}}
+        run("ours", "fit", config=config)
+        rows = pd.read_csv(f"rows/lightning_logs/version_{version}/metrics.csv")
         assert {*rows["epoch"]} == epochs
-    (ours / "saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": "no.ckpt"}))
+        shutil.copy("kept/last.ckpt", "last-2.ckpt")
+    Path("saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": "no.ckpt"}))
     outcome = cli("fit", "-c", "saved.yaml")
     assert (outcome.code, "checkpoint 'no.ckpt' does not exist" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["validate", "test"])
-def test_an_evaluation_prints_the_same_table(both, command):
-    _, (stock, ours) = both(command, ["--trainer.logger=false"])
+def test_an_evaluation_prints_the_same_table(run, command):
+    stock, ours = (run(name, command, "--trainer.logger=false") for name in ("stock", "ours"))
     assert "loss" in stock
     assert stock == ours
