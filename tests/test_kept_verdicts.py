@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/table.json"))
 LEVEL, FEWEST = 0.05, 6
 
 
+@cache
 class Table:
     """A kept table, with each tested cell as it follows from ``values.csv``."""
 

@@ -75,22 +75,14 @@ def installed(wheel, tmp_path_factory) -> Path:
     return bin_
 
 
-@pytest.mark.parametrize("folder", ["configs", "data/samples", "data/published"])
-def test_wheel_carries_what_travels(wheel, folder):
-    files = {p.relative_to(ROOT).as_posix() for p in (ROOT / folder).rglob("*") if p.is_file()}
-    carried = {
-        info.filename.removeprefix("actlab/"): info.file_size for info in zipfile.ZipFile(wheel).infolist()
-    }
-    assert files
-    assert {name for name in files if not Path(name).name.startswith(".")} <= carried.keys()
-    assert [name for name in files if carried.get(name) == 0] == [], "an empty file was packed"
-
-
-def test_wheel_carries_what_pages_are_made_of(wheel):
-    folder = ROOT / "src/actlab/reports/pages/templates"
-    files = {p.relative_to(ROOT / "src").as_posix() for p in folder.rglob("*") if p.is_file()}
-    assert len(files) >= 7
-    assert files <= set(zipfile.ZipFile(wheel).namelist())
+def test_wheel_carries_what_travels(wheel):
+    carried = {info.filename: info.file_size for info in zipfile.ZipFile(wheel).infolist()}
+    for folder in ("configs", "data/samples", "data/published", "src/actlab/reports/pages/templates"):
+        found = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.name[0] != "."]
+        names = {f"actlab/{path.relative_to(ROOT).as_posix()}".replace("actlab/src/", "") for path in found}
+        assert names
+        assert names <= carried.keys()
+        assert [name for name in names if carried[name] == 0] == [], "an empty file was packed"
 
 
 def test_wheel_has_the_licence_and_is_small(wheel):
@@ -169,12 +161,10 @@ def git(*words: object, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
-    """A git repository of what a wheel is built from: a commit with the tag v9.8.7, and one after it."""
+    """A git repository of what the version is read from: a commit with the tag v9.8.7, and one after it."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     root = tmp_path_factory.mktemp("repository")
-    for folder in ("src", "configs", "data/samples", "data/published"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, root / file)
     commit = ["commit", "--quiet", "--allow-empty", "-m", "-"]
@@ -202,8 +192,7 @@ def archive(repository: Path, to: Path) -> None:
 )
 def test_version_is_that_of_the_tag_or_the_fallback(repository, tmp_path, copy, version):
     copy(repository, tmp_path / "source")
-    (tmp_path / "dist").mkdir()
-    assert build(tmp_path / "source", tmp_path / "dist").name == f"actlab-{version}-py3-none-any.whl"
+    assert run(sys.executable, "-m", "hatchling", "version", cwd=tmp_path / "source").strip() == version
 
 
 def test_version_does_not_change_the_runs_of_a_study(cli, monkeypatch, tmp_path):
@@ -227,14 +216,13 @@ def pins(file: str) -> dict[str, Version]:
     return {canonicalize_name(name): Version(version) for name, version in pairs}
 
 
-@pytest.mark.parametrize("text", RUNTIME)
-def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound(text):
-    requirement = Requirement(text)
-    (bound,) = [Version(spec.version) for spec in requirement.specifier if spec.operator == ">="]
-    name = canonicalize_name(requirement.name)
-    assert pins("constraints.txt")[name] in requirement.specifier
-    lowest = pins("constraints-lowest.txt")[name]
-    assert lowest.release[: len(bound.release)] == bound.release
+def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound():
+    tested, oldest = pins("constraints.txt"), pins("constraints-lowest.txt")
+    for requirement in map(Requirement, RUNTIME):
+        (bound,) = [Version(spec.version) for spec in requirement.specifier if spec.operator == ">="]
+        name = canonicalize_name(requirement.name)
+        assert tested[name] in requirement.specifier, name
+        assert oldest[name].release[: len(bound.release)] == bound.release, name
 
 
 def test_build_requirements_are_installed_with_dev():
