@@ -17,6 +17,7 @@ set:
 grid: {model.activation: [relu]}
 seeds: 2
 """
+BRIEF = ("--set", "seeds=1", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1")
 
 
 @pytest.fixture
@@ -26,128 +27,107 @@ def study(cli, tmp_path, monkeypatch):
     return lambda command, *words: cli("study", command, "tiny.yaml", *words)
 
 
-def test_a_unit_whose_gradient_vanishes_in_deep_networks_only_is_trained(study, tmp_path):
-    (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
-    deep = "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]"
-    outcome = study("run", "--activation", "./even.py:even", "--set", deep)
-    assert "has zero gradient" not in outcome.out
-    assert "4 of 4 runs finished" in outcome.out
-
-
-BROKEN = {  # unit → what is said of it
-    "Wider": "returned shape (8, 16) for an input of shape (8, 8)",
-    "Infinite": "returned non-finite values",
-    "Double": "returned float64 for float32: return the dtype of the input",
-    "Steep": "has a non-finite gradient for finite inputs",
-    "Cut": "has zero gradient with respect to its input",
-    "Raises": "fails: KeyError: 'no such thing'",
-    "Jumpy": "returns different outputs in training and in evaluation",
-    "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
-    "Centred": "declares 'elementwise = True', but",
-    "Overwrites": "changes its input: return a new tensor",
-    "Twice": "has a gradient that differs from the difference quotient at 100 % of inputs: correct",
-    "undeclared_function": "has a gradient that differs from the difference quotient at",
+BROKEN = {  # activation → what is said of it
+    "./wrong.py:f": "fails: cannot import",
+    "./mine.py:relu": "has zero gradient",  # leaves out no other activation that prints alike
+    **{
+        f"./failing_activations.py:{name}": text
+        for name, text in {
+            "Absent": "fails: unknown attribute",
+            "Needs": "fails: ",
+            "Single": "fails in the network: ",
+            "Wider": "returned shape (8, 16) for an input of shape (8, 8)",
+            "Infinite": "returned non-finite values",
+            "Double": "returned float64 for float32: return the dtype of the input",
+            "Steep": "has a non-finite gradient for finite inputs",
+            "Cut": "has zero gradient with respect to its input",
+            "Raises": "fails: KeyError: 'no such thing'",
+            "Jumpy": "returns different outputs in training and in evaluation",
+            "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
+            "Centred": "declares 'elementwise = True', but",
+            "Overwrites": "changes its input: return a new tensor",
+        }.items()
+    },
+    "./hand_written_gradients.py:Twice": "has a gradient that differs from the difference quotient at 100 % of "
+    "inputs: correct",
+    "./hand_written_gradients.py:undeclared_function": "has a gradient that differs from",
 }
 
 
-def test_activations_that_cannot_be_created_leave_the_others_to_be_trained(study, program, tmp_path):
-    program("failing_activations")
+def added(names):
+    return [word for name in names for word in ("--activation", name)]
+
+
+# The message about `Infinite` reads a value that has a gradient, of which torch warns.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True:UserWarning")
+def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
+    for name in ("failing_activations", "hand_written_gradients"):
+        program(name)
     (tmp_path / "wrong.py").write_text("def f(:\n")
-    words = {
-        "./wrong.py:f": "activation f fails: cannot import",
-        "./failing_activations.py:Absent": "activation Absent fails: unknown attribute",
-        "./failing_activations.py:Needs": "activation Needs fails: ",
-    }
-    outcome = study("run", *[word for name in words for word in ("--activation", name)])
+    (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
+    outcome = study("run", *added(BROKEN))
     assert outcome.code == 1, outcome.err
-    for text in words.values():
-        assert text in outcome.out
-    assert "2 of 8 runs finished" in outcome.out
+    for unit, words in BROKEN.items():
+        assert f"activation {unit.rpartition(':')[2]} {words}" in outcome.out
+    assert "one is enough" in outcome.out
+    assert outcome.out.count("its 2 runs are left out") == len(BROKEN)
+    assert f"2 of {2 + 2 * len(BROKEN)} runs finished" in outcome.out
+    assert study("plan", *added([*BROKEN][:2])).out.count("failed ") == 2 * 2
+
+
+def test_units_that_are_only_unusual_are_trained_with_hints(study, program, tmp_path):
+    """In a deep network the gradient of `even` vanishes; `Timid` cannot be timed."""
+    for name in ("failing_activations", "hand_written_gradients", "stateful_activation"):
+        program(name)
+    (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
+    declared = {"a": "", "b": "    stochastic = False\n", "c": "    elementwise, stochastic = True, False\n"}
+    for name, lines in declared.items():
+        text = f"import torch\n\n\nclass Bent{name}(torch.nn.Module):\n{lines}    def forward(self, x):\n"
+        (tmp_path / f"bent{name}.py").write_text(f"{text}        return x.relu()\n")
+    surrogate = "./hand_written_gradients.py:DeclaredStraightThrough"
+    units = ["./even.py:even", "./failing_activations.py:Timid", "./stateful_activation.py:Counting", surrogate]
+    words = added([*units, *(f"./bent{name}.py:Bent{name}" for name in declared)])
+    outcome = study("run", *words, *BRIEF, "--set", "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]")
+    assert outcome.code == 0, outcome.err
+    assert "8 of 8 runs finished" in outcome.out
+    named = {line.split("'")[1] for line in outcome.out.splitlines() if "no checkpoint keeps it" in line}
+    assert named == {"calls", "seen", "last"}
+    assert "'calls' of Counting (network." in outcome.out
+    hints = [line for line in outcome.out.splitlines() if "called separately" in line]
+    (both,) = (line for line in hints if "Benta." in line)
+    (one,) = (line for line in hints if "Bentb." in line)
+    assert "set 'elementwise = True' and 'stochastic = False' on its class" in both
+    assert "If the activation mixes no elements, set 'elementwise = True' on its class" in one
+    assert not any("Bentc" in line or "StraightThrough" in line for line in hints)
+    assert "declared a surrogate, not the derivative: DeclaredStraightThrough." in " ".join(outcome.out.split())
 
 
 def test_an_activation_a_thousand_times_slower_than_relu_is_named_with_its_time(study, tmp_path):
     (tmp_path / "slow.py").write_text(
         "import time\n\n\ndef slow(x):\n    time.sleep(0.05)\n    return x.relu()\n"
     )
-    out = study("run", "--activation", "./slow.py:slow", "--set", "seeds=1").out
+    out = study("run", "--activation", "./slow.py:slow", *BRIEF).out
     (line,) = (line for line in out.splitlines() if "times as long as ReLU" in line)
     assert "activation slow takes " in line
     assert "for one run" in line
 
 
-def test_an_activation_that_cannot_be_timed_is_trained(study, program):
-    program("failing_activations")
-    outcome = study("run", "--activation", "./failing_activations.py:Timid")
-    assert outcome.code == 0, outcome.err
-    assert "4 of 4 runs finished" in outcome.out
-
-
-def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program):
-    for name in ("failing_activations", "hand_written_gradients"):
-        program(name)
-    written = dict.fromkeys(("Twice", "undeclared_function"), "hand_written_gradients")
-    files = {unit: written.get(unit, "failing_activations") for unit in BROKEN}
-    units = [word for unit, file in files.items() for word in ("--activation", f"./{file}.py:{unit}")]
-    outcome = study("run", "--jobs", "1", *units)
-    assert outcome.code == 1, outcome.err
-    for unit, words in BROKEN.items():
-        assert f"activation {unit} {words}" in outcome.out
-    assert outcome.out.count("its 2 runs are left out") == len(BROKEN)
-    assert f"2 of {2 + 2 * len(BROKEN)} runs finished" in outcome.out
-    assert study("plan", *units).out.count("failed ") == 2 * len(BROKEN)
-
-
-def test_a_hint_says_how_an_activation_is_trained_faster(study, tmp_path):
-    declared = {"a": "", "b": "    stochastic = False\n", "c": "    elementwise, stochastic = True, False\n"}
-    for name, lines in declared.items():
-        text = f"import torch\n\n\nclass Bent{name}(torch.nn.Module):\n{lines}    def forward(self, x):\n"
-        (tmp_path / f"bent{name}.py").write_text(f"{text}        return x.relu()\n")
-    units = [word for name in declared for word in ("--activation", f"./bent{name}.py:Bent{name}")]
-    found = study("run", *units).out.splitlines()
-    (both,) = (line for line in found if line.startswith("called separately for each run: Benta."))
-    (one,) = (line for line in found if line.startswith("called separately for each run: Bentb."))
-    assert "set 'elementwise = True' and 'stochastic = False' on its class" in both
-    assert "If the activation mixes no elements, set 'elementwise = True' on its class" in one
-    assert sum("called separately" in line for line in found) == 2
-
-
-def test_an_activation_that_no_network_can_hold_leaves_the_others_to_be_trained(study, program):
-    program("failing_activations")
-    outcome = study("run", "--activation", "./failing_activations.py:Single")
-    assert outcome.code == 1, outcome.err
-    assert "activation Single fails in the network: " in outcome.out
-    assert "one is enough" in outcome.out
-    assert "2 of 4 runs finished" in outcome.out
-
-
-def test_what_no_checkpoint_would_keep_is_named(study, program):
-    program("stateful_activation")
-    out = study("run", "--activation", "./stateful_activation.py:Counting").out
-    named = {line.split("'")[1] for line in out.splitlines() if "no checkpoint keeps it" in line}
-    assert named == {"calls", "seen", "last"}
-    assert "'calls' of Counting (network." in out
-    assert "4 of 4 runs finished" in out
-
-
-def test_a_broken_unit_leaves_out_no_other_that_prints_alike(study, tmp_path):
-    (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
-    outcome = study("run", "--activation", "./mine.py:relu")
-    assert "its 2 runs are left out" in outcome.out
-    assert "2 of 4 runs finished" in outcome.out
-
-
-@pytest.mark.parametrize("engine", ["auto", "sequential"])
-def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, program, tmp_path, engine):
+def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, program, tmp_path):
+    """First its stack, then each run alone."""
     file = program("late_activations")
-    outcome = study("run", "--activation", "./late_activations.py:Later", "--engine", engine)
+    program("hand_written_gradients")
+    words = added(["./late_activations.py:Later", "./hand_written_gradients.py:DeclaredStraightThrough"])
+    outcome = study("run", *words)
     assert outcome.code == 1, outcome.err
+    assert "a stack of 2 runs failed (RuntimeError: tired)" in outcome.out
     assert "failed: RuntimeError: tired" in outcome.out
-    assert "2 of 4 runs finished" in outcome.out
+    assert "4 of 6 runs finished" in outcome.out
+    assert "declared a surrogate, not the derivative: DeclaredStraightThrough." in " ".join(outcome.out.split())
     errors = [json.loads(p.read_text())["error"] for p in tmp_path.glob("runs/tiny/Later-*/failed.json")]
     assert errors == ["RuntimeError: tired"] * 2
     # After the fix it is another activation: its runs start from scratch.
     file.write_text(file.read_text().replace("first = 6", "first = 60"))
-    assert "4 of 4 runs finished" in study("run", "--activation", "./late_activations.py:Later").out
+    assert "6 of 6 runs finished" in study("run", *words).out
 
 
 def test_a_disk_that_refuses_is_one_line(study, tmp_path):
@@ -155,14 +135,3 @@ def test_a_disk_that_refuses_is_one_line(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) == 1
-
-
-def test_a_declared_surrogate_gradient_is_trained_and_named_below_the_table(study, program):
-    program("hand_written_gradients")
-    units = [f"./hand_written_gradients.py:{name}" for name in ("DeclaredStraightThrough", "Right")]
-    words = [word for unit in units for word in ("--activation", unit)]
-    for engine in ("auto", "sequential"):
-        outcome = study("run", *words, "--engine", engine, "--runs-dir", engine)
-        assert outcome.code == 0, outcome.err
-        table = " ".join(study("show", *words, "--runs-dir", engine).out.split())
-        assert "Gradient declared a surrogate, not the derivative: DeclaredStraightThrough." in table

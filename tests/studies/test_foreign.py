@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tries_stacks
 
 STUDY = """\
 base: ./base.yaml
-grid: {model.activation: [relu, elu], model.lr: [0.5, 0.01]}
+grid: {model.activation: [relu], model.lr: [0.5, 0.01]}
 seeds: 2
 select: {tune: [model.lr]}
 table: [{metric: val/loss, at: last}, {metric: train_loss, at: last}]
@@ -44,10 +44,10 @@ def rows(tmp_path):
 
 
 def test_a_users_module_and_data_in_a_study(study, tmp_path):
-    assert "8 not finished" in study("plan").out
+    assert "4 not finished" in study("plan").out
     outcome = study("run")
     assert outcome.code == 0, outcome.err
-    assert "8 of 8 runs finished." in outcome.out
+    assert "4 of 4 runs finished." in outcome.out
     assert "one by one instead of stacked: MyData makes batches for one seed" in outcome.out
     for frame in rows(tmp_path).values():
         counts = frame.groupby(["split", "metric"]).size().to_dict()
@@ -55,13 +55,13 @@ def test_a_users_module_and_data_in_a_study(study, tmp_path):
         every = frame[frame["metric"] == "every_second_epoch"]
         assert every["value"].tolist() == [1, 3]
         assert every["epoch"].tolist() == [2, 4]
-    chosen = [line.split()[1] for line in outcome.out.splitlines() if line.startswith(("relu", "elu"))]
-    assert chosen == ["0.5", "0.5"]
+    chosen = [line.split()[1] for line in outcome.out.splitlines() if line.startswith("relu")]
+    assert chosen == ["0.5"]
 
 
 def test_a_metric_that_no_run_records_leaves_the_rest_of_the_table(study):
     text = STUDY.replace("table: [", "table: [{metric: test/error}, ")
-    words = ["--set", "model.activation=relu", "--set", "model.lr=0.5", "--set", "seeds=1"]
+    words = ["--set", "model.lr=0.5", "--set", "seeds=1"]
     outcome = study("plan", *words, text=text)
     remedy = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks"
     assert re.search(

@@ -22,20 +22,15 @@ REACH = re.compile(
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
-def test_a_study_states_its_primary_column(path, tmp_path):
+def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_seeds_it_takes(path, tmp_path):
+    """The seeds of the primary column, under the correction of its family.
+
+    Margins of kept studies came after the runs; those of claims have no published difference beside them.
+    """
     assert "primary" in yaml.safe_load(path.read_text(encoding="utf-8"))
     results = load(read(str(path)), tmp_path)
     assert results.primary
     assert results.primary.ranked
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
-def test_a_margin_before_the_runs_names_the_seeds_it_takes(path, tmp_path):
-    """Of the primary column, under the correction of its family.
-
-    Margins of kept studies came after the runs; those of claims have no published difference beside them.
-    """
-    results = load(read(str(path)), tmp_path)
     if path.stem in {*KEPT, "demo"} or path.stem.startswith("claim_") or results.primary.margin is None:
         return
     (found,) = (match for note in results.study.notes if (match := REACH.search(note)))

@@ -17,6 +17,7 @@ from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from tiny_study import trained_once
 from tolerances import ROUNDED, counted
+from written_runs import write
 
 BASE = """\
 base: mnist_classifier
@@ -122,28 +123,25 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     entry = next(e for e in stored["compare"].values() if e["point"]["model.activation"] == "elu")
     entry["chosen"]["model.optimizer.lr"] = 1e-5  # as if other runs had decided
     write_json(path, stored)
-    outcome = study(STAGED, "run")
-    assert outcome.code == 0, outcome.err
-    rates = {
-        run.point["model.activation"]: run.point["model.optimizer.lr"] for run in loaded(tmp_path)[1].runs()
-    }
-    assert rates == {"relu": 0.03, "elu": 1e-5}
     # A unit that is added later is selected for by its own runs; what was selected stays.
-    added = study(STAGED, "run", "--activation", "silu")
-    assert added.code == 0, added.err
+    outcome = study(STAGED, "run", "--activation", "silu")
+    assert outcome.code == 0, outcome.err
+    runs = loaded(tmp_path, activations=["silu"])[1].runs()
+    rates = {run.point["model.activation"]: run.point["model.optimizer.lr"] for run in runs}
+    assert rates == {"relu": 0.03, "elu": 1e-5, "silu": 0.03}
     now = read_json(path, dict, "")["compare"]
     assert len(now) == 3
     assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
 
 
-def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
-    trial = study(STAGED, "run", "--set", "model.optimizer.lr=1e-5")
-    assert trial.code == 0, trial.err
-    assert "chosen by other runs" not in trial.out
-    outcome = study(STAGED, "run")
+def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path, trained):
+    said = "chosen by other runs"
+    assert said not in (trained.parent / "out.txt").read_text()
+    shutil.copytree(trained, tmp_path / "runs")
+    outcome = study(STAGED, "run", "--set", "model.optimizer.lr=[3e-2, 1e-5, 1e-4]")
     assert outcome.code == 0, outcome.err
     words = " ".join(outcome.out.split())
-    line = "2 of 2 settings were chosen by other runs than"
+    line = f"2 of 2 settings were {said} than"
     assert words.count(line) == 2, "before the stage is trained, and below its table"
     assert words.index(line) < words.index("stage compare: ")
     assert "are kept in selection.json: delete it to choose again." in words
@@ -247,15 +245,17 @@ def test_blocks_with_bases_of_their_own(study, tmp_path):
     base = read_mapping(config_file("mnist_classifier"))
     base["model"]["init_args"]["network"]["init_args"]["hidden"] = [32]
     (tmp_path / "wide.yaml").write_text(json.dumps(base))
-    outcome = study(BLOCKS, "run", "--activation", "silu")
-    assert outcome.code == 0, outcome.err
+    (tmp_path / "mine.yaml").write_text(BLOCKS)
     (plan,) = loaded(tmp_path, activations=["silu"])
     widths = {
         run.point["block"]: run.config["model"]["init_args"]["network"]["init_args"]["hidden"]
         for run in plan.runs()
     }
     assert widths == {"narrow": [8], "wide": [32]}
-    lines = [line.removeprefix("> ") for line in outcome.out.splitlines()]  # > marks the user's activation
+    for run in plan.runs():
+        write(tmp_path / "runs/mine", run, {"test/error": [0.5]})
+    out = study(BLOCKS, "show", "--activation", "silu").out
+    lines = [line.removeprefix("> ") for line in out.splitlines()]  # > marks the user's activation
     rows = [line.split()[:3] for line in lines if line.startswith(("narrow", "wide"))]
     assert rows == [
         ["narrow", "relu", "0"],
@@ -395,8 +395,10 @@ def test_an_evaluation_is_of_validation_or_test_data(study):
     assert "split 'train' of an evaluation: give val or test" in outcome.err
 
 
-def test_a_probe_names_a_checkpoint_that_was_not_kept(study):
-    study(PROBED.replace("keep: [best, 0, 1]\n", ""), "run")
+def test_a_probe_names_a_checkpoint_that_was_not_kept(study, tmp_path, kept):
+    shutil.copytree(kept, tmp_path / "runs")
+    for checkpoint in tmp_path.glob("runs/mine/*/checkpoints/epoch=1.ckpt"):
+        checkpoint.unlink()
     outcome = study(PROBED + NOISE.replace("at: last", "at: [1]"), "run")
     assert outcome.code == 0, outcome.err
     assert "kept no checkpoint 'epoch=1'" in outcome.out

@@ -5,7 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from actlab.engines import packing
 from actlab.storage.files import read_json
+from actlab.studies import reading
 from child_processes import serve_timed
 from tolerances import ROUNDED
 
@@ -18,7 +20,7 @@ set:
   data.sample: true
   data.batch_size: 200
   trainer.max_epochs: 1
-  trainer.limit_train_batches: 4
+  trainer.limit_train_batches: 2
   trainer.limit_val_batches: 1
   trainer.precision: 64-true
 grid:
@@ -61,31 +63,38 @@ def test_forms_and_vmap_train_what_runs_alone_train(study, tmp_path):
     out = study("together", text=STUDY + PROBE)
     assert ALONE not in out
     assert "failed" not in out
-    study("alone", "--engine", "sequential", text=STUDY + PROBE)
+    study("alone", "--engine", "sequential", "--set", "seeds=[1]", text=STUDY + PROBE)
     together, alone = tmp_path / "together/own", tmp_path / "alone/own"
     assert [*engines(together).values()] == ["stacked"] * 4
     files = sorted(path.relative_to(alone) for path in alone.rglob("*.parquet"))
-    assert len(files) == 4 * 2  # metrics and a probe
+    assert len(files) == 2 * 2  # metrics and a probe
     for file in files:
         one, both = (pd.read_parquet(folder / file) for folder in (alone, together))
         pd.testing.assert_frame_equal(both, one, rtol=ROUNDED)
 
 
-def test_what_vmap_cannot_map_is_trained_alone(study, tmp_path):
-    out = study("runs", text=STUDY.replace(MIDDLES, "[dropped, recurrent, branching]"))
-    assert f"{ALONE}vmap cannot map Rows: vmap: called random operation while in randomness error mode" in out
-    assert f"{ALONE}vmap cannot map Rows: Batching rule not implemented for aten::lstm.input" in out
-    assert f"{ALONE}vmap cannot map Rows: vmap: It looks like you're attempting" in out
-    assert {*engines(tmp_path / "runs/own").values()} == {"sequential"}
-    verdicts = read_json(tmp_path / "runs/own/trials.json", dict, "").values()
+@pytest.mark.usefixtures("study")
+def test_what_vmap_cannot_map_is_trained_alone(tmp_path):
+    (tmp_path / "own.yaml").write_text(STUDY.replace(MIDDLES, "[dropped, recurrent, branching]"))
+    found = packing.pack(reading.load("own.yaml").runs(), tmp_path)
+    assert [len(job.runs) for job in found.jobs] == [1] * 6
+    assert len(found.reasons) == 3
+    for reason in (
+        "vmap: called random operation while in randomness error mode",
+        "Batching rule not implemented for aten::lstm.input",
+        "vmap: It looks like you're attempting",
+    ):
+        assert any(line.startswith(f"vmap cannot map Rows: {reason}") for line in found.reasons)
+    verdicts = read_json(tmp_path / "trials.json", dict, "").values()
     assert [trial["verdict"] for trial in verdicts] == ["differ"] * 3
 
 
-def test_observed_activations_of_a_mapped_network(study):
-    text = STUDY.replace("grid:", OBSERVED).replace(MIDDLES, "[mapped]")
-    assert f"{ALONE}Rows has no stacked form, and vmap hides its activations from a callback" in study(
-        "runs", text=text
-    )
+@pytest.mark.usefixtures("study")
+def test_observed_activations_of_a_mapped_network(tmp_path):
+    (tmp_path / "own.yaml").write_text(STUDY.replace("grid:", OBSERVED).replace(MIDDLES, "[mapped]"))
+    found = packing.pack(reading.load("own.yaml").runs(), tmp_path)
+    assert [len(job.runs) for job in found.jobs] == [1] * 2
+    assert found.reasons == ["Rows has no stacked form, and vmap hides its activations from a callback"]
 
 
 def test_a_long_study_times_its_updates_once(study, tmp_path, monkeypatch):
