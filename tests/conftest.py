@@ -23,6 +23,9 @@ from suite_times import SuiteTimes
 
 import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
 
+# Rewritten assertions are kept on disk until all tests are collected: else each worker rewrites every file again.
+_WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+
 # Environment first: libraries read it when they are imported, child processes inherit it.
 _MEMORY = Path("/dev/shm")  # for thousands of small files: on a disk they take a tenth longer
 _IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 * 2**30
@@ -251,6 +254,7 @@ def pytest_collection_finish() -> None:
 
     Engines collect after each job; where many tests are run, what most of them import is imported before.
     """
+    sys.dont_write_bytecode = _WITHOUT_BYTECODE
     if "PYTEST_XDIST_WORKER" in os.environ:
         for name in HEAVY:
             importlib.import_module(name)
