@@ -1,22 +1,20 @@
 """Units, tasks, networks and optimisers of users: a stack gives what each run gives alone, or is refused."""
 
-import json
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
 from actlab import experiments
-from actlab.engines import activation_trial
+from actlab.engines import activation_trial, packing, training
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
-from tiny_study import execute
+from tiny_study import execute, ignore, metrics, result
 from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
@@ -27,12 +25,13 @@ set:
   data.sample: true
   data.batch_size: 400
   trainer.max_epochs: 2
-  trainer.limit_train_batches: 5
+  trainer.limit_train_batches: 2
+  trainer.val_check_interval: 1.0
   trainer.precision: 64-true
   model.network.hidden: [8]
 grid:
   model.activation: [relu]
-  model.optimizer.lr: [1.0e-2, 1.0e-3]
+  model.optimizer.lr: [1.0e-2]
 seeds: 2
 reference: null
 table: [{metric: val/loss, at: last}]
@@ -48,58 +47,54 @@ def here(program, tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(cli, here, text, *words):
+def trained(here, text):
+    """Runs that each engine has trained in a folder of its name, and the reasons against stacks."""
     (here / "s.yaml").write_text(text)
-    outcome = cli("study", "run", "s.yaml", "--runs-dir", here / "-".join(["runs", *words]), *words)
-    assert outcome.code == 0, outcome.err
-    return outcome.out
+    runs = reading.load("s.yaml").runs()
+    plan = packing.pack(runs, here / "stacked")
+    assert all(training.work(job, here / "stacked", ignore) for job in plan.jobs)
+    execute(runs, here / "sequential", stacked=False)
+    return runs, plan.reasons
 
 
-def assert_engines_agree(cli, here, text):
+def assert_engines_agree(here, text):
     """In float64, where rounding moves neither a mask nor an error; a run alone keeps its means in float32."""
-    out = run(cli, here, text)
-    run(cli, here, text, "--engine", "sequential")
-    files = sorted((here / "runs/s").glob("*/metrics.parquet"))
-    assert len(files) >= 4
-    for file in files:
-        one = pd.read_parquet(file)
-        other = pd.read_parquet(here / "runs---engine-sequential/s" / file.parent.name / "metrics.parquet")
+    runs, reasons = trained(here, text)
+    assert len(runs) >= 2
+    for run in runs:
+        one, other = (metrics(here / engine, run) for engine in ("stacked", "sequential"))
         keys = ["epoch", "step", "split", "metric"]
         assert one[keys].equals(other[keys])
-        assert other["value"].to_numpy() == pytest.approx(one["value"].to_numpy(), rel=ROUNDED), (
-            file.parent.name
-        )
-    return out, files
+        assert other["value"].to_numpy() == pytest.approx(one["value"].to_numpy(), rel=ROUNDED), run.id
+    return runs, reasons
 
 
 def test_units_that_draw_in_ways_of_their_own(here, cli):
     units = ", ".join(f'"parts_that_draw:{name}"' for name in ("BornRandom", "noisy", "Centred"))
-    text = STUDY.replace("[relu]", f"[{units}]").replace("[1.0e-2, 1.0e-3]", "[1.0e-2]").replace(": 5", ": 2")
-    out, files = assert_engines_agree(cli, here, text)
-    assert "one by one" not in out
-    stacks = {json.loads((file.parent / "result.json").read_text())["engine"] for file in files}
-    assert stacks == {"stacked"}
+    runs, reasons = assert_engines_agree(here, STUDY.replace("[relu]", f"[{units}]"))
+    assert not reasons
+    assert {result(here / "stacked", run)["engine"] for run in runs} == {"stacked"}
     # What is random in evaluation as well is so in the same way when it is tested once more.
-    noisy = next(file.parent for file in files if file.parent.name.startswith("noisy"))
-    rows = pd.read_parquet(noisy / "metrics.parquet")
+    noisy = next(run for run in runs if run.id.startswith("noisy"))
+    rows = metrics(here / "stacked", noisy)
     last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
-    out = cli("test", "--ckpt_path", noisy / "checkpoints/last.ckpt", "--trust").out
+    out = cli("test", "--ckpt_path", here / "stacked" / noisy.id / "checkpoints/last.ckpt", "--trust").out
     assert float(out.split("test/loss")[1].split()[1]) == pytest.approx(last, abs=1e-4)
 
 
-def test_a_task_that_asks_for_the_epoch(here, cli):
-    out, _ = assert_engines_agree(cli, here, STUDY.replace("set:", TASK.format("Annealed")))
-    assert "one by one" not in out
+def test_a_task_that_asks_for_the_epoch(here):
+    _, reasons = assert_engines_agree(here, STUDY.replace("set:", TASK.format("Annealed")))
+    assert not reasons
 
 
-def test_optimisers_keep_what_stands_outside_their_groups(here, cli):
-    rates = "model.optimizer.lr: [1.0e-2, 1.0e-3]"
-    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]")
+def test_optimisers_keep_what_stands_outside_their_groups(here):
+    rates = "model.optimizer.lr: [1.0e-2]\nseeds: 2"
+    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]\nseeds: 1")
     text = text.replace(
         "set:", "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.optimizer.fused: false"
     )
-    out, _ = assert_engines_agree(cli, here, text)
-    assert "one by one" not in out
+    _, reasons = assert_engines_agree(here, text)
+    assert not reasons
 
 
 class Shuffled(pl.LightningDataModule):
@@ -151,12 +146,10 @@ def test_a_file_that_is_changed_while_the_study_runs_ends_it(here):
     assert not list(here.glob("runs/*/result.json"))
 
 
-def test_a_users_data_may_depend_on_the_seed(here, cli):
-    text = STUDY.replace("[1.0e-2, 1.0e-3]", "[1.0e-2]").replace("seeds: 2", "seeds: 4")
-    text = text.replace("set:", "set:\n  data.class_path: parts_that_draw.Noisy")
-    text = text.replace("epochs: 2", "epochs: 1")
-    out, _ = assert_engines_agree(cli, here, text)
-    assert "one by one instead of stacked: a trial of some runs in a stack failed" in out
+def test_a_users_data_may_depend_on_the_seed(here):
+    text = STUDY.replace("set:", "set:\n  data.class_path: parts_that_draw.Noisy")
+    _, (reason,) = assert_engines_agree(here, text)
+    assert "a trial of some runs in a stack failed" in reason
 
 
 def config_of(**model):
@@ -218,9 +211,10 @@ def test_a_layer_that_drops_at_two_places_draws_two_masks():
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
 
 
-@pytest.mark.parametrize("words", [[], ["--engine", "sequential"]])
-def test_epochs_are_whole_where_updates_do_not_divide_them(here, cli, words):
-    run(cli, here, STUDY.replace("set:", "set:\n  trainer.accumulate_grad_batches: 3"), *words)
-    rows = pd.read_parquet(next(here.glob("runs*/s/*/metrics.parquet")))
-    assert set(rows[rows["split"] == "test"]["epoch"]) == {1.0, 2.0}
-    assert rows["step"].max() == 4  # two updates an epoch, the second of two batches
+def test_epochs_are_whole_where_updates_do_not_divide_them(here):
+    text = STUDY.replace("batches: 2", "batches: 5\n  trainer.accumulate_grad_batches: 3")
+    runs, _ = trained(here, text)
+    for engine in ("stacked", "sequential"):
+        rows = metrics(here / engine, runs[0])
+        assert set(rows[rows["split"] == "test"]["epoch"]) == {1.0, 2.0}
+        assert rows["step"].max() == 4  # two updates an epoch, the second of two batches

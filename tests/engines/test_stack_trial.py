@@ -22,7 +22,7 @@ STUDY = """\
 base: ./base.yaml
 grid:
   model.activation: [relu]
-  model.optimizer.lr: [1.0e-2, 1.0e-3]
+  model.optimizer.lr: [1.0e-2]
 seeds: 2
 """
 BASE = f"""\
@@ -34,6 +34,7 @@ model:
 data: {{class_path: actlab.datamodules.MNISTDataModule, init_args: {{sample: true}}}}
 trainer: {{max_epochs: 1, accelerator: cpu}}
 """
+RATES = "model.optimizer.lr=[1e-2, 1e-3]"
 FAULTS: dict[str, Any] = {}
 
 
@@ -274,17 +275,18 @@ def test_faulty_layers_are_found(runs, faulty):
         (f"model.class_path={__name__}.Jittered", "differ"),
         (f"model.class_path={__name__}.Pooled", "gradients differ"),
         (f"model.optimizer.class_path={__name__}.ClippedSGD", "differ"),
-        ("model.optimizer.class_path=torch.optim.NAdam", None),
-        ("model.network.middle=sound_twice", None),
-        ("model.network.dropout=0.5", None),
-        ("trainer.precision=bf16-mixed", None),
-        ("trainer.accumulate_grad_batches=2", None),
-        ("trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]", None),
     ],
 )
-def test_what_is_found_is_said_and_nothing_else(runs, change, what):
-    found = stack_trial.difference(runs(change))
-    assert (found is None) if what is None else (what in found), found
+def test_what_is_found_is_said(runs, change, what):
+    assert what in stack_trial.difference(runs(change))
+
+
+def test_nothing_else_is_found(runs):
+    changes = ["model.optimizer.class_path=torch.optim.NAdam", "model.network.middle=sound_twice"]
+    changes += ["model.network.dropout=0.5", "trainer.accumulate_grad_batches=2", RATES]
+    callbacks = "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]"
+    assert stack_trial.difference(runs(*changes, callbacks)) is None
+    assert stack_trial.difference(runs("trainer.precision=bf16-mixed")) is None
 
 
 @pytest.mark.parametrize(
@@ -299,7 +301,7 @@ def test_what_is_found_is_said_and_nothing_else(runs, change, what):
 def test_a_task_with_a_hook_of_its_own_is_trained_alone(runs, tmp_path, task, hook):
     """A stack would not call it, and it may act later than a trial ends."""
     found = packing.pack(runs(f"model.class_path={__name__}.{task}"), tmp_path)
-    assert [len(job.runs) for job in found.jobs] == [1] * 4
+    assert [len(job.runs) for job in found.jobs] == [1] * 2
     assert found.reasons == [f"{task} overrides {hook!r}, which a stack does not call"]
 
 
@@ -315,7 +317,7 @@ def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, 
     monkeypatch.setattr(stack_trial, "difference", lambda group: tried.append(group) or difference(group))
     wanted = runs(f"model.class_path={__name__}.Penalised")
     first = packing.pack(wanted, tmp_path)
-    assert [len(job.runs) for job in first.jobs] == [1] * 4
+    assert [len(job.runs) for job in first.jobs] == [1] * 2
     (kept,) = read_json(tmp_path / "trials.json", dict, "").values()
     assert (kept["verdict"], [kept["reason"]]) == ("differ", first.reasons)
     assert packing.pack(wanted, tmp_path) == first
@@ -325,10 +327,9 @@ def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, 
     assert len(tried) == 2, "a verdict counts under the versions that it was found under"
 
 
-@pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
-def test_an_accident_in_a_trial_is_forgotten(runs, tmp_path, monkeypatch, error):
+def test_an_accident_in_a_trial_is_forgotten(runs, tmp_path, monkeypatch):
     """It once unstacked the study for ever."""
-    fit, once = pl.Trainer.fit, [error]
+    fit, once = pl.Trainer.fit, [OSError(28, "No space left on device")]
 
     def failing(self, *args, **options):
         if once:
@@ -337,10 +338,10 @@ def test_an_accident_in_a_trial_is_forgotten(runs, tmp_path, monkeypatch, error)
 
     monkeypatch.setattr(pl.Trainer, "fit", failing)
     first = packing.pack(runs(), tmp_path)
-    assert [len(job.runs) for job in first.jobs] == [1] * 4
+    assert [len(job.runs) for job in first.jobs] == [1] * 2
     assert "failed" in first.reasons[0]
     again = packing.pack(runs(), tmp_path)
-    assert ([len(job.runs) for job in again.jobs], again.reasons) == ([4], [])
+    assert ([len(job.runs) for job in again.jobs], again.reasons) == ([2], [])
 
 
 def test_reduced_precision_is_tried_in_that_precision(runs, monkeypatch):
