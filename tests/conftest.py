@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
-from suite_times import SuiteTimes
 
 import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
+from suite_times import SuiteTimes
 
-# Rewritten assertions are kept on disk until all tests are collected: else each worker rewrites every file again.
+# Rewritten assertions are kept on disk until all tests are collected: else each worker rewrites every file.
 _WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 
 # Environment first: libraries read it when they are imported, child processes inherit it.

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,21 @@ def processor_seconds() -> float:
 class SuiteTimes:
     """A plugin, registered by ``conftest.py``, also in the workers of pytest-xdist."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = processor_seconds) -> None:
+        self.clock, self.mark = clock, clock()
         self.started = time.monotonic()
-        self.mark = processor_seconds()
         self.tests: Counter[str] = Counter()
         self.workers = 0.0  # all of theirs, also what they import and collect
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        self.mark = processor_seconds()
+        self.mark = self.clock()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[Any]:
         """Every phase carries the seconds since the phase before it, so a fixture counts for its first test."""
         report = yield
-        now = processor_seconds()
+        now = self.clock()
         report.processor_seconds, self.mark = now - self.mark, now
         return report
 
@@ -45,7 +45,7 @@ class SuiteTimes:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["processor_seconds"] = processor_seconds()
+            session.config.workeroutput["processor_seconds"] = self.clock()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -59,7 +59,7 @@ class SuiteTimes:
             folder = Path(name.partition("::")[0]).parent
             folders["/".join(folder.parts[:2])] += seconds
         alone = sum(folders.values())
-        folders["imports and collection"] = max(self.workers or processor_seconds(), alone) - alone
+        folders["imports and collection"] = max(self.workers or self.clock(), alone) - alone
         terminalreporter.section("processor seconds")
         for name, seconds in folders.most_common():
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
@@ -70,5 +70,3 @@ class SuiteTimes:
             f"{folders.total():.0f} processor seconds in {time.monotonic() - self.started:.0f} s; "
             f"budget of the default suite: {BUDGET} s alone on two idle cores"
         )
-        if path := os.environ.get("SUITE_TIMES_DUMP"):
-            Path(path).write_text("".join(f"{s:.3f}\t{n}\n" for n, s in self.tests.most_common()))

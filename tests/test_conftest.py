@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from suite_times import SuiteTimes
+
 ADDRESS = "192.0.2.1"  # reserved for documentation (RFC 5737): nobody answers even where there is a network
 
 
@@ -70,6 +72,7 @@ def fresh() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+@pytest.mark.slow  # collects all tests again; workers of pytest-xdist, whose hashes differ, compare names, too
 def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, programs):
     """pytest-xdist runs nothing where two workers collect different names, or the same in another order."""
     here = [item.nodeid for item in request.session.items]
@@ -110,6 +113,27 @@ def test_a_random_order_is_the_seeds_and_keeps_files_together(request):
     assert order(1) == order(1)
     assert order(2) not in (order(None), order(1))
     assert len(list(itertools.groupby(order(2), key=lambda item: item[0]))) == 4
+
+
+def test_the_suite_says_its_processor_seconds_by_folder_and_its_slowest_tests(capsys):
+    times = SuiteTimes(iter([0.0, 1.0, 3.5, 3.5, 4.0, 10.0]).__next__)
+    for name in ("tests/storage/test_files.py::test_a[x::y]", "tests/test_api.py::test_b"):
+        times.pytest_runtest_logstart()
+        phase = times.pytest_runtest_makereport()
+        next(phase)
+        with pytest.raises(StopIteration) as made:
+            phase.send(SimpleNamespace(nodeid=name))
+        times.pytest_runtest_logreport(made.value.value)
+    terminal = SimpleNamespace(section=print, write_line=print)
+    times.pytest_terminal_summary(terminal)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:4] == ["7.0 imports and collection", "2.5 tests/storage", "0.5 tests"]
+    assert lines[4:7] == [
+        "the 10 slowest of 2 tests:",
+        "2.5 tests/storage/test_files.py::test_a[x::y]",
+        "0.5 tests/test_api.py::test_b",
+    ]
+    assert lines[7].startswith("10 processor seconds in 0 s; budget of the default suite: 300 s")
 
 
 def test_the_command_returns_code_and_texts(cli):
