@@ -52,20 +52,19 @@ def data(seeds):
     return found
 
 
-@pytest.mark.parametrize("activation", ["prelu", "elu"])
 @pytest.mark.parametrize(
-    "options",
+    ("activation", "options"),
     [
-        {},
-        {"gradient_clip_algorithm": "norm", "accumulate_grad_batches": 2},
-        {"gradient_clip_algorithm": "value"},
-        {"gradient_clip_algorithm": "value", "accumulate_grad_batches": 2},
+        ("elu", {}),
+        ("prelu", {}),
+        ("prelu", {"gradient_clip_algorithm": "norm", "accumulate_grad_batches": 2}),
+        ("prelu", {"gradient_clip_algorithm": "value", "accumulate_grad_batches": 2}),
     ],
-    ids=lambda options: "-".join(map(str, options.values())) or "default",
+    ids=lambda given: "-".join(map(str, given.values())) or "default" if isinstance(given, dict) else None,
 )
 def test_members_are_clipped_as_runs_alone(tmp_path, activation, options):
     """PReLU belongs to one run each, linear layers are slices of one parameter."""
-    options = {"gradient_clip_val": LIMIT, **options}
+    options = {"gradient_clip_val": LIMIT, "max_epochs": 2, **options}
     stack = StackedTask([member(r, activation) for r in range(4)])
     fitted(stack, data(range(4)), tmp_path, **options)
     largest, smallest = 0.0, math.inf
@@ -88,22 +87,21 @@ def test_a_gradient_that_is_not_finite_leaves_the_other_members_unchanged(tmp_pa
         return task
 
     stack = StackedTask([broken(r) for r in range(3)])
-    fitted(stack, data(range(3)), tmp_path, gradient_clip_val=LIMIT)
+    fitted(stack, data(range(3)), tmp_path, gradient_clip_val=LIMIT, max_epochs=1)
     for r in (0, 2):
         alone = member(r)
-        fitted(alone, Frames(seed=r), tmp_path, gradient_clip_val=LIMIT)
+        fitted(alone, Frames(seed=r), tmp_path, gradient_clip_val=LIMIT, max_epochs=1)
         assert_same_weights(stack, r, alone)
     assert stack.network.member_state(1)["0.weight"].isnan().all()
 
 
-@pytest.mark.parametrize("limit", [None, 0, 1e9])
-def test_without_a_limit_that_counts_nothing_changes(tmp_path, limit):
+def test_without_a_limit_that_counts_nothing_changes(tmp_path):
     stacks = []
-    for given in (None, limit):
+    for limit in (None, 0, 1e9):
         stacks.append(StackedTask([member(r) for r in (0, 2)]))
-        fitted(stacks[-1], data((0, 2)), tmp_path, gradient_clip_val=given)
+        fitted(stacks[-1], data((0, 2)), tmp_path, gradient_clip_val=limit, max_epochs=1)
     for name, value in stacks[0].state_dict().items():
-        assert torch.equal(stacks[1].state_dict()[name], value)
+        assert all(torch.equal(stack.state_dict()[name], value) for stack in stacks[1:])
 
 
 def test_clipping_in_mixed_precision(tmp_path):

@@ -12,7 +12,7 @@ from actlab.stacking import StackedTask, layers, stacked_form, walked
 from actlab.tasks import ClassificationTask
 from toys import trained_alone, trained_together
 
-RUNS, STEPS = 3, 25
+RUNS, STEPS = 3, 8
 
 
 class Scale(nn.Module):
