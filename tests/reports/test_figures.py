@@ -30,19 +30,24 @@ def plot_of(loaded: Any, number: int = 0) -> Plot:
     return plot
 
 
-def test_each_figure_is_drawn_as_svg_and_png(written: Any, tmp_path: Path) -> None:
-    svg, png = figures.draw(written(), tmp_path / "figures")
+def test_each_figure_is_drawn_as_svg_and_png_and_again_the_same(written: Any, tmp_path: Path) -> None:
+    loaded = written()
+    svg, png = figures.draw(loaded, tmp_path / "figures")
     assert (svg.name, png.name) == ("curves.svg", "curves.png")
     assert "<dc:date>" not in svg.read_text()
     pixels = imread(png)
     assert pixels.shape[1] >= 6.6 * 150
     assert 0.02 < np.mean(pixels[..., :3].min(axis=-1) < 0.9) < 0.5  # neither empty nor covered
+    again = figures.draw(loaded, tmp_path / "again")
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (svg, png)]
 
 
-def test_a_figure_drawn_again_gives_the_same_files(written: Any, tmp_path: Path) -> None:
-    loaded = written()
-    once, twice = (figures.draw(loaded, tmp_path / name) for name in ("a", "b"))
-    assert [p.read_bytes() for p in once] == [p.read_bytes() for p in twice]
+def laid_out(loaded: Any) -> Plot:
+    """The first figure, which can be drawn."""
+    plot = plot_of(loaded)
+    with mpl.rc_context(style.RC):
+        figures.figure_of(loaded, plot).draw_without_rendering()
+    return plot
 
 
 def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(written: Any) -> None:
@@ -138,12 +143,10 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
     assert np.isfinite(lowest[1:]).all()
 
 
-def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
-    loaded = written(activations=["silu", {"name": "elu", "alpha": 0.5}])
-    plot = plot_of(loaded)
+def test_added_units_are_further_lines(written: Any) -> None:
+    plot = laid_out(written(activations=["silu", {"name": "elu", "alpha": 0.5}]))
     labels = list(dict.fromkeys(line.label for line in plot.panels[0].lines))
     assert labels == ["gelu_tanh", "relu", "elu", "silu", "elu(alpha=0.5)"]
-    assert figures.draw(loaded, tmp_path / "f")
 
 
 def test_a_unit_of_a_file_has_a_line_of_its_own_and_no_published_curve(written: Any) -> None:
@@ -180,10 +183,9 @@ def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_ch
     assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
 
 
-def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
+def test_a_diverging_unit_leaves_a_gap(written: Any) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
-    assert figures.draw(loaded, tmp_path / "f")
-    assert "8 of the study's runs diverged" in plot_of(loaded).caption
+    assert "8 of the study's runs diverged" in laid_out(loaded).caption
 
 
 def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None:
@@ -195,12 +197,11 @@ def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None
     assert max(drawn) <= high
 
 
-def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -> None:
+def test_a_single_seed_and_many_panels_are_drawn(written: Any) -> None:
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
     more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))
     loaded = written(edit={panel: more}, overrides=["seeds=1"])
-    assert "Shaded" not in plot_of(loaded).caption
-    assert figures.draw(loaded, tmp_path / "f")
+    assert "Shaded" not in laid_out(loaded).caption
 
 
 def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path) -> None:
@@ -270,6 +271,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
     return results.load(loaded.study, loaded.root)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     loaded = noisy(written)
     plot = plot_of(loaded, 1)
@@ -301,16 +303,12 @@ def test_runs_are_read_where_the_figure_says(written: Any) -> None:
     assert "Values: at epoch 2 (plain)" in plot.caption
 
 
-@pytest.mark.parametrize(
-    ("rule", "place"), [("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")]
-)
-def test_values_at_selection_are_those_at_the_end_where_last_values_select(
-    written: Any, rule: str, place: str
-) -> None:
-    loaded = noisy(written, ("xlabel: strength", "at: selected"))
-    select = replace(loaded.study.select, at=rule)
-    plot = plot_of(replace(loaded, study=replace(loaded.study, select=select)), 1)
-    assert f"Values: {place} (plain)" in plot.caption
+def test_values_at_selection_are_those_at_the_end_where_last_values_select(written: Any) -> None:
+    for rule, place in (("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")):
+        loaded = noisy(written, ("xlabel: strength", "at: selected"))
+        select = replace(loaded.study.select, at=rule)
+        plot = plot_of(replace(loaded, study=replace(loaded.study, select=select)), 1)
+        assert f"Values: {place} (plain)" in plot.caption
 
 
 def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path) -> None:
@@ -335,9 +333,8 @@ def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: P
     assert len(ax.collections) == 3
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
+def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written: Any) -> None:
+    for before, after, message in (
         ("x: noise\n", "x: nois\n", "unknown key of conditions 'nois'; did you mean 'noise'"),
         (
             "condition: noise=1",
@@ -351,13 +348,9 @@ def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: P
         ),
         ("xlabel: strength", "at: lst", "figures.*at.*Given: 'lst'"),
         ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
-    ],
-)
-def test_mistakes_in_an_axis_of_conditions_get_clear_errors(
-    written: Any, before: str, after: str, message: str
-) -> None:
-    with pytest.raises(ActlabError, match=message):
-        read_entry(loaded := noisy(written, (before, after)), loaded.study.figures[1])
+    ):
+        with pytest.raises(ActlabError, match=message):
+            read_entry(loaded := noisy(written, (before, after)), loaded.study.figures[1])
 
 
 def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
@@ -368,9 +361,8 @@ def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None
         read_entry(loaded, {**loaded.study.figures[0], "panels": [{"where": {"model.dropout": 0.0}}]})
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
+def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> None:
+    for before, after, message in (
         ("    label: log", "    labl: log", "unknown key of 'figures' 'labl'; did you mean 'label'"),
         ("{title: plain", "{titel: plain", "unknown key of 'panels' 'titel'; did you mean 'title'"),
         ("where: {model.dropout: 0.0}, pub", "where: {model.dropot: 0.0}, pub", "did you mean 'model.dropout'"),
@@ -387,13 +379,9 @@ def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None
             "unknown condition of train/loss 'noise=1'",
         ),
         ("where: {model.dropout: 0.0}, pub", "pub", "give 'where' or 'fixed' a value of model.dropout"),
-    ],
-)
-def test_mistakes_in_a_figure_get_clear_errors(
-    written: Any, tmp_path: Path, before: str, after: str, message: str
-) -> None:
-    with pytest.raises(ActlabError, match=message):
-        figures.draw(written(edit={before: after}), tmp_path)
+    ):
+        with pytest.raises(ActlabError, match=message):
+            figures.draw(written(edit={before: after}), tmp_path)
 
 
 def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
@@ -401,9 +389,8 @@ def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
         read_curves({"file": "mine.csv"}, "f")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) -> None:
+    for content, message in (
         (
             b"panel,act,epoch\nA,ReLU,1\n",
             r"lacks the columns curve, value; expected a CSV file with the columns",
@@ -413,15 +400,10 @@ def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
         (b"panel,act,curve,epoch,value\n1,ReLU,c,1,.5\n1,ReLU,c,2,n/a\n", "value 'n/a' of data row 2 is no"),
         (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "epoch 'inf' of data row 1 is not a finite number"),
         (b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n", "epoch '' of data row 1 is not a finite number"),
-    ],
-    ids=["missing columns", "empty", "not UTF-8", "a value", "an infinite epoch", "no epoch"],
-)
-def test_published_curves_that_cannot_be_drawn_get_clear_errors(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
-    (tmp_path / "some.csv").write_bytes(content)
-    with pytest.raises(ActlabError, match=rf"some\.csv.*{message}"):
-        read_curves({"file": str(tmp_path / "some.csv")}, "f")
+    ):
+        (tmp_path / "some.csv").write_bytes(content)
+        with pytest.raises(ActlabError, match=rf"some\.csv.*{message}"):
+            read_curves({"file": str(tmp_path / "some.csv")}, "f")
 
 
 def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> None:

@@ -200,12 +200,11 @@ def leave(runs: Path, table: dict[str, Any]) -> None:
     (runs / table["study"] / "table.json").write_text(json.dumps(table))
 
 
-def index_of(cli: Any, runs: Path) -> Page:
-    outcome = cli("report", "--runs-dir", runs)
-    assert outcome.code == 0, outcome.err
-    return Page(runs / study.INDEX)
+def index_of(runs: Path) -> Page:
+    return Page(index.write(runs))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_index_compares_units_in_tasks_and_over_them(cli: Any, tmp_path: Path) -> None:
     leave(tmp_path, table_of("a", {"gelu": 0.1, "relu": 0.2, "elu": 0.2, HOSTILE: None}))
     leave(tmp_path, table_of("b", {"gelu": 0.8, "relu": 0.9}, metric="val/accuracy", mode="max"))
@@ -228,7 +227,7 @@ def test_the_index_compares_units_in_tasks_and_over_them(cli: Any, tmp_path: Pat
     assert page.count("script") == 0
 
 
-def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_unit_is_one_on_the_index_however_studies_name_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for name, *units in (
         ("a", "./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
@@ -238,24 +237,24 @@ def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: 
         for row, unit in zip(found["rows"], units, strict=True):
             row["point"] = {"model.activation": unit}
         leave(tmp_path / "runs", found)
-    scores = index_of(cli, tmp_path / "runs").scores()
+    scores = index_of(tmp_path / "runs").scores()
     for words in ("U 10.00 10.00", "elu 20.00 20.00", "soi(p=1, q=2) 30.00 30.00"):
         assert words in scores
     assert "./other.py:V - 40.00" in scores or "./other.py:V 40.00 -" in scores
     assert "./more.py:V - 40.00" in scores
 
 
-def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: Path) -> None:
+def test_the_index_tells_infinite_values_from_diverged_runs(tmp_path: Path) -> None:
     found = table_of("a", {"gelu": 0.1, "relu": None, "elu": None})
     for row, diverged in zip(found["rows"], (False, True, False), strict=True):
         row["columns"][0]["diverged"] = diverged
     leave(tmp_path, found)
-    scores = index_of(cli, tmp_path).scores()
+    scores = index_of(tmp_path).scores()
     assert "relu diverged 0.00" in scores
     assert "elu ∞ 0.00" in scores
 
 
-def test_the_index_compares_what_says_who_is_better(cli: Any, tmp_path: Path) -> None:
+def test_the_index_compares_what_says_who_is_better(tmp_path: Path) -> None:
     """Not a column that says nothing of it; a unit of few runs says so; four rates of one study count once."""
     shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
     for row in shift["rows"]:
@@ -269,7 +268,7 @@ def test_the_index_compares_what_says_who_is_better(cli: Any, tmp_path: Path) ->
         rates["rows"] += [{**row, "point": {**row["point"], "lr": rate}} for row in more]
     leave(tmp_path, rates)
     leave(tmp_path, table_of("one", {"gelu": 0.4, "relu": 0.3}))
-    page = index_of(cli, tmp_path)
+    page = index_of(tmp_path)
     scores = page.scores()
     assert "25 epochs, not 250" in page.text("tbody")
     assert "90.00 1 of 15 runs" in scores
@@ -277,6 +276,7 @@ def test_the_index_compares_what_says_who_is_better(cli: Any, tmp_path: Path) ->
     assert "0.67 [" in page.text("table")  # better in "shift" and "one", worse at all four rates
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written: Any) -> None:
     loaded = written()
     output.write([loaded], loaded.root, html=True)
@@ -289,6 +289,7 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
     assert "36" in Page(more.root / study.NAME).text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> None:
     """What they show may be in no table."""
 
@@ -306,7 +307,7 @@ def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> No
     assert curves.read_text() != "old"
 
 
-def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:
+def test_the_index_reads_what_a_report_left(written: Any) -> None:
     loaded = written()
     page_of(loaded)
     page = Page(index.write(loaded.root.parent))
@@ -348,7 +349,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     """Open a file in a fresh window; at the end nothing was complained of, and nothing else was asked for."""
     said: list[str] = []
     asked: set[str] = set()
-    windows = []
+    opened, windows = set(), []
 
     def open_(file: Path, **options: Any) -> Any:
         window = browser.new_context(offline=True, **options)
@@ -359,13 +360,13 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("dialog", lambda dialog: said.append(dialog.message))
         page.on("request", lambda request: asked.add(request.url))
         page.goto(file.as_uri())
-        asked.discard(file.as_uri())
+        opened.add(file.as_uri())
         return page
 
     yield open_
     for window in windows:
         window.close()
-    assert (said, asked) == ([], set())
+    assert (said, asked) == ([], opened)
 
 
 def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> None:
@@ -396,24 +397,28 @@ def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> No
     page.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
-def test_a_page_fits_its_window(written: Any, opened: Any, width: int, scheme: Any) -> None:
+def test_a_page_fits_its_window(written: Any, opened: Any) -> None:
+    """Of a computer by day, and of a phone by night."""
     loaded = written(edit=hostile, overrides=["seeds=6"])
     for file in (page_of(loaded), index.write(loaded.root.parent)):
-        page = opened(file, viewport={"width": width, "height": 844}, color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+        page = opened(file)
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page.set_viewport_size({"width": width, "height": 844})
+            page.emulate_media(color_scheme=scheme)
+            page.reload()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
         page.pdf()
 
 
-def test_samples_are_compared_among_themselves_alone(cli: Any, tmp_path: Path) -> None:
+def test_samples_are_compared_among_themselves_alone(tmp_path: Path) -> None:
     leave(tmp_path, {**table_of("a", {"gelu": 0.1, "relu": 0.2}), "samples": True})
-    page = index_of(cli, tmp_path)
+    page = index_of(tmp_path)
     assert "relu 20.00 0.00" in page.scores()
     assert "on samples" in page.text("tbody")
     assert "not compared" not in page.text("tbody")
     leave(tmp_path, table_of("b", {"gelu": 0.4, "relu": 0.3}))
-    page = index_of(cli, tmp_path)
+    page = index_of(tmp_path)
     assert "relu 30.00 1.00" in page.scores()
     assert "on samples, not compared" in page.text("tbody")

@@ -64,17 +64,14 @@ def test_text_of_users_is_escaped_in_latex(written: Any) -> None:
     assert r"50 \% \& \#1 of \textbackslash{}textbf\{x\}\_\$y \textasciitilde{} \textasciicircum{} $<$" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "latex"),
-    [
+def test_characters_in_latex() -> None:
+    for text, latex in (
         ("-0.10 [-1e-05, +2.0]", r"$-$0.10 [$-$1e-05, $+$2.0]"),
         ("gelu-2 ± ∞", r"gelu-2 $\pm$ $\infty$"),
         ("α Λ Β Ω ο", r"$\alpha$ $\Lambda$ B $\Omega$ o"),
         ("0–4, ‘é’ “x”", "0--4, `é' ``x''"),
-    ],
-)
-def test_characters_in_latex(text: str, latex: str) -> None:
-    assert escaped(text) == latex
+    ):
+        assert escaped(text) == latex
 
 
 def test_latex_of_other_scripts_says_which_engine_it_needs(written: Any) -> None:
@@ -127,28 +124,29 @@ def test_several_studies_come_in_one_latex_table(cli: Any, written: Any, tmp_pat
     assert (empty.code, "none has no table.json of a study" in empty.err) == (2, True)
 
 
-@pytest.mark.parametrize(("columns", "font", "width"), [(1, "serif", 3.25), (2, "sans", 6.75)])
-def test_a_figure_for_a_paper_has_its_width_and_true_fonts(
-    cli: Any, written: Any, tmp_path: Path, columns: int, font: str, width: float
-) -> None:
+def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: Any, tmp_path: Path) -> None:
     loaded = written(activations=MINE)
     words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
-    outcome = cli(*words, "--activation", *MINE, "--paper", columns, "--font", font)
+    outcome = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif")
     assert outcome.code == 0, outcome.err
-    file = loaded.root / "figures" / "curves.pdf"
-    assert f"{file}\n  caption: Lines: median of 2 runs" in outcome.out
-    content = file.read_bytes()
-    assert f"/MediaBox [ 0 0 {72 * width:g} ".encode() in content
-    assert {"serif": b"STIXGeneral-Regular", "sans": b"DejaVuSans"}[font] in content
-    assert b"/FontFile2" in content  # TrueType, embedded
-    assert b"/Type3" not in content
-    assert b"CreationDate" not in content
-    paper = style.Paper(columns, font)  # type: ignore[arg-type]
-    with mpl.rc_context(paper.rc):
-        (plot,) = read(loaded)
-        drawn = figures.figure_of(loaded, plot, paper)
-        assert not misplaced(drawn)
-    assert loaded.study.title not in {text.get_text() for text in drawn.texts}
+    serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
+    assert f"{serif}\n  caption: Lines: median of 2 runs" in outcome.out
+    (sans,) = figures.draw(loaded, tmp_path / "wide", wide)
+    for file, width, font, paper in (
+        (serif, 3.25, b"STIXGeneral-Regular", style.Paper(1, "serif")),
+        (sans, 6.75, b"DejaVuSans", wide),
+    ):
+        content = file.read_bytes()
+        assert f"/MediaBox [ 0 0 {72 * width:g} ".encode() in content
+        assert font in content
+        assert b"/FontFile2" in content  # TrueType, embedded
+        assert b"/Type3" not in content
+        assert b"CreationDate" not in content
+        with mpl.rc_context(paper.rc):
+            (plot,) = read(loaded)
+            drawn = figures.figure_of(loaded, plot, paper)
+            assert not misplaced(drawn)
+        assert loaded.study.title not in {text.get_text() for text in drawn.texts}
 
 
 def test_a_font_alone_is_one_line(cli: Any, written: Any, tmp_path: Path) -> None:

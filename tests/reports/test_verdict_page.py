@@ -54,10 +54,10 @@ def test_a_sentence_of_the_page_is_printed(example: str, tmp_path: Path) -> None
     assert printed(example, tmp_path) == example.partition("\n\n")[2].rstrip("\n")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_page_has_each_kind_of_verdict(kind: str) -> None:
-    said = [" ".join(example.partition("\n\n")[2].split()) for example in EXAMPLES]
-    assert any(re.match(KINDS[kind], one) for one in said)
+def test_the_page_has_each_kind_of_verdict() -> None:
+    for kind in KINDS:
+        said = [" ".join(example.partition("\n\n")[2].split()) for example in EXAMPLES]
+        assert any(re.match(KINDS[kind], one) for one in said)
 
 
 def test_numbers_in_the_prose_are_those_of_the_rules() -> None:
