@@ -1,5 +1,6 @@
 """A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -68,7 +69,9 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     )
     assert cli("fit", "-c", "config.yaml", *QUIET).code == 0
     (checkpoint,) = tmp_path.glob("out/*/checkpoints/*.ckpt")
-    assert torch.load(checkpoint, weights_only=True)["hyper_parameters"]["num_classes"] == 4
+    kind = import_module("lightning_classes").Needs
+    kept = {"num_classes": 4, "input_shape": (7,), "seed": 3}
+    assert dict(kind.load_from_checkpoint(checkpoint).hparams) == kept
     config = checkpoint.parents[1] / "config.yaml"
     for given in (["--trust"], ["-c", config]):
         outcome = cli("test", *given, "--ckpt_path", checkpoint)
@@ -78,14 +81,9 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     assert (outcome.code, "model.num_classes is 5" in outcome.err) == (2, True)
 
 
-def test_a_value_of_the_config_counts_where_the_data_has_none():
-    experiment = build(config_of("lightning_classes.Needs", **SHAPES))
-    assert experiment.task.told == (4, (7,), 3)
-    experiment = build(config_of("lightning_classes.HasDefault", num_classes=6))
-    assert experiment.task.told == 6
-
-
-def test_a_users_own_default_and_activation_are_left_alone():
+def test_a_value_of_the_config_or_a_default_counts_where_the_data_has_none():
+    assert build(config_of("lightning_classes.Needs", **SHAPES)).task.told == (4, (7,), 3)
+    assert build(config_of("lightning_classes.HasDefault", num_classes=6)).task.told == 6
     assert build(config_of("lightning_classes.HasDefault")).task.told == 4
     assert build(config_of("lightning_classes.HasDefault", MNIST)).task.told == 10
 
@@ -118,28 +116,14 @@ def test_contradictory_and_missing_values_are_rejected(config, parts):
     assert all(part in str(error.value) for part in parts)
 
 
-def test_the_same_shape_given_twice_is_no_mistake():
-    assert (
-        build(config_of(OURS, MNIST, num_classes=10, input_shape=[1, 28, 28])).task.network[-1].out_features
-        == 10
-    )
-
-
-def test_what_a_resolved_config_leaves_empty_is_not_given():
-    build({**config_of(OURS, MNIST), "ckpt_path": None, "optimizer": None, "lr_scheduler": None})
-
-
-def test_a_config_is_not_changed_by_being_built():
-    config = config_of(OURS, MNIST)
+def test_shapes_given_twice_and_empty_keys_of_a_resolved_config_are_no_mistakes():
+    config = config_of(OURS, MNIST, num_classes=10, input_shape=[1, 28, 28])
+    config |= {"ckpt_path": None, "optimizer": None, "lr_scheduler": None}
     before = yaml.safe_dump(config)
-    build(config)
+    built = build(config)
     assert yaml.safe_dump(config) == before
-
-
-def test_the_trainer_is_silent_by_default():
-    trainer = build(config_of(OURS, MNIST)).trainer
-    assert trainer.logger is None
-    assert trainer.progress_bar_callback is None
+    assert built.task.network[-1].out_features == 10
+    assert (built.trainer.logger, built.trainer.progress_bar_callback) == (None, None)
 
 
 @pytest.mark.parametrize(("given", "devices"), [({}, 1), ({"devices": "auto"}, 2), ({"devices": 2}, 2)])

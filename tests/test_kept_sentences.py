@@ -229,99 +229,74 @@ def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
 
 
 FIG2, NOISE, TWEETS, SOI = "gelu_mnist_classifier", "gelu_mnist_noise", "gelu_twitter_pos", "soi_mnist"
-ON_TWEETS, UNIT_MEANS, SGD, SILU = (
-    "soi_twitter_pos",
-    "elu_mnist_units",
-    "gelu_mnist_momentum",
-    "gelu_mnist_silu",
-)
+ON_TWEETS, UNIT_MEANS = "soi_twitter_pos", "elu_mnist_units"
+SGD, SILU = "gelu_mnist_momentum", "gelu_mnist_silu"
+TEST, BEST, LATE = "test/error@last", "val/loss@best", "train/clean_loss@last"
+LOSSES = "train/clean_loss@mean 5-50"
+NOISY, NOISIER = (f"noise/test/error[noise={strength}]@last" for strength in (1, 2))
+MEANS = "units/distance_of_means@mean"
 TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "sine", "identity")
 GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
 EQUATION, IMAGE = "pinn_helmholtz", "inr_image"
 ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
 # What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
 COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
-    (
-        FIG2,
-        "train/clean_loss@mean 5-50",
-        ("gelu_tanh", 0.0),
-        "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm",
-    ),
-    (FIG2, "train/clean_loss@last", ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
-    (FIG2, "test/error@last", ("gelu_tanh", 0.0), "p {p} alone for GELU and"),
-    (
-        FIG2,
-        "test/error@last",
-        ("elu", 0.0),
-        "and {p} for ELU, {holm} after Holm's correction for 4 comparisons",
-    ),
-    (NOISE, "noise/test/error[noise=1]@last", ("gelu_tanh",), "p {p} alone and after Holm's correction for 2"),
-    (NOISE, "noise/test/error[noise=2]@last", ("gelu_tanh",), "p {holm} after Holm"),
-    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "points at 1, p {holm} after Holm"),
-    (TWEETS, "test/error@last", ("gelu_tanh",), "p {p} alone, {holm} after Holm) and ELU"),
-    (TWEETS, "test/error@last", ("elu",), "p {p} alone, {holm} after Holm). Fifteen"),
-    (TWEETS, "test/error@last", ("gelu_tanh",), "two one-sided tests, p {equivalent} and"),
-    (TWEETS, "test/error@last", ("elu",), "and {equivalent} after Holm), a margin"),
+    (FIG2, LOSSES, ("gelu_tanh", 0.0), "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
+    (FIG2, LATE, ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
+    (FIG2, TEST, ("gelu_tanh", 0.0), "p {p} alone for GELU and"),
+    (FIG2, TEST, ("elu", 0.0), "and {p} for ELU, {holm} after Holm's correction for 4 comparisons"),
+    (NOISE, NOISY, ("gelu_tanh",), "p {p} alone and after Holm's correction for 2"),
+    (NOISE, NOISIER, ("gelu_tanh",), "p {holm} after Holm"),
+    (NOISE, NOISY, ("elu",), "points at 1, p {holm} after Holm"),
+    (TWEETS, TEST, ("gelu_tanh",), "p {p} alone, {holm} after Holm) and ELU"),
+    (TWEETS, TEST, ("elu",), "p {p} alone, {holm} after Holm). Fifteen"),
+    (TWEETS, TEST, ("gelu_tanh",), "two one-sided tests, p {equivalent} and"),
+    (TWEETS, TEST, ("elu",), "and {equivalent} after Holm), a margin"),
     (TWEETS, "val/error@best_epoch", ("elu",), "(ELU − ReLU: p {holm} after Holm)"),
-    (SOI, "test/error@last", ("SOI map",), "p {p} alone and after Holm"),
-    (SOI, "val/loss@best", ("SOI map",), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SOI, TEST, ("SOI map",), "p {p} alone and after Holm"),
+    (SOI, BEST, ("SOI map",), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
     (SOI, "val/loss@best_epoch", ("SOI map",), "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
-    (ON_TWEETS, "test/error@last", ("ReLU, dropout 0.25",), "all p {holm} after Holm"),
+    (ON_TWEETS, TEST, ("ReLU, dropout 0.25",), "all p {holm} after Holm"),
     (ON_TWEETS, "val/loss@best_epoch", ("ReLU",), "(p {holm} each after Holm)"),
     (ON_TWEETS, "val/error@best_epoch", ("ReLU, dropout 0.25",), "open against 0.25 (p {holm})"),
-    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "p {p} each before correction"),
+    (UNIT_MEANS, MEANS, ("relu",), "p {p} each before correction"),
     (UNIT_MEANS, "train/clean_loss@below 0.01", ("relu",), "p at most {holm} after Holm in this table"),
-    (SGD, "train/clean_loss@last", ("gelu_tanh", 0.9), "p {p} before correction"),
-    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
-    (SILU, "val/loss@best", ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
-    (SILU, "train/clean_loss@mean 5-50", ("gelu",), "(each p {holm} after Holm)"),
-    (FIG2, "train/clean_loss@mean 5-50", ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
-    (
-        NOISE,
-        "noise/test/error[noise=1]@last",
-        ("gelu_tanh",),
-        "by {points[0]:.2f} points at 1 (95 % interval {points[2]:.2f} to",
-    ),
-    (
-        NOISE,
-        "noise/test/error[noise=2]@last",
-        ("gelu_tanh",),
-        "by {points[0]:.2f} at 2 ({points[2]:.2f} to {points[1]:.2f},",
-    ),
-    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "({points[0]:.1f} points at 1,"),
+    (SGD, LATE, ("gelu_tanh", 0.9), "p {p} before correction"),
+    (SGD, BEST, ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SILU, BEST, ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+    (SILU, LOSSES, ("gelu",), "(each p {holm} after Holm)"),
+    (FIG2, LOSSES, ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
+    (NOISE, NOISY, ("gelu_tanh",), "by {points[0]:.2f} points at 1 (95 % interval {points[2]:.2f} to"),
+    (NOISE, NOISIER, ("gelu_tanh",), "by {points[0]:.2f} at 2 ({points[2]:.2f} to {points[1]:.2f},"),
+    (NOISE, NOISY, ("elu",), "({points[0]:.1f} points at 1,"),
     (
         TWEETS,
-        "test/error@last",
+        TEST,
         ("gelu_tanh",),
         "is +{points[0]:.2f} points (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
     ),
-    (TWEETS, "test/error@last", ("elu",), "ELU − ReLU +{points[0]:.2f} (−{points[1]:.2f} to +{points[2]:.2f},"),
+    (TWEETS, TEST, ("elu",), "ELU − ReLU +{points[0]:.2f} (−{points[1]:.2f} to +{points[2]:.2f},"),
     (
         SOI,
-        "test/error@last",
+        TEST,
         ("SOI map",),
         "{points[0]:.2f} points lower in the mean (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
     ),
-    (SOI, "val/loss@best", ("SOI map",), "loss is lower, by {mean:.4f}"),
+    (SOI, BEST, ("SOI map",), "loss is lower, by {mean:.4f}"),
     (SOI, "val/loss@best_epoch", ("SOI map",), "at its best {mean:.0f} epochs later"),
     (
         ON_TWEETS,
-        "test/error@last",
+        TEST,
         ("ReLU",),
         "{points[0]:.1f} points less than ReLU without dropout"
         " (95 % interval {points[1]:.1f} to {points[2]:.1f})",
     ),
-    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
-    (UNIT_MEANS, "val/loss@best", ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
-    (
-        SGD,
-        "train/clean_loss@last",
-        ("gelu_tanh", 0.9),
-        "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},",
-    ),
-    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
-    (SILU, "val/loss@best", ("relu",), "lower than ReLU's by {mean:.4f}"),
-    ("gelu_mnist_sigmoid", "val/loss@best", ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    (UNIT_MEANS, MEANS, ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    (UNIT_MEANS, BEST, ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
+    (SGD, LATE, ("gelu_tanh", 0.9), "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},"),
+    (SGD, BEST, ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
+    (SILU, BEST, ("relu",), "lower than ReLU's by {mean:.4f}"),
+    ("gelu_mnist_sigmoid", BEST, ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
     (GATES, LOSS, ("plain", "sine"), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
     (GATES, LOSS, ("gated", "sine"), "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
     (GATES, LOSS, ("plain", "mish"), "Mish by {mean:.3f}, ReLU by"),
@@ -380,11 +355,11 @@ def test_comparisons_in_sentences_are_those_of_the_table() -> None:
 
 # The rows of the table in docs/guide/which_activation.md: study, column, and the values after the activation.
 ANSWERS: list[tuple[str, str, tuple[Any, ...]]] = [
-    (FIG2, "test/error@last", (0.0,)),
-    (FIG2, "test/error@last", (0.5,)),
-    (NOISE, "noise/test/error[noise=1]@last", ()),
-    (NOISE, "noise/test/error[noise=2]@last", ()),
-    (TWEETS, "test/error@last", ()),
+    (FIG2, TEST, (0.0,)),
+    (FIG2, TEST, (0.5,)),
+    (NOISE, NOISY, ()),
+    (NOISE, NOISIER, ()),
+    (TWEETS, TEST, ()),
 ]
 
 
@@ -403,7 +378,7 @@ def apart(study: str, name: str, *point: Any) -> tuple[str, str]:
 
 def answers() -> list[str]:
     """What the sentences of the page have from the tables."""
-    error = "test/error@last"
+    error = TEST
     relu, sigmoid = cell(SILU, error, "relu"), cell("gelu_mnist_sigmoid", error, "sigmoid")
     tweets = cell(ON_TWEETS, error, "ReLU, dropout 0.5")
     assert outcome_of(SOI, error, "SOI map") == "undecided"
@@ -415,7 +390,7 @@ def answers() -> list[str]:
     )
     spread = max(cell(FIG2, error, unit, 0.0)["paired"]["sd"] for unit in ("gelu_tanh", "elu"))
     rates = values(FIG2, "choose").query(f"`{UNIT}` == 'relu' and `{DROPOUT}` == 0").groupby(LR)[error].median()
-    loss = [short(cell(FIG2, "train/clean_loss@mean 5-50", unit, 0.0)["median"], 4) for unit in FIG6]
+    loss = [short(cell(FIG2, LOSSES, unit, 0.0)["median"], 4) for unit in FIG6]
     (low, mean, high), (least, middle, most) = (
         sorted(abs(100 * one["paired"][key]) for key in ("mean", "low", "high")) for one in (sigmoid, tweets)
     )

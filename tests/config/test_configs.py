@@ -50,14 +50,6 @@ def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
     assert not any("monitor" in given for given in arguments)
 
 
-def test_objects_in_a_mapping_pass_unchanged(config):
-    schedule = {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}
-    set_dotted(config, "model.schedules", {"lr": schedule})
-    before = copy.deepcopy(config)
-    typed(config)
-    assert config == before
-
-
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
@@ -77,6 +69,10 @@ def test_objects_in_a_mapping_pass_unchanged(config):
         ("trainer.plugins", [{"class_path": "torch.nn.ReLU"}], ["trainer.plugins", "CheckpointIO"]),
         ("data", None, ["--data CLASS"]),
         ("optimizer", {"class_path": "torch.optim.SGD"}, ["model.optimizer"]),
+        ("data.batch_size", "many", ["data.batch_size", "'many'", "int"]),
+        ("model.network.hidden", ["a"], ["model.network.hidden", "['a']", "Sequence[int]"]),
+        ("model.scheduler_interval", "year", ["model.scheduler_interval", "'year'", "'epoch', 'step'"]),
+        ("trainer.max_epochs", 1.5, ["trainer.max_epochs", "1.5", "int"]),
     ],
 )
 def test_malformed_keys_and_values_are_rejected(config, key, value, parts):
@@ -84,13 +80,7 @@ def test_malformed_keys_and_values_are_rejected(config, key, value, parts):
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert all(part in str(error.value) for part in parts)
-
-
-def test_the_seed_is_not_suggested(config):
-    set_dotted(config, "model.sed", 1)
-    with pytest.raises(ActlabError) as error:
-        typed(config)
-    assert "'seed'" not in str(error.value)
+    assert "'seed'" not in str(error.value)  # suggested for 'sed', it would be rejected
 
 
 @pytest.mark.parametrize(
@@ -100,6 +90,7 @@ def test_the_seed_is_not_suggested(config):
         ("model.activation", {"class_path": "no.class"}),  # for the activations to refuse
         ("model.network", "MLP"),
         ("model.scheduler", None),
+        ("model.schedules", {"lr": {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}}),
         ("trainer.strategy", "ddp"),
         ("trainer.callbacks", None),
         ("trainer.callbacks", {"class_path": "ModelCheckpoint"}),
@@ -108,7 +99,10 @@ def test_the_seed_is_not_suggested(config):
 )
 def test_values_that_are_none_of_its_business(config, key, value):
     set_dotted(config, key, value)
-    typed(with_import_paths(config))
+    given = with_import_paths(config)
+    before = copy.deepcopy(given)
+    typed(given)
+    assert given == before
 
 
 def test_ambiguous_bare_names_are_those_of_our_networks():
@@ -166,19 +160,3 @@ def test_given_arguments_of_the_model(config):
     set_dotted(config, "model.num_classes", 3)
     assert gives(config, "num_classes")
     assert not gives({"model": "a.B"}, "num_classes")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "parts"),
-    [
-        ("data.batch_size", "many", ["data.batch_size", "'many'", "int"]),
-        ("model.network.hidden", ["a"], ["model.network.hidden", "['a']", "Sequence[int]"]),
-        ("model.scheduler_interval", "year", ["model.scheduler_interval", "'year'", "'epoch', 'step'"]),
-        ("trainer.max_epochs", 1.5, ["trainer.max_epochs", "1.5", "int"]),
-    ],
-)
-def test_a_value_of_another_type_is_found(config, key, value, parts):
-    set_dotted(config, key, value)
-    with pytest.raises(ActlabError) as error:
-        typed(config)
-    assert all(part in str(error.value) for part in parts)

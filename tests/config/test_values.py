@@ -192,22 +192,23 @@ def test_text_for_a_number_key_in_yaml_is_rejected(cli):
     assert (outcome.code, "trainer.max_epochs '1' is text, but int or null is" in outcome.err) == (2, True)
 
 
-@pytest.mark.parametrize("key", ["label", "either", "anything", "bare"])
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_reaches_a_class_as_text(key, text):
+def test_a_text_reaches_a_class_as_text():
     config = yaml.safe_load(OWN)
-    config["data"]["init_args"] = {key: text}
-    given = experiments.resolved(config, {}).data.init_args[key]
-    assert (given, type(given)) == (text, str)
-    held = {"nested": [text, {"again": text}]}
-    config["data"]["init_args"] = {"anything": held, "table": held}
-    found = experiments.resolved(config, {}).data.init_args
-    assert (found.anything, found.table) == (held, held)
+    for text in TEXTS:
+        texts = dict.fromkeys(("label", "either", "anything", "bare"), text)
+        config["data"]["init_args"] = texts
+        given = experiments.resolved(config, {}).data.init_args
+        assert {key: given[key] for key in texts} == texts
+        assert {type(given[key]) for key in texts} == {str}
+        held = {"nested": [text, {"again": text}]}
+        config["data"]["init_args"] = {"anything": held, "table": held}
+        found = experiments.resolved(config, {}).data.init_args
+        assert (found.anything, found.table) == (held, held)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_setting_from_python_is_passed_as_it_is(text):
-    assert revisions(actlab.load_study("s.yaml", settings={"data.revision": text})) == [text, text]
+def test_a_setting_from_python_is_passed_as_it_is():
+    for text in TEXTS:
+        assert revisions(actlab.load_study("s.yaml", settings={"data.revision": text})) == [text, text]
 
 
 def test_values_and_classes_from_python_are_passed_as_values():

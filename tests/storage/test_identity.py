@@ -135,18 +135,6 @@ def test_of_very_many_files_names_and_sizes_count(ids, tmp_path, monkeypatch):
     assert any(f"{tmp_path}/digits: more than 3 files, so run ids depend on file names" in one for one in lines)
 
 
-def test_a_users_package_counts_with_what_it_imports(ids, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    package = tmp_path / "mypkg"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "units.py").write_text("class Unit: ...")
-    before = ids(activations=["mypkg.units:Unit"])
-    (package / "units.py").write_text("class Unit: x = 1")
-    after = ids(activations=["mypkg.units:Unit"])
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2
-
-
 def test_a_users_file_counts_with_what_it_imports(ids, tmp_path):
     unit, helper, other = (tmp_path / name for name in ("unit.py", "helper.py", "unrelated.py"))
     unit.write_text("import helper\nclass Unit: ...")
@@ -176,15 +164,17 @@ def code(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["mypackage.units:Unit", "mymodule:Unit", "./folder/unit.py:Unit"])
-def test_what_own_code_imports_from_the_path_counts(ids, code, unit):
+def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
     """Directly or through others, in circles too; not what is never imported, nor what is installed."""
     text = "import numpy, random\nfrom mynear import leak\nclass Unit: ..."
     code(mypackage__units=text, mymodule=text, folder__unit=text, unrelated="y = 1")
+    (tmp_path / "mypackage/__init__.py").touch()
     code(mynear="import mypackage, myfar.deep\nfrom . import nothing", myfar__deep="import mynear\nx = 1")
     before = ids(activations=[unit])
     code(unrelated="y = 2")
     assert ids(activations=[unit]) == before
-    for change in ({"mynear": "import myfar"}, {"myfar__deep": "x = 2"}):
+    own = {"mypackage__units": text + "\n", "mymodule": text + "\n", "folder__unit": text + "\n"}
+    for change in (own, {"mynear": "import myfar"}, {"myfar__deep": "x = 2"}):
         code(**change)
         after = ids(activations=[unit])
         assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2, change

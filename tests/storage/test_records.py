@@ -1,8 +1,6 @@
 """A checkpoint knows what it is: the config of what was trained, compared with what is asked for."""
 
-import importlib
 import pickle
-import sys
 from functools import partial
 from typing import Any
 
@@ -40,9 +38,14 @@ def trained(tmp_path, **arguments):
     return task, path
 
 
-def test_a_checkpoint_holds_the_resolved_config(tmp_path):
-    _, path = trained(tmp_path, **ELU)
-    found = torch.load(path, weights_only=True)["actlab"]
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A trained task and its checkpoint, which tests only read."""
+    return trained(tmp_path_factory.mktemp("trained"), **ELU)
+
+
+def test_a_checkpoint_holds_the_resolved_config(once):
+    found = torch.load(once[1], weights_only=True)["actlab"]
     assert found["seed_everything"] == 3
     arguments = found["model"]["init_args"]
     assert arguments["activation"] == ELU["activation"]
@@ -53,16 +56,15 @@ def test_a_checkpoint_holds_the_resolved_config(tmp_path):
     assert found["data"]["init_args"]["batch_size"] == 128
 
 
-@pytest.mark.parametrize("weights_only", [True, False])
-def test_a_plugin_of_another_kind_or_weights_alone_lose_nothing(tmp_path, weights_only):
+def test_a_plugin_of_another_kind_or_weights_alone_lose_nothing(tmp_path):
     config = config_of(**ELU)
-    config["trainer"]["plugins"] = [
-        {"class_path": "pytorch_lightning.plugins.environments.LightningEnvironment"}
-    ]
+    plugin = "pytorch_lightning.plugins.environments.LightningEnvironment"
+    config["trainer"]["plugins"] = [{"class_path": plugin}]
     trainer, task, data = build(config, default_root_dir=str(tmp_path))
     trainer.fit(task, datamodule=data)
-    trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=weights_only)
-    assert "actlab" in read(tmp_path / "a.ckpt")
+    for weights_only in (True, False):
+        trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=weights_only)
+        assert "actlab" in read(tmp_path / "a.ckpt")
 
 
 SCHEDULED = {
@@ -72,9 +74,9 @@ SCHEDULED = {
 }
 
 
-@pytest.mark.parametrize("arguments", [{}, ELU, SCHEDULED], ids=["defaults", "elu", "scheduled"])
-def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, arguments):
-    task, path = trained(tmp_path, **arguments)
+@pytest.mark.parametrize("arguments", [ELU, SCHEDULED], ids=["elu", "scheduled"])
+def test_load_from_checkpoint_gives_the_network_that_was_trained(once, tmp_path, arguments):
+    task, path = once if arguments is ELU else trained(tmp_path, **arguments)
     loaded = ClassificationTask.load_from_checkpoint(path)
     x = torch.rand(5, 1, 28, 28)
     assert torch.equal(loaded.eval()(x), task.eval()(x))
@@ -85,13 +87,12 @@ def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, argum
     assert loaded.config == read(path)["actlab"]
 
 
-def test_a_subclass_or_its_base_may_load_it_and_another_class_may_not(tmp_path):
+def test_a_subclass_or_its_base_may_load_it_and_another_class_may_not(once):
     class Other(ClassificationTask):
         """Of the user's own."""
 
-    _, path = trained(tmp_path, **ELU)
     with pytest.raises(ActlabError, match=r"actlab\.tasks\.ClassificationTask, not of .*Other"):
-        Other.load_from_checkpoint(path)
+        Other.load_from_checkpoint(once[1])
 
 
 def test_without_a_config_arguments_are_asked_for_and_taken(tmp_path):
@@ -106,8 +107,8 @@ def test_without_a_config_arguments_are_asked_for_and_taken(tmp_path):
     assert torch.equal(loaded.eval()(x), task.eval()(x))
 
 
-def test_load_from_checkpoint_takes_every_argument_of_lightnings(tmp_path):
-    task, path = trained(tmp_path, **ELU)
+def test_load_from_checkpoint_takes_every_argument_of_lightnings(once, tmp_path):
+    task, path = once
     x = torch.rand(5, 1, 28, 28)
     expected = task.eval()(x)
     (tmp_path / "h.yaml").write_text(str({**ELU, "num_classes": 10, "seed": 3}))
@@ -130,9 +131,8 @@ def test_load_from_checkpoint_takes_every_argument_of_lightnings(tmp_path):
     assert [type(unit) for unit in gelu.units] != [type(unit) for unit in task.units]
 
 
-def test_weights_that_do_not_fit_are_one_line_unless_strict_is_false(tmp_path):
-    _, path = trained(tmp_path, **ELU)
-    checkpoint = torch.load(path, weights_only=True)
+def test_weights_that_do_not_fit_are_one_line_unless_strict_is_false(once, tmp_path):
+    path, checkpoint = tmp_path / "a.ckpt", torch.load(once[1], weights_only=True)
     weights = checkpoint["state_dict"]
     name = next(iter(weights))
     for change in ({name: None}, {name: torch.zeros(3)}, {"more": torch.zeros(3)}, {name: 3}):
@@ -197,50 +197,3 @@ def test_code_of_the_data_counts_too(tmp_path, monkeypatch):
     assert changed_code(record) == []
     (tmp_path / "own_data_here.py").write_text("class Mine:\n    other = 1\n")
     assert changed_code(record) == ["own_data_here.Mine"]
-
-
-OWN = """\
-import pytorch_lightning as pl
-import torch
-from torch import nn
-
-
-class Own(pl.LightningModule):
-    def __init__(self, PARAMETERS):
-        super().__init__()
-        self.save_hyperparameters()
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, OUTPUTS))
-
-    def training_step(self, batch, number):
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-
-    def test_step(self, batch, number):
-        self.log("test/loss", self.training_step(batch, number))
-
-    validation_step = test_step
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
-"""
-
-
-@pytest.mark.parametrize(
-    ("taken", "outputs", "linked"),
-    [("width=4", "10", {}), ("num_classes, width=4", "num_classes", {"num_classes": 10})],
-)
-def test_a_module_of_ones_own_is_given_the_shapes_that_it_takes(
-    cli, tmp_path, monkeypatch, taken, outputs, linked
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own", raising=False)
-    (tmp_path / "own.py").write_text(OWN.replace("PARAMETERS", taken).replace("OUTPUTS", outputs))
-    quiet = [f"--trainer.{name}=false" for name in ("logger", "enable_progress_bar")]
-    words = ["--model", "own.Own", "--model.width", "5", "--data", "actlab.datamodules.MNISTDataModule"]
-    brief = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
-    assert cli("fit", *words, *brief, *quiet).code == 0
-    (checkpoint,) = tmp_path.glob("runs/Own/*/checkpoints/*.ckpt")
-    outcome = cli("test", "--trust", "--ckpt_path", checkpoint, *quiet)
-    assert (outcome.code, "test/loss" in outcome.out) == (0, True), outcome.err
-    loaded = importlib.import_module("own").Own.load_from_checkpoint(checkpoint)
-    assert dict(loaded.hparams) == {"width": 5, **linked}
