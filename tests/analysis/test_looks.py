@@ -7,6 +7,7 @@ import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
 from actlab.reports import output
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Selection, Stage, Study
 from written_runs import ACT, study, write
 
@@ -23,7 +24,7 @@ def planned(seeds: int, activations: tuple[str, ...] = ("gelu", "relu"), **chang
 def finish(root: Path, plan: Study) -> results.Results:
     """Write all runs of a study, and its table as ``study run`` does."""
     looks.record(plan, root)
-    for run in plan.runs():
+    for run in (run for run in plan.runs() if not RunFolder(root, run).finished):
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
     found = results.load(plan, root)

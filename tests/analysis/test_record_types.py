@@ -70,6 +70,7 @@ def unsealed(file: Path) -> Any:
     return content if isinstance(content, list) else {k: v for k, v in content.items() if k != "digest"}
 
 
+@pytest.mark.usefixtures("undrawn")
 @each_value
 def test_tables_of_other_types_are_named_and_the_others_shown(
     cli: Any, whole: Path, tmp_path: Path, each: int
@@ -202,6 +203,7 @@ def test_malformed_curves_are_named(tmp_path: Path, content: str) -> None:
         curve_table.load(tmp_path / "curves.csv")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_what_never_ends_in_place_of_tables_and_curves_is_not_read(
     cli: Any, whole: Path, tmp_path: Path, kind: str

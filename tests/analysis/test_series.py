@@ -62,7 +62,7 @@ def columns_of(rows: Iterable[Row]) -> Iterator[Column]:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=25))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) -> None:
     plan = one_unit()
     (run,) = plan.runs()

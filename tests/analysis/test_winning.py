@@ -15,13 +15,14 @@ def statistic(a: np.ndarray, b: np.ndarray) -> float:
     return float(stats.brunnermunzel(a, b).statistic)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_p_is_the_share_of_splits_with_a_larger_statistic(seed: int) -> None:
     source = np.random.default_rng(seed)
     a, b = source.normal(size=6), source.normal(0.5, 2, size=6)
     pooled, sizes = np.concatenate([a, b]), []
-    for first in itertools.combinations(range(12), 6):
-        mine, theirs = pooled[list(first)], np.delete(pooled, first)
+    for others in itertools.combinations(range(1, 12), 5):  # the other half of the splits is mirrored
+        first = [0, *others]
+        mine, theirs = pooled[first], np.delete(pooled, first)
         separate = mine.max() < theirs.min() or theirs.max() < mine.min()
         sizes.append(math.inf if separate else abs(statistic(mine, theirs)))
     found = better(a.tolist(), b.tolist())
