@@ -24,7 +24,8 @@ SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10
     ],
 )
 def test_wrn_40_4_has_the_papers_number_of_parameters(block, parameters):
-    network = WideResNet(nn.ReLU, 100, block=block)
+    with torch.device("meta"):
+        network = WideResNet(nn.ReLU, 100, block=block)
     assert sum(p.numel() for p in network.parameters()) == parameters
     assert len(network.blocks) == 18
     if block == "original":
@@ -96,7 +97,8 @@ def test_where_dropout_stands(name):
 
 
 def test_stem_stages_and_head():
-    network, x = WideResNet(nn.ReLU, 100).eval(), torch.zeros(1, 3, 32, 32)
+    with torch.device("meta"):
+        network, x = WideResNet(nn.ReLU, 100).eval(), torch.zeros(1, 3, 32, 32)
     kinds = [type(m) for m in network.stem]
     assert kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.BatchNorm2d]
     assert [type(m) for m in network.head][:3] == [nn.BatchNorm2d, nn.ReLU, nn.AdaptiveAvgPool2d]
