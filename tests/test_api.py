@@ -151,7 +151,7 @@ def test_settings_seeds_and_parameters():
         actlab.results(study, seeds=2)
 
 
-@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("piped", [False, pytest.param(True, marks=pytest.mark.slow)])  # processes import torch
 def test_scripts_need_no_guard(tmp_path, programs, piped):
     """As ``python script.py`` and as ``python -``; the program runs once, and this process stays light."""
     (tmp_path / "mine.py").write_text("import torch\n\n\ndef mine(x):\n    return torch.relu(x) * 1.1\n")

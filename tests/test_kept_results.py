@@ -53,10 +53,8 @@ def gelu_cifar10(row: list[str], column: str) -> Numbers:
 
 
 def gelu_mnist_classifier(row: list[str], column: str) -> Numbers:
-    where: dict[str, Any] = {
-        "model__activation": UNITS[column],
-        "model__network__dropout": 0.5 * ("0.5" in row[0]),
-    }
+    dropout = 0.5 * ("0.5" in row[0])
+    where: dict[str, Any] = {"model__activation": UNITS[column], "model__network__dropout": dropout}
     runs = rows("gelu_mnist_classifier", 15, **where)
     paper = theirs("gelu_mnist_classifier", "train/clean_loss", "last", **where)
     return [runs["train/clean_loss@last"].median(), *paper]
@@ -190,11 +188,8 @@ def elu_mnist_median_variance(row: list[str], column: str) -> Numbers:
 
 def gelu_mnist_momentum(row: list[str], column: str) -> Numbers:
     unit, _, momentum = column.partition(", momentum ")
-    where: dict[str, Any] = {
-        "model__activation": UNITS[unit],
-        "model__optimizer__momentum": float(momentum or 0),
-    }
-    runs = rows("gelu_mnist_momentum", 15, **where)
+    chosen: dict[str, Any] = {"model__optimizer__momentum": float(momentum or 0)}
+    runs = rows("gelu_mnist_momentum", 15, model__activation=UNITS[unit], **chosen)
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
     return with_interval(runs, row[0])

@@ -41,6 +41,7 @@ TASK = {
 }
 DATA = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
 RECORD = {"seed_everything": 3, "model": TASK, "data": DATA}
+FILE = "./evil.py:Evil"
 OPTIMIZERS = [optim.AdamEpsilonInRoot, torch.optim.SGD, torch.optim.Adam]
 SCHEDULERS = [torch.optim.lr_scheduler.StepLR, torch.optim.lr_scheduler.LambdaLR]
 
@@ -73,21 +74,13 @@ PLACES = [
 def hostile(folder):
     """Values that run code or write files where they are imported, built or called."""
     command = f"touch {folder}/ran"
-    texts = [
-        "os.system",
-        "os:system",
-        "shutil:rmtree",
-        "runpy:run_path",
-        "evil.Evil",
-        "evil:Evil",
-        "./evil.py:Evil",
-    ]
+    texts = ["os.system", "os:system", "shutil:rmtree", "runpy:run_path", "evil.Evil", "evil:Evil", FILE]
     mappings = [
         {"class_path": "os.system", "init_args": {"command": command}},
         {"class_path": "subprocess.getoutput", "init_args": {"cmd": command}},
         {"class_path": "evil.Evil"},
         {"name": "os:system", "command": command},
-        {"name": "./evil.py:Evil"},
+        {"name": FILE},
         {"class_path": "torch.optim.lr_scheduler.LambdaLR", "init_args": {"lr_lambda": "os.system"}},
     ]
     yaml = [f"{{class_path: os.system, init_args: {{command: '{command}'}}}}", "{lr: {class_path: evil.Evil}}"]
@@ -210,7 +203,7 @@ def checkpoint(tmp_path_factory):
 LAMBDA = "pytorch_lightning.callbacks.LambdaCallback"
 CRAFTED = {
     "activation": ("model.init_args.activation", {"name": "os:system", "command": "true"}),
-    "file": ("model.init_args.activation", "./evil.py:Evil"),
+    "file": ("model.init_args.activation", FILE),
     "optimizer": ("model.init_args.optimizer", {"class_path": "os.system", "init_args": {"command": "true"}}),
     "scheduler": ("model.init_args.scheduler", {"class_path": "os.system", "init_args": {"command": "true"}}),
     "network": ("model.init_args.network", {"class_path": "os.system", "init_args": {"command": "true"}}),
@@ -274,8 +267,8 @@ def test_callbacks_loggers_and_folders_of_a_record_are_ignored(
 
 
 def test_a_user_who_trusts_or_names_the_code_gets_it(cli, checkpoint, trap, tmp_path):
-    path = crafted(checkpoint, tmp_path, "model.init_args.activation", "./evil.py:Evil")
-    named = cli("test", "--ckpt_path", path, "--model.activation", "./evil.py:Evil")
+    path = crafted(checkpoint, tmp_path, "model.init_args.activation", FILE)
+    named = cli("test", "--ckpt_path", path, "--model.activation", FILE)
     assert named.code == 0, named.err
     assert trap() == ("evil",)
     assert cli("test", "--ckpt_path", path, "--trust").code == 0
