@@ -29,13 +29,14 @@ def test_what_cannot_be_printed_is_one_line(monkeypatch, capsys, words):
     assert capsys.readouterr().err.splitlines() == ["actlab: error: [Errno 28] No space left on device"]
 
 
-def test_a_reader_that_has_gone_is_no_error_of_python(monkeypatch):
+@pytest.mark.parametrize("word", ["--version", "activations"])  # rich makes an exit of it
+def test_a_reader_that_has_gone_is_no_error_of_python(monkeypatch, word):
     """It is found out before Python ends, where it would be "Exception ignored" and exit code 120."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as gone:
         monkeypatch.setattr(sys, "stdout", gone)
-        assert main(["--version"]) == 141
+        assert main([word]) == 141
 
 
 def test_without_standard_output_a_command_runs(monkeypatch):
@@ -44,7 +45,7 @@ def test_without_standard_output_a_command_runs(monkeypatch):
     sys.stdout.close()
 
 
-@pytest.mark.parametrize("named", ["nope", "svg"])
+@pytest.mark.parametrize("named", ["nope", pytest.param("svg", marks=pytest.mark.slow)])  # imports matplotlib
 def test_an_unknown_backend_of_matplotlib_does_not_matter(programs, named):
     environment = {**os.environ, "MPLBACKEND": named}
     words = [sys.executable, programs / "figure_backend.py"]

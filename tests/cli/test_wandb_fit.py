@@ -42,10 +42,10 @@ def test_what_is_given_stays(run):
     assert (header.display_name, header.run_group, [*header.tags]) == ("mine", "ours", ["a", "b"])
 
 
-@pytest.mark.parametrize(("command", "name"), [("test", "test/error"), ("validate", "val/error")])
-def test_an_evaluation_of_a_run_continues_its_history(run, command, name):
+def test_evaluations_of_a_run_continue_its_history(run):
     (first,) = run("fit")
-    _, log = run(command, "--ckpt_path", "last")
-    assert log.stem == first.stem  # the id
-    assert wandb_logs.header(log).display_name == wandb_logs.header(first).display_name
-    assert any(name in wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log))
+    for command, name in (("test", "test/error"), ("validate", "val/error")):
+        *_, log = run(command, "--ckpt_path", "last")
+        assert log.stem == first.stem  # the id
+        assert wandb_logs.header(log).display_name == wandb_logs.header(first).display_name
+        assert any(name in wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log))
