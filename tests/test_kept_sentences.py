@@ -239,7 +239,8 @@ TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "s
 GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
 EQUATION, IMAGE = "pinn_helmholtz", "inr_image"
 ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
-# What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
+# What a README says of one comparison: p alone and after Holm, of equivalence, and the interval; d, l and h are
+# the difference with its interval in points.
 COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (FIG2, LOSSES, ("gelu_tanh", 0.0), "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
     (FIG2, LATE, ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
@@ -266,30 +267,19 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (SILU, BEST, ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
     (SILU, LOSSES, ("gelu",), "(each p {holm} after Holm)"),
     (FIG2, LOSSES, ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
-    (NOISE, NOISY, ("gelu_tanh",), "by {points[0]:.2f} points at 1 (95 % interval {points[2]:.2f} to"),
-    (NOISE, NOISIER, ("gelu_tanh",), "by {points[0]:.2f} at 2 ({points[2]:.2f} to {points[1]:.2f},"),
-    (NOISE, NOISY, ("elu",), "({points[0]:.1f} points at 1,"),
-    (
-        TWEETS,
-        TEST,
-        ("gelu_tanh",),
-        "is +{points[0]:.2f} points (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
-    ),
-    (TWEETS, TEST, ("elu",), "ELU − ReLU +{points[0]:.2f} (−{points[1]:.2f} to +{points[2]:.2f},"),
-    (
-        SOI,
-        TEST,
-        ("SOI map",),
-        "{points[0]:.2f} points lower in the mean (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
-    ),
+    (NOISE, NOISY, ("gelu_tanh",), "by {d:.2f} points at 1 (95 % interval {h:.2f} to"),
+    (NOISE, NOISIER, ("gelu_tanh",), "by {d:.2f} at 2 ({h:.2f} to {l:.2f},"),
+    (NOISE, NOISY, ("elu",), "({d:.1f} points at 1,"),
+    (TWEETS, TEST, ("gelu_tanh",), "is +{d:.2f} points (95 % interval −{l:.2f} to +{h:.2f},"),
+    (TWEETS, TEST, ("elu",), "ELU − ReLU +{d:.2f} (−{l:.2f} to +{h:.2f},"),
+    (SOI, TEST, ("SOI map",), "{d:.2f} points lower in the mean (95 % interval −{l:.2f} to +{h:.2f},"),
     (SOI, BEST, ("SOI map",), "loss is lower, by {mean:.4f}"),
     (SOI, "val/loss@best_epoch", ("SOI map",), "at its best {mean:.0f} epochs later"),
     (
         ON_TWEETS,
         TEST,
         ("ReLU",),
-        "{points[0]:.1f} points less than ReLU without dropout"
-        " (95 % interval {points[1]:.1f} to {points[2]:.1f})",
+        "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})",
     ),
     (UNIT_MEANS, MEANS, ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
     (UNIT_MEANS, BEST, ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
@@ -345,8 +335,8 @@ def test_comparisons_in_sentences_are_those_of_the_table() -> None:
         found = cell(study, name, *point)
         ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
         mean, *ends = (abs(found["paired"][key]) for key in ("mean", "low", "high"))
-        numbers = {"mean": mean, "points": [100 * value for value in (mean, *ends)]}
-        said = words.format(*ends, **numbers, **{key: two_digits(p) for key, p in ps.items() if p})
+        points = dict(zip("dlh", (100 * value for value in (mean, *ends)), strict=True))
+        said = words.format(*ends, mean=mean, **points, **{key: two_digits(p) for key, p in ps.items() if p})
         text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
         if re.sub(r"\b0\.(?=\d{3})", ".", said) not in text:
             wrong.append((study, said))

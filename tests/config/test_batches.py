@@ -6,15 +6,16 @@ import sys
 import pytest
 
 from actlab import experiments
+from actlab.config.parsing import section
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 
 
 def test_a_whole_number_of_batches_stays_one_where_the_parser_makes_it_a_float(monkeypatch):
     """As it does where Rich was imported first."""
-    section, limits = experiments.section, {"limit_train_batches": 1, "limit_val_batches": 1.0}
-    floats = dict.fromkeys(limits, 1.0)
-    monkeypatch.setattr(experiments, "section", lambda name, given: section(name, {**given, **floats}))
+    limits = {"limit_train_batches": 1, "limit_val_batches": 1.0}
+    parsed = dict.fromkeys(limits, 1.0)
+    monkeypatch.setattr("actlab.experiments.section", lambda name, given: section(name, {**given, **parsed}))
     config = read_mapping(config_file("mnist_classifier"))
     config["trainer"] |= limits
     trainer = experiments.resolved(config, {}).trainer

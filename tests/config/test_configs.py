@@ -54,11 +54,7 @@ def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
     ("key", "value", "parts"),
     [
         ("ckpt_path", "last", ["'ckpt_path'"]),
-        (
-            "model.network.hiden",
-            [1],
-            ["'model.network.hiden'", "'model.network.hidden'", "actlab.networks.MLP"],
-        ),
+        ("model.network.hiden", [1], ["network.hiden'", "'model.network.hidden'", "actlab.networks.MLP"]),
         ("model.network.act", "gelu", ["model.network.act"]),
         ("model.optimizer.params", [], ["model.optimizer.params"]),
         ("model.network", "actlab.networks.MLPP", ["'MLPP'"]),
@@ -139,11 +135,7 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
-        (
-            "model",
-            {"class_path": "odd_signatures.Model"},
-            ["'required'", "model.required", "_signatures.Model"],
-        ),
+        ("model", {"class_path": "odd_signatures.Model"}, ["'required'", "model.required", "tures.Model"]),
         ("model.requird", 1, ["'model.requird'", "'model.required'"]),
         ("model", "odd_signatures.model", ["model must name a class"]),
     ],

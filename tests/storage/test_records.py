@@ -167,15 +167,11 @@ def test_only_plain_values_are_read_whatever_is_asked_for(tmp_path, capsys):
 
 
 def test_the_first_difference_is_named_as_a_config_names_it():
-    one = {
-        "class_path": "a.Task",
-        "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": 1}}},
-    }
+    one, two = (
+        {"class_path": "a.Task", "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": w}}}}
+        for w in (1, 2)
+    )
     assert difference(one, one, "model") is None
-    two = {
-        "class_path": "a.Task",
-        "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": 2}}},
-    }
     assert difference(one, two, "model") == ("model.net.w", 1, 2)
     two["init_args"]["net"] = {"class_path": "a.Conv", "init_args": {"k": 2}}
     assert difference(one, two, "model") == ("model.net", "a.Net", "a.Conv")
