@@ -61,10 +61,9 @@ def _rows(folder):
     return [path for path in folder.glob("runs/long/*/metrics.csv") if path.read_text().count("\n") > 1]
 
 
-@pytest.mark.parametrize(
-    "words", ["--version", pytest.param("activations", marks=pytest.mark.slow)]
-)  # with torch
-def test_a_reader_that_goes_away_is_no_error(tmp_path, words):
+# The second loads torch; tests/cli/test_environment.py runs it in this process.
+@pytest.mark.parametrize("word", ["--version", pytest.param("activations", marks=pytest.mark.slow)])
+def test_a_reader_that_goes_away_is_no_error(tmp_path, word):
     reader, writer = os.pipe()
     os.close(reader)
     process = started(tmp_path, word, stdout=writer)
