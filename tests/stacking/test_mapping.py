@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from actlab.networks import Dropout
-from actlab.stacking import StackedTask, layers, mapping, stacked_form, walked
+from actlab.stacking import layers, mapping, stacked_form, walked
 from actlab.stacking.task import reason_against
 from actlab.tasks import ClassificationTask
-from toys import trained_alone, trained_together
+from stacking.equality import assert_trains_as_alone
 
 RUNS, STEPS, VOCABULARY, TOKENS, WIDTH, CLASSES = 3, 6, 11, 5, 8, 4
 
@@ -91,21 +91,13 @@ def batches(network):
 
 
 def assert_equal(network, activation="gelu"):
-    """A stack trains what its members train alone: losses, weights, buffers, outputs in evaluation."""
-    singles = [task(seed, network, activation) for seed in range(RUNS)]
-    losses = trained_alone(singles, batches(network))
-    members = [task(seed, network, activation) for seed in range(RUNS)]
-    stack, together = trained_together(members, batches(network))
-    torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)
+    """A stack trains what its members train alone; apart they still compute what it computes."""
+    stack = assert_trains_as_alone(
+        partial(task, network=network, activation=activation), partial(batches, network)
+    )
     (x, _), *_ = batches(network)
     with torch.no_grad():
-        outputs = stack.eval().network(x[0], shared=True)
-    for r, one in enumerate(singles):
-        own, ours = one.network.state_dict(), stack.network.member_state(r)
-        assert own.keys() == ours.keys()
-        for name, value in own.items():
-            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10, msg=name)
-        torch.testing.assert_close(outputs[r], one.network.eval()(x[0]), rtol=1e-8, atol=1e-10)
+        outputs = stack.network(x[0], shared=True)
     for apart, output in zip(stack.apart(), outputs, strict=True):
         torch.testing.assert_close(apart.network(x[0]), output, rtol=1e-8, atol=1e-10)
     return stack
@@ -201,36 +193,6 @@ def test_a_mapped_network_is_differentiated_by_its_inputs():
         torch.testing.assert_close(together[r], loss)
         for name, parameter in network.named_parameters():
             torch.testing.assert_close(whole.get_parameter(name).grad[r], parameter.grad)
-
-
-class Branching(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else 2 * x
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(WIDTH, WIDTH, batch_first=True)
-
-    def forward(self, x):
-        return self.lstm(x)[0]
-
-
-@pytest.mark.parametrize(
-    ("middle", "reason"),
-    [
-        (lambda act: [*encoder(act), nn.Dropout(0.1)], "random operation"),
-        (lambda act: [Recurrent()], "Batching rule not implemented for aten::lstm"),
-        (lambda act: [*encoder(act), Branching()], "data-dependent control flow"),
-    ],
-    ids=["dropout", "lstm", "branch"],
-)
-def test_what_vmap_cannot_map_is_said_in_a_line(middle, reason):
-    stack = StackedTask([task(seed, partial(Tokens, middle=middle)) for seed in range(2)]).train()
-    (x, y), *_ = batches(None)
-    with pytest.raises(mapping.MappingError, match=f"^vmap cannot map Tokens: .*{reason}[^.]*"):
-        stack.measured((x[:2], y[:2]), shared=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from actlab.networks import GPT
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.tasks import LanguageTask
-from toys import trained_alone, trained_together
+from stacking.equality import assert_trains_as_alone
 
 RUNS = 3
 
@@ -37,14 +37,7 @@ def batches():
 def test_stacked_equals_alone(activation, gated):
     make = partial(task, activation=activation, gated=gated)
     assert reason_against(make(0)) is None
-    singles = [make(seed) for seed in range(RUNS)]
-    losses = trained_alone(singles, batches())
-    stack, together = trained_together([make(seed) for seed in range(RUNS)], batches())
-    torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)
-    for r, one in enumerate(singles):
-        ours = stack.network.member_state(r)
-        for name, value in one.network.state_dict().items():
-            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10, msg=name)
+    assert_trains_as_alone(make, batches)
 
 
 def test_learnt_values_of_an_activation_are_those_of_channels():

@@ -1,7 +1,6 @@
 """Stacks: R members trained as one are the R runs trained alone."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from actlab.networks import MLP, Dropout
 from actlab.optim import AdamEpsilonInRoot, Steps
 from actlab.stacking import StackedNetwork, StackedTask, layers
 from actlab.tasks import ClassificationTask
-from toys import trained_alone, trained_together
+from stacking.equality import assert_trains_as_alone
+from toys import trained_together
 
 MEMBERS = [(seed, lr) for lr in (0.1, 0.01, 0.003) for seed in (0, 1)]
 SMALL = partial(MLP, hidden=(12, 9))
@@ -36,30 +36,6 @@ def batches(steps, shape=(16, 7)):
         yield x, torch.randint(4, (len(MEMBERS), shape[0]), generator=generator)
 
 
-class NoisyUnit(nn.Module):
-    """A third-party activation with a parameter, a buffer and torch's own random numbers."""
-
-    calls: torch.Tensor
-
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(()))
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x):
-        if self.training:
-            self.calls += 1
-            x = x + 0.1 * torch.rand_like(x)
-        return self.gain * x.tanh()
-
-
-class Standardise(nn.Module):
-    """A foreign unit that mixes the samples of a batch: it must never see another member's."""
-
-    def forward(self, x):
-        return (x - x.mean(0)).relu()
-
-
 class Block(nn.Module):
     """A composite of a user's own."""
 
@@ -71,29 +47,6 @@ class Block(nn.Module):
 
     def forward(self, x):
         return x + self.inner(x)
-
-
-@pytest.mark.parametrize(
-    ("activation", "dropout"),
-    [
-        ("gelu_tanh", 0.0),  # of each kind; elu is in stacks with every optimiser below
-        ("gelu_tanh", 0.4),
-        ("soi", 0.4),
-        ("rrelu", 0.4),
-        ("adaptive_dropout", 0.4),
-        ("prelu", 0.4),
-        ({"name": "gelu", "per_channel": True, "learnable": True}, 0.4),
-        (f"{__file__}:NoisyUnit", 0.4),
-        (f"{__file__}:Standardise", 0.4),
-    ],
-    ids=lambda given: str(given) if isinstance(given, dict) else None,
-)
-def test_members_are_the_runs_alone(activation, dropout):
-    tasks = [member(seed, lr, activation, dropout) for seed, lr in MEMBERS]
-    alone = trained_alone([member(seed, lr, activation, dropout) for seed, lr in MEMBERS], batches(8))
-    stack, together = trained_together(tasks, batches(8))
-    assert torch.allclose(together, alone, rtol=1e-9, atol=0)
-    assert stack.network.member_state(2).keys() == tasks[2].network.state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -111,15 +64,8 @@ def test_members_are_the_runs_alone(activation, dropout):
     ],
 )
 def test_each_update_is_that_of_the_optimiser_alone(optimizer, settings):
-    make: Any = partial(member, activation="elu", optimizer=optimizer, **settings)
-    tasks = [make(seed, lr) for seed, lr in MEMBERS]
-    alone = [make(seed, lr) for seed, lr in MEMBERS]
-    losses = trained_alone(alone, batches(5))
-    stack, together = trained_together(tasks, batches(5))
-    assert torch.allclose(together, losses, rtol=1e-10, atol=0)
-    for r, task in enumerate(alone):
-        for name, value in task.network.state_dict().items():
-            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+    make = lambda r: member(*MEMBERS[r], "elu", optimizer=optimizer, **settings)  # noqa: E731
+    assert_trains_as_alone(make, partial(batches, 5), len(MEMBERS), rtol=1e-9, atol=1e-12)
 
 
 def test_equal_settings_share_a_parameter_group():
@@ -130,11 +76,8 @@ def test_equal_settings_share_a_parameter_group():
 
 
 def test_dropout_may_differ_between_members():
-    tasks = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
-    alone = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
-    _, together = trained_together(tasks, batches(4))
-    losses = trained_alone(alone, batches(4))
-    assert torch.allclose(together, losses, rtol=1e-9, atol=0)
+    rates = (0.2, 0.2, 0.5, 0.5, 0.7, 0.7)
+    assert_trains_as_alone(lambda r: member(r, 0.01, dropout=rates[r]), partial(batches, 4), len(rates))
 
 
 def test_a_stack_goes_to_another_device_whole():
