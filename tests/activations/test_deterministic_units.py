@@ -133,34 +133,36 @@ def test_infinities_give_limits_and_nan_stays_nan(name: str) -> None:
             np.testing.assert_allclose(torch.cat([y, gradient]), LIMITS[name], rtol=1e-3)
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", names())
-def test_finite_for_every_finite_input(name: str, dtype: torch.dtype, training: bool) -> None:
-    info = torch.finfo(dtype)
-    powers = torch.logspace(math.log10(info.smallest_normal), math.log10(info.max), 400, dtype=torch.float64)
-    x = torch.cat([powers, -powers]).clamp(info.min, info.max)
-    x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(dtype)
-    wide = max(info.max, torch.finfo(torch.float32).max)
-    x = x[x.abs().double() <= (info.max**0.49 if name in SQUARED else wide ** LARGEST.get(name, 1))]
-    module = create(name).to(dtype).train(training)
-    y, gradient = value_and_gradient(module, x)
-    assert y.isfinite().all()
-    assert gradient.isfinite().all()
-    for parameter in module.parameters():
-        (slope_gradient,) = torch.autograd.grad(module(x.clamp(-9, 9)).sum(), parameter)
-        assert slope_gradient.isfinite().all()
+def test_finite_for_every_finite_input(name: str) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for training in (True, False):
+            info = torch.finfo(dtype)
+            powers = torch.logspace(
+                math.log10(info.smallest_normal), math.log10(info.max), 400, dtype=torch.float64
+            )
+            x = torch.cat([powers, -powers]).clamp(info.min, info.max)
+            x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(dtype)
+            wide = max(info.max, torch.finfo(torch.float32).max)
+            x = x[x.abs().double() <= (info.max**0.49 if name in SQUARED else wide ** LARGEST.get(name, 1))]
+            module = create(name).to(dtype).train(training)
+            y, gradient = value_and_gradient(module, x)
+            assert y.isfinite().all()
+            assert gradient.isfinite().all()
+            for parameter in module.parameters():
+                (slope_gradient,) = torch.autograd.grad(module(x.clamp(-9, 9)).sum(), parameter)
+                assert slope_gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", names())
-def test_low_precision_is_accurate(name: str, dtype: torch.dtype) -> None:
-    x = torch.linspace(-8, 8, 641, dtype=torch.float64).to(dtype)
-    y, gradient = value_and_gradient(create(name).to(dtype).eval(), x)
-    expected, slope = value_and_gradient(create(name).double().eval(), x.double())
-    for found, wanted in ((y, expected), (gradient, slope)):
-        error = (found.double() - wanted).abs()
-        assert (error <= 8 * torch.finfo(dtype).eps * wanted.abs().clamp_min(1)).all()
+def test_low_precision_is_accurate(name: str) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        x = torch.linspace(-8, 8, 641, dtype=torch.float64).to(dtype)
+        y, gradient = value_and_gradient(create(name).to(dtype).eval(), x)
+        expected, slope = value_and_gradient(create(name).double().eval(), x.double())
+        for found, wanted in ((y, expected), (gradient, slope)):
+            error = (found.double() - wanted).abs()
+            assert (error <= 8 * torch.finfo(dtype).eps * wanted.abs().clamp_min(1)).all()
 
 
 def test_gelu_of_any_gaussian() -> None:
@@ -206,11 +208,13 @@ def test_curvature_of_gelu_relu_and_elu() -> None:
     assert (create("elu", alpha=2.0)(x).detach().diff().diff() < -1e-4).any()
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
-def test_elu_saturates_at_minus_alpha(alpha: float) -> None:
+def test_elu_saturates_at_minus_alpha() -> None:
     """E §3: the value for x → −∞."""
-    x = torch.tensor([-10.0, -20.0, -40.0], dtype=torch.float64)
-    torch.testing.assert_close(create("elu", alpha=alpha)(x) + alpha, alpha * x.exp(), rtol=1e-6, atol=1e-15)
+    for alpha in (0.5, 1.0, 2.0):
+        x = torch.tensor([-10.0, -20.0, -40.0], dtype=torch.float64)
+        torch.testing.assert_close(
+            create("elu", alpha=alpha)(x) + alpha, alpha * x.exp(), rtol=1e-6, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("learnable", [True, "mu", "sigma"])
@@ -236,25 +240,25 @@ def test_learnt_gaussians_survive_huge_inputs() -> None:
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (x, *module.parameters()))
 
 
-@pytest.mark.parametrize("spec", [{"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}])
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 4)])
-def test_channels_are_read_off_the_first_input(spec: dict[str, object], shape: tuple[int, ...]) -> None:
-    lazy, fixed = create(spec, per_channel=True), create(spec, channels=3)
-    x = -1 - torch.rand(shape)
-    torch.testing.assert_close(lazy(x), fixed(x))
-    assert type(lazy) is type(fixed)
-    assert {k: v.shape for k, v in lazy.state_dict().items()} == {
-        k: v.shape for k, v in fixed.state_dict().items()
-    }
-    assert repr(lazy) == repr(fixed)
-    again = create(spec, per_channel=True)
-    again.load_state_dict(lazy.state_dict())
-    torch.testing.assert_close(again(x), lazy(x))
-    with torch.no_grad():
-        for parameter in lazy.parameters():
-            parameter[1] += 0.5
-    moved = (lazy(x) - fixed(x)).abs().transpose(0, 1).flatten(1).amax(1)
-    assert (moved > 0).tolist() == [False, True, False]
+def test_channels_are_read_off_the_first_input() -> None:
+    for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 4)):
+        for spec in ({"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}):
+            lazy, fixed = create(spec, per_channel=True), create(spec, channels=3)
+            x = -1 - torch.rand(shape)
+            torch.testing.assert_close(lazy(x), fixed(x))
+            assert type(lazy) is type(fixed)
+            assert {k: v.shape for k, v in lazy.state_dict().items()} == {
+                k: v.shape for k, v in fixed.state_dict().items()
+            }
+            assert repr(lazy) == repr(fixed)
+            again = create(spec, per_channel=True)
+            again.load_state_dict(lazy.state_dict())
+            torch.testing.assert_close(again(x), lazy(x))
+            with torch.no_grad():
+                for parameter in lazy.parameters():
+                    parameter[1] += 0.5
+            moved = (lazy(x) - fixed(x)).abs().transpose(0, 1).flatten(1).amax(1)
+            assert (moved > 0).tolist() == [False, True, False]
 
 
 def test_a_learnt_sigma_stays_positive() -> None:

@@ -158,23 +158,23 @@ def test_rrelu_slopes_are_uniform() -> None:
     torch.testing.assert_close(gradient, (y / x).detach())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("stream", [True, False])
-def test_rrelu_is_the_plain_one_to_the_bit(dtype: torch.dtype, stream: bool) -> None:
-    x = torch.randn(40, 30, generator=torch.Generator().manual_seed(3)).to(dtype)
-    x.view(-1)[:8] = torch.tensor([0.0, -0.0, math.inf, -math.inf, 6e4, -6e4, 1e-40, -1e-40])
-    module = create("rrelu", lower=0.1, upper=0.6)
-    if stream:
-        attach(module, Stream(5))
-    for view in (x, x.mT, x[:0], x[0, 4]):
-        drawn = view.detach().clone().requires_grad_()
-        torch.manual_seed(7)
-        slope = (0.1 + (0.6 - 0.1) * module.uniform(view)).to(dtype)
-        torch.manual_seed(7)
-        y = module(drawn)
-        assert torch.equal(y, torch.where(view < 0, slope * view, view))
-        (gradient,) = torch.autograd.grad(y.sum(), drawn)
-        assert torch.equal(gradient, torch.where(view < 0, slope, torch.ones_like(slope)))
+def test_rrelu_is_the_plain_one_to_the_bit() -> None:
+    for stream in (True, False):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            x = torch.randn(40, 30, generator=torch.Generator().manual_seed(3)).to(dtype)
+            x.view(-1)[:8] = torch.tensor([0.0, -0.0, math.inf, -math.inf, 6e4, -6e4, 1e-40, -1e-40])
+            module = create("rrelu", lower=0.1, upper=0.6)
+            if stream:
+                attach(module, Stream(5))
+            for view in (x, x.mT, x[:0], x[0, 4]):
+                drawn = view.detach().clone().requires_grad_()
+                torch.manual_seed(7)
+                slope = (0.1 + (0.6 - 0.1) * module.uniform(view)).to(dtype)
+                torch.manual_seed(7)
+                y = module(drawn)
+                assert torch.equal(y, torch.where(view < 0, slope * view, view))
+                (gradient,) = torch.autograd.grad(y.sum(), drawn)
+                assert torch.equal(gradient, torch.where(view < 0, slope, torch.ones_like(slope)))
 
 
 def test_rrelu_gradients_of_every_order() -> None:

@@ -43,27 +43,27 @@ def end(d: list[float], outside: float) -> float:
     return inside
 
 
-@pytest.mark.parametrize("n", [6, 7, 9, 11])
-def test_the_ends_are_those_of_a_bisection_on_the_shift(n: int) -> None:
-    d = list(np.random.default_rng(n).exponential(size=n) - 0.5)
-    found = of(d)
-    assert found.low == pytest.approx(end(d, min(d) - 1), abs=1e-8)
-    assert found.high == pytest.approx(end(d, max(d) + 1), abs=1e-8)
+def test_the_ends_are_those_of_a_bisection_on_the_shift() -> None:
+    for n in (6, 7, 9, 11):
+        d = list(np.random.default_rng(n).exponential(size=n) - 0.5)
+        found = of(d)
+        assert found.low == pytest.approx(end(d, min(d) - 1), abs=1e-8)
+        assert found.high == pytest.approx(end(d, max(d) + 1), abs=1e-8)
 
 
-@pytest.mark.parametrize("n", [6, 8, 10])
-def test_the_ends_are_means_of_parts(n: int) -> None:
-    d = list(np.random.default_rng(n).normal(size=n))
-    parts = [[x for x, kept in zip(d, mask, strict=True) if kept] for mask in product((0, 1), repeat=n)]
-    means = np.array([np.mean(part) for part in parts if part])
-    found = of(d)
-    assert found.low is not None
-    assert found.high is not None
-    for value in (found.low, found.high):
-        assert np.abs(means - value).min() < 1e-12
-        assert p_at(d, value) >= LEVEL
-    assert p_at(d, found.low - 1e-6) < LEVEL
-    assert p_at(d, found.high + 1e-6) < LEVEL
+def test_the_ends_are_means_of_parts() -> None:
+    for n in (6, 8, 10):
+        d = list(np.random.default_rng(n).normal(size=n))
+        parts = [[x for x, kept in zip(d, mask, strict=True) if kept] for mask in product((0, 1), repeat=n)]
+        means = np.array([np.mean(part) for part in parts if part])
+        found = of(d)
+        assert found.low is not None
+        assert found.high is not None
+        for value in (found.low, found.high):
+            assert np.abs(means - value).min() < 1e-12
+            assert p_at(d, value) >= LEVEL
+        assert p_at(d, found.low - 1e-6) < LEVEL
+        assert p_at(d, found.high + 1e-6) < LEVEL
 
 
 @given(coarse)
@@ -74,18 +74,18 @@ def test_0_lies_outside_exactly_when_p_is_below_the_level(d: list[float]) -> Non
     assert found.low - 1e-12 <= found.mean <= found.high + 1e-12
 
 
-@pytest.mark.parametrize("n", [21, 40])
-def test_many_pairs_are_sampled_and_agree_with_their_p(n: int) -> None:
-    rng = np.random.default_rng(n)
-    for shift in (0.0, 0.3, 0.45, 1.0):
-        d = list(rng.normal(shift, size=n))
-        found = of(d)
-        assert found.p == pytest.approx(
-            Flips(d).p(), abs=2.1e-5
-        )  # two patterns may lie within float32's rounding
-        assert (found.low <= 0 <= found.high) == (found.p >= LEVEL)
-        width = 2 * 2.0 * np.std(d, ddof=1) / math.sqrt(n)  # of Student's interval, about
-        assert found.high - found.low == pytest.approx(width, rel=0.1)
+def test_many_pairs_are_sampled_and_agree_with_their_p() -> None:
+    for n in (21, 40):
+        rng = np.random.default_rng(n)
+        for shift in (0.0, 0.3, 0.45, 1.0):
+            d = list(rng.normal(shift, size=n))
+            found = of(d)
+            assert found.p == pytest.approx(
+                Flips(d).p(), abs=2.1e-5
+            )  # two patterns may lie within float32's rounding
+            assert (found.low <= 0 <= found.high) == (found.p >= LEVEL)
+            width = 2 * 2.0 * np.std(d, ddof=1) / math.sqrt(n)  # of Student's interval, about
+            assert found.high - found.low == pytest.approx(width, rel=0.1)
 
 
 SYMMETRIC: dict[str, Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]] = {

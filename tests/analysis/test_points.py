@@ -1,17 +1,13 @@
 """Grid values: which are the same, and how they are told apart in words."""
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from actlab.analysis.points import in_words, matches, printer, printers
 from actlab.config.keys import in_full, named, same
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_one_value_written_in_two_ways_is_the_same() -> None:
+    for one, other in (
         ("relu", "relu"),
         ("relu", {"name": "relu"}),
         ({"name": "elu", "alpha": 2}, {"alpha": 2.0, "name": "elu"}),
@@ -19,16 +15,13 @@ from actlab.config.keys import in_full, named, same
         (0, 0.0),
         (0.0, -0.0),
         ([8, 8], [8.0, 8]),
-    ],
-)
-def test_one_value_written_in_two_ways_is_the_same(one: Any, other: Any) -> None:
-    assert same(one, other)
-    assert same(other, one)
+    ):
+        assert same(one, other)
+        assert same(other, one)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_a_text_names_a_value_of_the_grid_but_is_not_the_same() -> None:
+    for text, value in (
         ("elu(alpha=2)", {"name": "elu", "alpha": 2}),
         ("elu(alpha=2)", {"name": "elu", "alpha": 2.0}),
         ("./mine.py:bent(k=1)", {"name": "./mine.py:bent", "k": 1}),
@@ -38,18 +31,15 @@ def test_one_value_written_in_two_ways_is_the_same(one: Any, other: Any) -> None
         ("1e-3", 0.001),
         ("true", True),
         ("[8, 8]", [8, 8]),
-    ],
-)
-def test_a_text_names_a_value_of_the_grid_but_is_not_the_same(text: str, value: Any) -> None:
-    assert not same(text, value)
-    assert named(text, ["other", value]) is value
-    assert named(text, [value, text]) == text
-    assert named(text, ["other"]) == text
+    ):
+        assert not same(text, value)
+        assert named(text, ["other", value]) is value
+        assert named(text, [value, text]) == text
+        assert named(text, ["other"]) == text
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_different_values_do_not_match() -> None:
+    for one, other in (
         ("relu", "./mine.py:relu"),
         ("relu", "pkg.units:relu"),
         ("relu", {"name": "./mine.py:relu"}),
@@ -66,12 +56,10 @@ def test_a_text_names_a_value_of_the_grid_but_is_not_the_same(text: str, value: 
         ("1", 1),
         ("1.10", "1.1"),
         (2**53, 2**53 + 1),
-    ],
-)
-def test_different_values_do_not_match(one: Any, other: Any) -> None:
-    assert not same(one, other)
-    assert not same(other, one)
-    assert not matches({"a": one}, {"a": other})
+    ):
+        assert not same(one, other)
+        assert not same(other, one)
+        assert not matches({"a": one}, {"a": other})
 
 
 def test_a_point_without_the_key_does_not_match() -> None:

@@ -144,17 +144,17 @@ def test_rows_are_read_once_and_of_the_runs_that_are_asked_for(
     assert [file.parent.name for file in files] == asked
 
 
-@pytest.mark.parametrize("entry", [{"val/loss": 1.0}, {"val/loss": {"": {"last": 1.0}}}, [1]])
-def test_a_summary_of_unknown_form_is_named(tmp_path: Path, entry: Any) -> None:
-    plan = one_unit(seeds=2)
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.5]})
-    folder = RunFolder(tmp_path, plan.runs()[0])
-    write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
-    loaded = results.load(plan, tmp_path)
-    assert loaded.missing == 1
-    assert str(folder.path) in loaded.left_out[0]
-    assert "run the study again" in loaded.left_out[0]
+def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
+    for entry in ({"val/loss": 1.0}, {"val/loss": {"": {"last": 1.0}}}, [1]):
+        plan = one_unit(seeds=2)
+        for run in plan.runs():
+            write(tmp_path, run, {"test/error": [0.5]})
+        folder = RunFolder(tmp_path, plan.runs()[0])
+        write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
+        loaded = results.load(plan, tmp_path)
+        assert loaded.missing == 1
+        assert str(folder.path) in loaded.left_out[0]
+        assert "run the study again" in loaded.left_out[0]
 
 
 def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:

@@ -24,24 +24,24 @@ def test_few_values_give_their_range() -> None:
     assert median_interval([3.0]) == (3.0, 3.0, "range", 0.0)
 
 
-@pytest.mark.parametrize("n", range(6, 21))
-def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent(n: int) -> None:
-    draws = np.random.default_rng(n).exponential(size=(n, 20_000))  # skewed: its median is log 2
-    band = median_band(draws)
-    covered = np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high))
-    assert band.coverage >= 0.95
-    assert covered == pytest.approx(band.coverage, abs=0.006)  # 4 standard errors of the simulation
-    assert covered > 0.945
+def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent() -> None:
+    for n in range(6, 21):
+        draws = np.random.default_rng(n).exponential(size=(n, 20_000))  # skewed: its median is log 2
+        band = median_band(draws)
+        covered = np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high))
+        assert band.coverage >= 0.95
+        assert covered == pytest.approx(band.coverage, abs=0.006)  # 4 standard errors of the simulation
+        assert covered > 0.945
 
 
-@pytest.mark.parametrize("n", range(6, 21))
-def test_the_interval_is_scipys_by_the_binomial_quantile(n: int) -> None:
-    found: Any = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
-    interval = median_interval(range(1, n + 1))
-    k = int(interval.low)
-    assert (interval.low, interval.high) == pytest.approx(tuple(found))
-    assert interval.coverage == pytest.approx(1 - 2 * stats.binom.cdf(k - 1, n, 0.5))
-    assert 1 - 2 * stats.binom.cdf(k, n, 0.5) < 0.95  # one further in would be too narrow
+def test_the_interval_is_scipys_by_the_binomial_quantile() -> None:
+    for n in range(6, 21):
+        found: Any = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
+        interval = median_interval(range(1, n + 1))
+        k = int(interval.low)
+        assert (interval.low, interval.high) == pytest.approx(tuple(found))
+        assert interval.coverage == pytest.approx(1 - 2 * stats.binom.cdf(k - 1, n, 0.5))
+        assert 1 - 2 * stats.binom.cdf(k, n, 0.5) < 0.95  # one further in would be too narrow
 
 
 def test_six_to_eight_values_give_the_smallest_and_the_largest() -> None:
@@ -80,20 +80,20 @@ def test_holm_lies_between_the_p_and_bonferroni_and_keeps_the_order(ps: list[flo
     assert (np.diff(np.array(corrected)[order]) >= 0).all()
 
 
-@pytest.mark.parametrize("hypotheses", [1, 2, 12, 50])
-def test_the_pairs_needed_are_the_fewest(hypotheses: int) -> None:
-    n = pairs_needed(hypotheses)
-    assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
-    assert pairs_needed(1) == 6
+def test_the_pairs_needed_are_the_fewest() -> None:
+    for hypotheses in (1, 2, 12, 50):
+        n = pairs_needed(hypotheses)
+        assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
+        assert pairs_needed(1) == 6
 
 
-@pytest.mark.parametrize("of", [1_000, 7_152, 10_000, 50_000])
-def test_a_share_in_float32_is_read_as_its_count(of: int) -> None:
-    for count in {0, 1, 3, of // 7, of // 2, of - 1, of}:
-        assert on_grid(float(np.float32(count / of)), of) == count / of
-    assert on_grid(0.5 + 0.3 / of, of) == 0.5 + 0.3 / of  # no share of so many
-    assert on_grid(math.inf, of) == math.inf
-    assert on_grid(0.123456789, None) == 0.123456789
+def test_a_share_in_float32_is_read_as_its_count() -> None:
+    for of in (1_000, 7_152, 10_000, 50_000):
+        for count in {0, 1, 3, of // 7, of // 2, of - 1, of}:
+            assert on_grid(float(np.float32(count / of)), of) == count / of
+        assert on_grid(0.5 + 0.3 / of, of) == 0.5 + 0.3 / of  # no share of so many
+        assert on_grid(math.inf, of) == math.inf
+        assert on_grid(0.123456789, None) == 0.123456789
 
 
 def test_the_sampling_error_of_a_share() -> None:

@@ -93,10 +93,12 @@ def test_equivalence_needs_a_margin_of_the_study(tmp_path, margin):
     assert f"equivalent to relu within {within} points in test error" in found.text
 
 
-@pytest.mark.parametrize("margin", [0, -1, "much", True, math.inf, "0 %"])
-def test_a_margin_that_is_no_size_is_rejected(tmp_path, margin):
-    with pytest.raises(ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"):
-        lines(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6))
+def test_a_margin_that_is_no_size_is_rejected(tmp_path):
+    for margin in (0, -1, "much", True, math.inf, "0 %"):
+        with pytest.raises(
+            ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"
+        ):
+            lines(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6))
 
 
 def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -15,13 +13,10 @@ from PIL import Image
 
 from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import SeededBatches, TensorDataset
-from actlab.engines import packing, training
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
-from actlab.studies import reading
 from hub_folders import SIZES, HubFolder, collected, floats, labels_of, pixels_of, png_of_16_bits
 from text_files import refusal
-from tolerances import ROUNDED
 
 VALIDATION = 6
 AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "flip": "random", "noise": 0.15}
@@ -209,26 +204,3 @@ def test_mistakes_in_a_config_are_one_line(cli: Any, tmp_path: Path, monkeypatch
         assert outcome.code == 2
         assert told in outcome.err
         assert "Traceback" not in outcome.err
-
-
-def test_a_stack_of_two_trains_as_each_does_alone(tmp_path: Path) -> None:
-    config = {**CONFIG, "trainer": {**CONFIG["trainer"], "max_epochs": 1, "precision": "64-true"}}
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "pair.yaml").write_text(
-        f"base: {tmp_path / 'base.yaml'}\nseeds: 2\ngrid: {{model.activation: [elu]}}\n"
-    )
-    study = reading.load(str(tmp_path / "pair.yaml"))
-    rows: dict[bool, list[pd.DataFrame]] = {}
-    for stacked in (False, True):
-        root = tmp_path / f"stacked-{stacked}"
-        jobs = packing.pack(study.runs(), root, 2, stacked).jobs
-        assert len(jobs) == 1 if stacked else 2
-        assert all(training.work(job, root, lambda run, fraction: None) for job in jobs)
-        rows[stacked] = [pd.read_parquet(root / run.id / "metrics.parquet") for run in study.runs()]
-    keys = ["epoch", "step", "split", "metric"]
-    for alone, member in zip(rows[False], rows[True], strict=True):
-        both = alone.merge(member, on=keys, suffixes=("", "_stacked"))
-        assert len(both) == len(alone) == len(member) > 0
-        assert np.allclose(both["value"], both["value_stacked"], rtol=ROUNDED, atol=0)
-    losses = [frame.query("split == 'train' and metric == 'loss'")["value"].tolist() for frame in rows[False]]
-    assert losses[0] != losses[1]

@@ -1,20 +1,16 @@
 """MNIST and its look-alikes: split, batches, a real fit; mistakes are one clear line."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
 
 from actlab.datamodules import CIFARDataModule, MNISTDataModule
 from actlab.datamodules import images as image_module
 from actlab.datamodules.base import TensorDataset
 from hub_folders import SIZES, HubFolder, collected, floats, labels_of
 from text_files import refusal
-from toys import QUIET
 
 AUGMENTED = {"preprocessing": ["scale"], "crop": 4, "noise": 0.15}
 # What both are: MNIST greyscale, CIFAR in colour.
@@ -155,36 +151,6 @@ def test_impossible_sizes_are_refused(hub_folder: HubFolder, kind: str) -> None:
         ({"eval_batch_size": -1}, "eval_batch_size -1"),
     ):
         assert words in refusal(lambda options=options: module(folder, kind, **options).train_dataloader())
-
-
-class Perceptron(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-        self.wrong: list[Tensor] = []
-
-    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-
-    def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
-        return None
-
-    def test_step(self, batch: tuple[Tensor, Tensor]) -> None:
-        self.wrong.append(self.network(batch[0]).argmax(1) != batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), 0.003)
-
-
-def test_trainer_learns_digits(tmp_path: Path) -> None:
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")  # as the command line does
-    warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
-    trainer = pl.Trainer(max_epochs=3, default_root_dir=tmp_path, **QUIET)
-    data, perceptron = MNISTDataModule(sample=True), Perceptron()
-    trainer.fit(perceptron, datamodule=data)
-    trainer.test(perceptron, datamodule=data, verbose=False)
-    assert trainer.global_step == 3 * (4000 // 128)
-    assert torch.cat(perceptron.wrong).float().mean() < 0.2  # chance is 0.9
 
 
 def test_a_checkpoint_is_not_selected_by_images_that_are_trained_on(cli, tmp_path, monkeypatch):

@@ -2,10 +2,7 @@
 
 import os
 import re
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -124,30 +121,6 @@ def test_cache_folder_comes_from_the_environment(
     monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "mine"))
     _ = ImageDataModule(str(hub_folder()), channels=1).images
     assert list((tmp_path / "mine").glob("*.safetensors"))
-
-
-@pytest.mark.slow  # the other process imports torch
-def test_two_processes_decode_once(
-    programs: Path, hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """This process decodes; the other one asks meanwhile, and waits for it."""
-    folder = str(hub_folder())
-    command = [sys.executable, str(programs / "cached_images.py"), folder, cache]
-    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert other.stdin
-    assert other.stdout
-    assert other.stdout.readline() == "ready\n"
-
-    def slowly(*arguments: Any) -> Any:
-        print(file=other.stdin, flush=True)
-        time.sleep(0.5)
-        return decode(*arguments)
-
-    monkeypatch.setattr(module, "decode", slowly)
-    images = load(folder, cache)
-    assert other.communicate(timeout=120)[0] == f"{labels_of('train')}\n"
-    assert images.tensors["train_labels"].tolist() == labels_of("train")
-    assert other.returncode == 0
 
 
 def test_two_that_ask_at_once_make_tensors_once(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
