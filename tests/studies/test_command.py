@@ -86,6 +86,7 @@ def test_a_second_run_executes_nothing(finished, tmp_path, trained):
     (closed / "metrics.csv").touch()  # which a kill leaves while the run is closed
     second = finished("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
+    assert "have no log" not in second.out
     assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
     for text in (first, second.out, finished("show").out):
