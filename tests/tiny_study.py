@@ -5,6 +5,7 @@ import json
 
 import pandas as pd
 import pytest
+import torch
 
 from actlab.__main__ import main
 from actlab.engines import packing, training, workers
@@ -80,6 +81,25 @@ def assert_same(runs, root, other):
     for run in runs:
         assert metrics(root, run).equals(metrics(other, run))
         assert result(root, run) == result(other, run)
+
+
+def left_in(root, *patterns):
+    """Every file, or those of some patterns, by its path."""
+    files = (path for pattern in patterns or ("*",) for path in root.rglob(pattern) if path.is_file())
+    return {str(path.relative_to(root)): content(path) for path in files}
+
+
+def content(path):
+    """What a file of a run says, but for seconds and what Lightning counts."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path).to_csv()
+    if path.suffix == ".json":
+        return {name: value for name, value in json.loads(path.read_text()).items() if name != "seconds"}
+    if path.suffix == ".ckpt":
+        found = torch.load(path, weights_only=True)
+        kept = {name: part for name, part in found.items() if name not in ("callbacks", "loops")}
+        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.tolist, kept)
+    return path.read_bytes()
 
 
 class KilledError(BaseException):

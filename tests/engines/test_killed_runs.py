@@ -1,7 +1,6 @@
 """Runs that are killed at any moment, or whose disk is full, resume to each file of runs that nothing stops."""
 
 import itertools
-import json
 import random
 import resource
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -22,7 +20,7 @@ from actlab.studies.plan import Keep
 from actlab.studies.states import state_of
 from actlab.tasks.training import Training
 from damaging import damaged
-from tiny_study import KilledError, execute, untried
+from tiny_study import KilledError, execute, left_in, untried
 
 STUDY = f"""\
 base: mnist_classifier
@@ -74,24 +72,6 @@ def straight(request, tmp_path_factory):
     return runs, request.param, left_in(folder / "runs")
 
 
-def left_in(root):
-    """Every file by its path."""
-    return {str(path.relative_to(root)): content(path) for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def content(path):
-    """What a file says but for seconds."""
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path).to_csv()
-    if path.suffix == ".json":
-        return {name: value for name, value in json.loads(path.read_text()).items() if name != "seconds"}
-    if path.suffix == ".ckpt":
-        found = torch.load(path, weights_only=True)
-        kept = {name: part for name, part in found.items() if name not in ("callbacks", "loops")}
-        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.tolist, kept)
-    return path.read_bytes()
-
-
 @contextmanager
 def files_end_at(size):
     """Fail to write any file beyond some bytes, as on a full disk; Python ignores the signal."""
@@ -122,7 +102,6 @@ def killed_before(what, number):
 
 
 MOMENTS = {  # of each start the kill, and what then happens to the rows for people
-    "the first checkpoint": ("last.ckpt", 0, "bit"),
     "an update within the second epoch": ("update", 3, "cut"),
     "the second checkpoint, when all else of its epoch is written": ("last.ckpt", 0, "zeros"),
     "the third epoch": ("update", 2, "twice"),
@@ -142,6 +121,9 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
             rows = tmp_path / run.id / "metrics.csv"
             rows.write_bytes(damaged(rows.read_bytes(), way, random.Random(0)))
             assert isinstance(RunFolder(tmp_path, run).epochs, int)
+            later = tmp_path / run.id / "units/9.npz"
+            assert not later.exists()
+            later.touch()  # of an epoch that no checkpoint holds
     with pytest.raises(KilledError), killed_before("result.json", len(runs) - 1):
         execute(runs, tmp_path, stacked)
     with killed_before("update", 0):  # nothing is trained again

@@ -129,7 +129,7 @@ def test_runs_of_one_number_start_from_the_same_weights():
     assert not torch.equal(first[0], weights("elu", 4)[0])
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
     """Two updates a phase: what is interrupted in the first or second ends as what is not."""
     monkeypatch.chdir(tmp_path)

@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import pandas as pd
 import pytest
-import torch
+
+from tiny_study import left_in
 
 KILLS = 10  # in each of the five tests
 STUDY = """\
@@ -73,20 +72,6 @@ def kill(process, whole):
     process.communicate()
 
 
-def files(root):
-    kept = [path for path in root.rglob("*") if path.suffix in (".parquet", ".ckpt")]
-    return sorted(path.relative_to(root) for path in kept)
-
-
-def assert_equal(one: Path, other: Path) -> None:
-    if one.suffix == ".parquet":
-        pd.testing.assert_frame_equal(pd.read_parquet(one), pd.read_parquet(other), check_exact=True)
-        return
-    weights, others = (torch.load(path, weights_only=True)["state_dict"] for path in (one, other))
-    assert weights.keys() == others.keys()
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-
-
 @pytest.mark.slow  # ten starts that are killed
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("text", "jobs"), CASES.values(), ids=CASES)
@@ -100,8 +85,7 @@ def test_a_study_killed_at_random_moments_leaves_what_a_straight_run_does(tmp_pa
         kill(process, whole=drawn.random() < 0.5)
     trained(tmp_path, "runs", jobs)
     straight, runs = tmp_path / "straight/mine", tmp_path / "runs/mine"
-    assert files(runs) == files(straight)
-    assert len(files(runs)) >= 24
-    for file in files(runs):
-        assert_equal(runs / file, straight / file)
+    found, expected = (left_in(root, "*.parquet", "*.ckpt") for root in (runs, straight))
+    assert len(expected) >= 24
+    assert found == expected
     assert not (runs / "stacks").exists() or not any((runs / "stacks").iterdir())
