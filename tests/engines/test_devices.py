@@ -52,7 +52,8 @@ PARTS = {
     "momentum": ["model.optimizer={class_path: torch.optim.SGD, init_args: {lr: 0.1, momentum: 0.9}}"],
     "learnt activations, plateaus and statistics of units": [
         "model.activation=prelu",
-        "model.schedules={lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, patience: 0}}}",
+        "model.schedules={lr: {class_path: actlab.optim.Plateau, "
+        "init_args: {metric: val/loss, mode: max, patience: 0}}}",  # a loss that falls is one
         "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]",
     ],
 }
