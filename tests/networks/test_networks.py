@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.networks import INIT_RULES, MLP, Autoencoder, ConvNet, Dropout, PyramidNet, WideResNet, initialise
+from actlab.networks import (
+    INIT_RULES,
+    MLP,
+    Autoencoder,
+    ConvNet,
+    Dropout,
+    PyramidNet,
+    ResNet,
+    WideResNet,
+    initialise,
+)
 from actlab.networks.init import weights_of_run
 
 
@@ -101,9 +111,10 @@ def test_dropout_wants_a_drop_probability(p):
 
 
 CONVOLUTIONAL = {
-    "convnet": partial(ConvNet, widths=(3, 4)),
-    "pyramid": partial(PyramidNet, stacks=((1, 3, 6), (2, 4, 3)), levels=(1, 2), dense=(8, 6)),
-    "wide": partial(WideResNet, depth=10, widen=2),
+    "convnet": partial(ConvNet, widths=(3, 4), dropout=0.0),
+    "pyramid": partial(PyramidNet, stacks=((1, 3, 6), (2, 4, 3)), levels=(1, 2), dense=(8, 6), dropout=0.0),
+    "wide": partial(WideResNet, depth=10, widen=2, dropout=0.0),
+    "residual": partial(ResNet, depth=8),
 }
 
 
@@ -113,7 +124,7 @@ def test_the_memory_order_changes_speed_alone(network):
     x, found = torch.randn(6, 2, 20, 24, dtype=torch.float64), []
     for channels_last in (False, True):
         with weights_of_run(7, []):
-            made = network(nn.ELU, 5, (2, 20, 24), dropout=0.0, channels_last=channels_last).double()
+            made = network(nn.ELU, 5, (2, 20, 24), channels_last=channels_last).double()
         maps: list[torch.Tensor] = []
         convolution = [layer for layer in made.modules() if isinstance(layer, nn.Conv2d)][1]
         convolution.register_forward_hook(lambda layer, inputs, y, maps=maps: maps.append(y))

@@ -9,7 +9,6 @@ from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.networks import ResNet
-from actlab.networks.init import weights_of_run
 from actlab.networks.resnet import ResidualBlock
 
 SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 8}
@@ -57,18 +56,6 @@ def test_initial_weights_follow_hes_rule():
         assert layer.weight.var().item() == pytest.approx(2 / layer.weight[0].numel(), rel=0.1)
     assert network.head[-1].weight.var().item() == pytest.approx(1 / 64, rel=0.2)
     assert not network.head[-1].bias.any()
-
-
-def test_the_memory_order_changes_speed_alone():
-    x, found = torch.randn(4, 3, 8, 8, dtype=torch.float64), []
-    for channels_last in (False, True):
-        with weights_of_run(7, []):
-            network = ResNet(nn.ELU, **SMALL, channels_last=channels_last).double()
-        y = network(x)
-        y.square().mean().backward()
-        found.append([y, *(p.grad for p in network.parameters())])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("depth", [2, 18, 21])

@@ -59,10 +59,6 @@ def test_brief_runs_are_a_part_of_the_data(study, key):
     assert not study().samples
 
 
-def test_runs_of_limited_time_are_of_another_length(study):
-    assert study(overrides=["trainer.max_time='00:00:01:00'"]).cut == "00:00:01:00 of time"
-
-
 PARSED: set[str] = set()
 
 
@@ -132,17 +128,13 @@ def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
     assert Counter(called) == {"counted": 4, "canonical": 8, "_without": 8}
 
 
-def test_values_reach_the_config_through_class_paths(study):
+def test_values_reach_the_config_and_what_the_run_folder_provides_is_left_out(study):
     config = study(TEXT + "set: {trainer.max_epochs: 7}\n").runs()[2].config
     assert config["model"]["init_args"]["network"]["init_args"]["dropout"] == 0.5
     assert config["trainer"]["max_epochs"] == 7
     assert config["seed_everything"] == 0
-
-
-def test_what_the_run_folder_provides_is_left_out(study):
-    trainer = study().runs()[0].config["trainer"]
-    assert not {"logger", "default_root_dir"} & trainer.keys()
-    assert [c["class_path"] for c in trainer["callbacks"]] == ["actlab.callbacks.TestEveryEpoch"]
+    assert not {"logger", "default_root_dir"} & config["trainer"].keys()
+    assert [c["class_path"] for c in config["trainer"]["callbacks"]] == ["actlab.callbacks.TestEveryEpoch"]
 
 
 def test_an_id_is_a_function_of_study_and_point(study):
@@ -304,10 +296,6 @@ def test_mistakes_in_overrides_are_rejected(study, override, message):
         study(NETWORK if "lost" in message else TEXT, overrides=[override])
 
 
-def test_a_grid_value_with_arguments_that_are_none_has_a_label():
-    assert keys.label({"class_path": "a.B", "init_args": 1}) == keys.in_full({"class_path": "a.B"})[2:] == "B"
-
-
 @pytest.mark.parametrize(
     ("override", "cut"),
     [
@@ -352,6 +340,7 @@ STAGED = TEXT + (
 def test_given_seeds_are_those_of_the_last_stage_or_by_stage(study, given, choose, compare):
     first, last = study(STAGED, overrides=[f"seeds={given}"]).stages
     assert (first.seeds, last.seeds) == (tuple(choose), tuple(compare))
+    assert [stage.seeds for stage in study(STAGED, smoke=True).stages] == [(0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -374,10 +363,6 @@ def test_stages_share_no_seed(study, given, message):
         study(STAGED.replace("seeds: 2}", "seeds: 3}"))
     with pytest.raises(ActlabError, match="the study has no stages"):
         study(overrides=["seeds=choose=5"])
-
-
-def test_smoke_takes_few_seeds_of_each_stage(study):
-    assert [stage.seeds for stage in study(STAGED, smoke=True).stages] == [(0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -446,6 +431,7 @@ def test_a_missing_study_names_the_nearest():
     ("value", "text"),
     [
         ({"name": "elu", "alpha": 0.5}, "elu(alpha=0.5)"),
+        ({"class_path": "a.B", "init_args": 1}, "B"),
         (0.001, "0.001"),
         ("./a/b.py:Unit", "Unit"),
         (True, "True"),
@@ -453,6 +439,7 @@ def test_a_missing_study_names_the_nearest():
 )
 def test_labels_of_grid_values(value, text):
     assert keys.label(value) == text
+    assert keys.in_full({"class_path": "a.B"}) == "a.B"
 
 
 def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
@@ -562,6 +549,7 @@ def test_a_length_in_the_grid_counts_too(study):
     text = TEXT.replace("seeds: 2", "seeds: 2\n").replace("grid:", "grid:\n  trainer.max_epochs: [1, 2]")
     assert study(text).cut == ""
     assert study(text, overrides=["trainer.max_epochs=3"]).cut == "3 epochs, not 1 or 2"
+    assert study(overrides=["trainer.max_time='00:00:01:00'"]).cut == "00:00:01:00 of time"
 
 
 def test_a_reference_is_given_on_the_command_line(study):

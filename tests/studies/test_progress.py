@@ -17,6 +17,12 @@ RUNS = [Run(f"run{i}", {}, i, {}) for i in range(4)]
 BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}
 
 
+@pytest.fixture
+def every_line(monkeypatch):
+    """Show a line for each report of progress."""
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+
+
 def display_of(root, runs=RUNS, mode="min"):
     """The display of some runs, each trained alone."""
     return Display(runs, [Job((run,)) for run in runs], root, Selection(metric="val/error", mode=mode))
@@ -30,8 +36,7 @@ def finish(root, run, values, status=FINISHED):
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
     with display_of(tmp_path, mode=mode) as display:
         display(RUNS[0], 1.0)  # its result comes a moment later
         assert "best" not in capsys.readouterr().out
@@ -50,8 +55,7 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
         assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, every_line):
     with Display(RUNS, [], tmp_path, Selection(metric="val/error", at="last")) as display:
         finish(tmp_path, RUNS[0], [0.1, 0.6])
         finish(tmp_path, RUNS[1], [0.7, 0.4])
@@ -75,8 +79,7 @@ def lines_of(stack, shown, clock, runs=RUNS):
                 display(run, fraction)
 
 
-def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, monkeypatch, clock):
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, every_line, clock):
     shown = [(60 + 2 * n, n / 8) for n in range(7)]  # a minute passes before the first batch
     lines_of(display_of(tmp_path), shown, clock, RUNS[:1])
     lines = capsys.readouterr().out.splitlines()
@@ -84,9 +87,8 @@ def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, mo
     assert ["about 60 s left" in lines[2], "about 50 s left" in lines[5]] == [True, True]
 
 
-def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, monkeypatch, clock):
+def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, every_line, clock):
     """Of nine stacks of 15 runs the first has run for 4 s at 1 % a second: all take 15 minutes."""
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
     runs = [Run(f"run{i}", {}, i, {}) for i in range(135)]
     jobs = [Job(tuple(runs[i : i + 15])) for i in range(0, 135, 15)]
     display = Display(runs, jobs, tmp_path, Selection(metric="val/error"))
@@ -94,9 +96,8 @@ def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, monkeypatch
     assert "about 15 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_time_left_follows_the_speed_of_the_later_half(tmp_path, capsys, monkeypatch, clock):
+def test_the_time_left_follows_the_speed_of_the_later_half(tmp_path, capsys, every_line, clock):
     """The machine becomes four times as fast: at the end the mean since the start is still far off."""
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
     done = [0.0005 * time if time < 240 else 0.12 + 0.002 * (time - 240) for time in range(600)]
     lines_of(display_of(tmp_path, RUNS[:2]), enumerate(done), clock, RUNS[:1])
     assert f"about {(2 - done[-1]) / 0.002 / 60:.0f} min left" in capsys.readouterr().out.splitlines()[-1]
@@ -137,17 +138,15 @@ def test_what_is_left_takes_as_long_as_what_is_alike(parts, processes, expected)
     assert seconds_left(parts, processes) == pytest.approx(expected)
 
 
-def test_an_estimate_of_a_part_of_the_jobs_is_a_bound(tmp_path, capsys, monkeypatch, clock):
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+def test_an_estimate_of_a_part_of_the_jobs_is_a_bound(tmp_path, capsys, every_line, clock):
     jobs = [Job(tuple(RUNS[:3])), Job((RUNS[3],))]
     display = Display(RUNS, jobs, tmp_path, Selection(metric="val/error"))
     lines_of(display, [(time, time / 20) for time in range(5)], clock, RUNS[:3])
     assert "at least 15 s left" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_an_estimate_of_few_of_the_jobs_is_not_shown(tmp_path, capsys, monkeypatch, clock):
+def test_an_estimate_of_few_of_the_jobs_is_not_shown(tmp_path, capsys, every_line, clock):
     """Three runs have 80 % to go, six others all of it, without an estimate: a bound would mislead."""
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
     others = [Run(f"other{i}", {}, i, {}) for i in range(6)]
     jobs = [Job(tuple(RUNS[:3])), *(Job((run,)) for run in others)]
     display = Display([*RUNS[:3], *others], jobs, tmp_path, Selection(metric="val/error"))
@@ -155,8 +154,7 @@ def test_an_estimate_of_few_of_the_jobs_is_not_shown(tmp_path, capsys, monkeypat
     assert " left" not in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_resumed_run_has_only_gained_what_it_trained_now(tmp_path, capsys, monkeypatch, clock):
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+def test_a_resumed_run_has_only_gained_what_it_trained_now(tmp_path, capsys, every_line, clock):
     lines_of(display_of(tmp_path, RUNS[:1]), [(0, 0.6), (1, 0.61), (2, 0.62), (3, 0.63)], clock, RUNS[:1])
     assert "about 35 s left" in capsys.readouterr().out.splitlines()[-1]
 
@@ -176,10 +174,9 @@ def test_lines_come_without_progress_too(tmp_path, capsys, clock):
     ]
 
 
-def test_progress_within_an_epoch_is_shown(cli, tmp_path, monkeypatch):
+def test_progress_within_an_epoch_is_shown(cli, tmp_path, monkeypatch, every_line):
     """A run of one epoch shows its fraction, in this process and from a worker."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "LINE_EVERY", -1)
     monkeypatch.setattr(signals, "EVERY", 0.0)
     text = STUDY.replace("max_epochs: 3", "max_epochs: 1").replace("batch_size: 500", "batch_size: 100")
     (tmp_path / "tiny.yaml").write_text(text)
