@@ -125,11 +125,8 @@ def test_activations_take_every_form(folder, monkeypatch):
     assert "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu." in paper.notes
 
 
-def test_a_study_run_from_python_is_part_of_reports(finished):
+def test_a_study_run_from_python_is_part_of_reports_and_each_run_has_its_folder(finished):
     assert (finished.root / "table.json").is_file()
-
-
-def test_a_run_has_its_folder(finished):
     for name in finished.values["run"]:
         assert (finished.root / name / "checkpoints/last.ckpt").is_file()
 

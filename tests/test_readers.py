@@ -78,14 +78,9 @@ def test_every_reader_of_files_wraps_its_path_in_regular():
     assert used == {(module, name) for module, names in ALLOWED.items() for name in names}
 
 
-def test_json_is_parsed_in_one_place():
-    parsers = {module for module, call in calls() if ast.unparse(call.func) in ("json.load", "json.loads")}
-    assert parsers == {"storage.files"}
-
-
-def test_home_folders_are_looked_up_in_one_place():
-    found = {m for m, c in calls() if ast.unparse(c.func).endswith((".expanduser", "Path.home"))}
-    assert found == {"storage.files"}
+def test_json_is_parsed_and_home_folders_are_looked_up_in_one_place():
+    for names in (("json.load", "json.loads"), (".expanduser", "Path.home")):
+        assert {m for m, call in calls() if ast.unparse(call.func).endswith(names)} == {"storage.files"}
 
 
 @pytest.mark.timeout(20)

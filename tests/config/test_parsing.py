@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -70,8 +71,6 @@ def test_a_section_that_differs_is_parsed_separately():
 
 
 def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkeypatch):
-    import sys
-
     monkeypatch.syspath_prepend(tmp_path)
     path, text = resource("configs/mnist_classifier.yaml"), "from actlab.networks import MLP\n\n\n"
     for width in (8, 16):

@@ -63,11 +63,8 @@ def test_parameters_include_those_passed_on_to_base_classes(owner, names, requir
     assert [name for name in taken if taken[name].required] == required
 
 
-def test_parameters_of_the_base_class_keep_their_types():
+def test_parameters_of_the_base_class_keep_their_types_and_a_class_may_have_no_signature():
     assert parameters(HandsOn)["depth"].annotation in (int, "int")
-
-
-def test_a_class_without_signature_is_left_alone():
     assert parameters(torch.Generator) is None
 
 
