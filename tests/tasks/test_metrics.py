@@ -330,7 +330,7 @@ class Keep(pl.Callback):
     def on_validation_end(self, trainer, pl_module):
         if trainer.is_global_zero:
             matrix = torch.tensor(pl_module.matrices["val/confusion"][0], dtype=torch.float64)
-            kept = {name: float(trainer.callback_metrics[name]) for name in ("val/f1", "val/auroc")}
+            kept = {name: float(trainer.callback_metrics[name]) for name in ("val/f1", "val/auroc", "val/loss")}
             self.path.write_text(json.dumps([*kept.values(), *(matrix / matrix.sum()).flatten().tolist()]))
 
 
@@ -343,6 +343,7 @@ def test_two_devices_have_the_metrics_of_all_samples(tmp_path):
     for devices, strategy in ((1, "auto"), (2, "ddp_fork")):
         config, path = config_with(**given), tmp_path / f"{devices}.json"
         config["trainer"] |= {"devices": devices, "strategy": strategy, "accelerator": "cpu", "callbacks": []}
+        config["data"]["init_args"]["eval_batch_size"] = 333  # parts of unequal size, the last one of no sample
         trainer, task, data = build(config)
         trainer.callbacks.append(Keep(path))
         trainer.validate(task, datamodule=data, verbose=False)
