@@ -49,8 +49,11 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
 
 
 PARTS = {
-    "momentum": ["model.optimizer={class_path: torch.optim.SGD, init_args: {lr: 0.1, momentum: 0.9}}"],
-    "learnt activations, plateaus and statistics of units": [
+    "momentum, all in one group": [
+        "model.optimizer={class_path: torch.optim.SGD, init_args: {lr: 0.1, momentum: 0.9}}",
+        *("model.optimizer.lr=0.1", "seeds=4"),
+    ],
+    "two rates, learnt activations, plateaus, statistics of units": [
         "model.activation=prelu",
         "model.schedules={lr: {class_path: actlab.optim.Plateau, "
         "init_args: {metric: val/loss, mode: max, patience: 0}}}",  # a loss that falls is one
@@ -61,7 +64,7 @@ PARTS = {
 
 @pytest.mark.parametrize("change", PARTS.values(), ids=PARTS)
 def test_halves_continue_where_the_stack_ran_out_of_memory(tmp_path, monkeypatch, change):
-    """At two learning rates, in the second epoch, also after a kill: as without the lack of memory."""
+    """In the second epoch, also after a kill: as without the lack of memory."""
     options = ["model.activation=relu", "model.network.dropout=0.1", *BRIEF, "trainer.max_epochs=3", EXACT]
     runs = load(tmp_path, overrides=[*options, *change]).runs()
     execute(runs, tmp_path / "straight")
