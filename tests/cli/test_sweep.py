@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import wandb
 import yaml
-from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-from wandb.sdk.lib.config_util import save_config_file_from_dict
 
 import wandb_logs
 
@@ -25,6 +23,9 @@ def sweep():
 @pytest.fixture
 def agent(tmp_path, monkeypatch):
     """Return the words that an agent without a server runs for a setting, in the environment that it sets."""
+    # Here, not in every process that collects tests: it takes seconds.
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+    from wandb.sdk.lib.config_util import save_config_file_from_dict
 
     def words(sweep, setting):
         order = {"program": sweep["program"], "args": {key: {"value": value} for key, value in setting.items()}}
