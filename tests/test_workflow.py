@@ -16,12 +16,6 @@ ROOT = Path(__file__).parents[1]
 SCHEMAS = Path(__file__).parent / "schemas"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if not path.suffix)
-# GitHub's documentation, "Contexts reference", jobs.<job_id>.if, and "Evaluate expressions", functions.
-CONTEXTS_OF_JOB_IF = {"github", "needs", "vars", "inputs"}
-FUNCTIONS_OF_JOB_IF = {
-    *("always", "cancelled", "success", "failure"),
-    *("contains", "startswith", "endswith", "format", "join", "tojson", "fromjson", "case"),
-}
 
 
 class YAML12(yaml.SafeLoader):
@@ -65,39 +59,6 @@ def test_schema_refuses_a_wrong_workflow():
     workflow["jobs"]["lint"].pop("runs-on")
     with pytest.raises(jsonschema.ValidationError):
         validate(workflow, "github-workflow.json")
-
-
-def not_allowed_in_job_if(condition: str) -> list[str]:
-    """Return the functions and contexts of an expression that a job's ``if`` must not use."""
-    names = re.findall(r"(?<![\w.-])([a-zA-Z_][\w-]*)( *\()?", re.sub("'[^']*'", "''", condition))
-    literals = {"true", "false", "null", "nan", "infinity"}
-    return [
-        name
-        for name, call in names
-        if name.lower() not in (FUNCTIONS_OF_JOB_IF if call else CONTEXTS_OF_JOB_IF | literals)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("condition", "rejected"),
-    [
-        ("${{ hashFiles('notebooks/*.ipynb') != '' }}", ["hashFiles"]),
-        ("env.CI == 'true' && matrix.python != null", ["env", "matrix"]),
-        ("${{ always() && startsWith(github.ref, 'refs/env') && needs.build.outputs.env }}", []),
-        ("github.event['runner (x)'] == 1 || !contains(vars.matrix, 'a')", []),
-    ],
-    ids=["function", "contexts", "allowed", "names in text"],
-)
-def test_what_a_job_if_must_not_use_is_found(condition, rejected):
-    assert not_allowed_in_job_if(condition) == rejected
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
-def test_job_if_uses_allowed_functions_and_contexts(path):
-    jobs = load(path)["jobs"]
-    assert {name: not_allowed_in_job_if(str(job.get("if", ""))) for name, job in jobs.items()} == {
-        name: [] for name in jobs
-    }
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
