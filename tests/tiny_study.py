@@ -29,6 +29,24 @@ RELU = ["model.activation=relu", "model.network.dropout=0.0"]  # four of the run
 TWO = [*RELU, "model.optimizer.lr=0.01"]
 
 
+def study_text(grid="model.activation: [relu]", more="", *, seeds=2, epochs=2, batches=2, **settings):
+    """Return the YAML of a study of MNIST's sample with tiny networks.
+
+    ``grid`` holds entries in one line, ``more`` further lines of the file. ``settings`` are entries of ``set``, with
+    two underscores for each dot: ``data__batch_size=100``.
+    """
+    given = {
+        "data.sample": True,
+        "data.batch_size": 500,
+        "trainer.max_epochs": epochs,
+        "trainer.limit_train_batches": batches,
+        "model.network.hidden": [8],
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    }
+    lines = [f"  {name}: {json.dumps(value)}\n" for name, value in given.items()]
+    return f"base: mnist_classifier\nset:\n{''.join(lines)}grid: {{{grid}}}\nseeds: {seeds}\n{more}"
+
+
 def load(folder, **options):
     """The study, from a file in ``folder``."""
     path = folder / "tiny.yaml"
