@@ -58,8 +58,6 @@ def added(names):
     return [word for name in names for word in ("--activation", name)]
 
 
-# The message about `Infinite` reads a value that has a gradient, of which torch warns.
-@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True:UserWarning")
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
     for name in ("failing_activations", "hand_written_gradients"):
         program(name)

@@ -301,7 +301,7 @@ def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> Non
             f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
         )
     if x.isfinite().all() and (wrong := ~output.isfinite()).any():
-        value, at = float(output[wrong][0]), float(x[wrong][0])
+        value, at = output[wrong][0].item(), x[wrong][0].item()
         raise ActlabError(f"returned non-finite values for finite inputs: {value} for {at:.3g}")
     _check_declared(unit, x, output)
 
