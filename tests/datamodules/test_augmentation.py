@@ -1,4 +1,4 @@
-"""Training transforms that draw: the same images alone, in a stack, on two devices and after a resume."""
+"""Training transforms that draw: the same images alone and in a stack."""
 
 from typing import Any
 
@@ -32,25 +32,10 @@ class Images(TensorDataModule):
         self.val = self.test = TensorDataset(IMAGES, LABELS, transform=Augmentation())
 
 
-class Device:
-    """What the datamodule asks of a Trainer, as one of two devices has it; a real one would start a process."""
-
-    class _Strategy:
-        root_device = torch.device("cpu")
-
-    world_size = 2
-    strategy = _Strategy()
-
-    def __init__(self, rank: int) -> None:
-        self.global_rank = rank
-
-
-def epoch_of(seed: Any, epoch: int, rank: int | None = None, kind: Kind = TensorDataset) -> list[Batch]:
+def epoch_of(seed: Any, epoch: int, kind: Kind = TensorDataset) -> list[Batch]:
     """The training batches of an epoch that a fresh datamodule gives, as after a resume."""
     data = Images(BATCH, 15, 0)
     data.seed, data.kind = seed, kind
-    if rank is not None:
-        data.trainer = Device(rank)  # type: ignore[assignment]
     loader: Any = data.train_dataloader()
     assert isinstance(loader.batch_sampler, SeededBatches)
     loader.batch_sampler.set_epoch(epoch)
@@ -126,26 +111,6 @@ def test_member_of_a_stack_gets_the_batches_it_has_alone(kind: Kind, epoch: int)
         assert_same([(x[member], y[member]) for x, y in stacked], epoch_of(seed, epoch, kind=kind))
 
 
-@pytest.mark.parametrize("seed", [5, [5, 11]])
-def test_two_devices_hold_the_halves_of_each_batch(seed: Any) -> None:
-    halves = zip(epoch_of(seed, 1, rank=0), epoch_of(seed, 1, rank=1), strict=True)
-    joined: list[Batch] = [
-        (torch.cat((x, other_x), dim=-4), torch.cat((y, other_y), dim=-1))
-        for (x, y), (other_x, other_y) in halves
-    ]
-    assert_same(joined, epoch_of(seed, 1))
-
-
-def test_resumed_epoch_is_the_one_that_a_whole_run_has() -> None:
-    loader = Images(BATCH, 15, 5).train_dataloader()
-    torch.manual_seed(1234)
-    for epoch in range(3):
-        loader.batch_sampler.set_epoch(epoch)  # as Lightning does
-        whole = list(loader)
-        torch.rand(7)
-    assert_same(whole, epoch_of(5, 2))
-
-
 def test_evaluation_is_untouched() -> None:
     data = Images(BATCH, 15, 5)
     data.seed = [5, 11]
@@ -167,7 +132,7 @@ def test_evaluation_draws_the_same_for_every_seed_and_size_of_batches() -> None:
     assert torch.equal(noisy(5, 15), noisy(5, 40))
 
 
-def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored() -> None:
+def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored_with_noise_of_its_own() -> None:
     data = BothWays(IMAGES, LABELS, Augmentation())
     assert len(data) == 2 * SIZE
     batches = [data.__getitems__(position) for position in SeededBatches(len(data), 8, 0)]
@@ -175,11 +140,8 @@ def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored() -> None:
     for number in range(SIZE):
         found = {tuple(image.flatten().tolist()) for image in images[labels == number]}
         assert found == {tuple(x.flatten().tolist()) for x in (IMAGES[number], IMAGES[number].flip(-1))}
-
-
-def test_the_two_ways_of_an_image_draw_numbers_of_their_own() -> None:
-    data = BothWays(IMAGES, LABELS, Augmentation(noise=1))
-    first, second = (data.__getitems__(at(0, 0, torch.tensor([n])))[0] for n in (3, 3 + SIZE))
+    noisy = BothWays(IMAGES, LABELS, Augmentation(noise=1))
+    first, second = (noisy.__getitems__(at(0, 0, torch.tensor([n])))[0] for n in (3, 3 + SIZE))
     assert not torch.isclose(first - IMAGES[3], second - IMAGES[3].flip(-1)).any()
 
 

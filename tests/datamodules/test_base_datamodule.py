@@ -1,5 +1,6 @@
 """The datamodule of numbered samples: under a Trainer, by hand, on devices, with parts of any class."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -59,16 +60,13 @@ def trainer(folder: Any, **options: Any) -> pl.Trainer:
     return pl.Trainer(default_root_dir=folder, **QUIET, **options)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _lightning_hints() -> None:
     """The command line silences this hint too: batches of tensors in memory need no workers."""
-    import warnings
-
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_path: Any) -> None:
     whole, first, second = Witness(), Witness(), Witness()
     trainer(tmp_path, max_epochs=3).fit(whole, datamodule=Numbers(BATCH, 20, 3))
@@ -85,7 +83,6 @@ def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_pat
     assert all(same(second.seen[epoch], whole.seen[epoch]) for epoch in (1, 2))
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_path: Any) -> None:
     data, witness = Numbers(BATCH, 20, 0), Witness()
     data.seed = [3, 4]
@@ -99,7 +96,6 @@ def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_pat
     assert torch.equal(torch.cat(predictions), torch.arange(SIZE))  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
     witness = Witness()
     run = trainer(tmp_path, max_epochs=2, limit_val_batches=0, callbacks=[TestEveryEpoch()])
@@ -107,7 +103,6 @@ def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
     assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE).repeat(2))
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 @pytest.mark.parametrize(
     ("options", "tested"),
     [
@@ -135,7 +130,6 @@ def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(
         assert witness.tested == 2 * tested
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path: Any) -> None:
     limits = {"limit_val_batches": 0, "limit_test_batches": 0.1}
     run = trainer(tmp_path, max_epochs=1, callbacks=[TestEveryEpoch()], **limits)
@@ -154,7 +148,6 @@ class Writer(BasePredictionWriter):
         self.told.append(given[3])
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_the_prediction_writer_receives_the_positions(tmp_path: Any) -> None:
     writer = Writer()
     trainer(tmp_path, callbacks=[writer]).predict(
@@ -170,18 +163,15 @@ class Plain(pl.LightningDataModule):
         return DataLoader(torch.arange(SIZE), BATCH, shuffle=True)  # type: ignore[arg-type]
 
 
-class OwnLoader(Numbers):
-    """Of actlab's base, with a training loader of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(BATCH, 20, 0)
-
-    train_dataloader = Plain.train_dataloader
-
-
 class Ours(Numbers):
     def __init__(self) -> None:
         super().__init__(BATCH, 20, 0)
+
+
+class OwnLoader(Ours):
+    """Of actlab's base, with a training loader of its own."""
+
+    train_dataloader = Plain.train_dataloader
 
 
 def labels_on(rank: int, data: type, **trainer: Any) -> list[int]:
@@ -259,7 +249,6 @@ class OtherSource(Numbers):
         self.train: Samples | None = Squares()
 
 
-@pytest.mark.usefixtures("_lightning_hints")
 def test_samples_of_any_class_serve(tmp_path: Any) -> None:
     witness, data = Witness(), OtherSource(BATCH, 20, 3)
     trainer(tmp_path, max_epochs=1).fit(witness, datamodule=data)

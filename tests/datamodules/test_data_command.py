@@ -41,14 +41,13 @@ def test_an_incomplete_copy_is_named(cli, name, counts):
     assert "is incomplete or damaged" in outcome.err
 
 
-def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
+def test_a_whole_copy_is_as_expected_and_a_wrong_number_of_classes_is_named(cli, tmp_path, monkeypatch):
     folder = write_hub_folder(tmp_path)
-    digits = DATA["mnist"]._replace(
-        check=partial(command._check_images, {"train": 30, "test": 12}, 1, 10, None)
-    )
-    monkeypatch.setitem(DATA, "mnist", digits)
-    outcome = cli("data", "check", "mnist", folder)
-    assert (outcome.code, outcome.out) == (0, "train 30, test 12\nmnist: as expected\n")
+    for classes, code, lines in ((10, 0, ["mnist: as expected"]), (100, 2, ["classes: 10, expected 100"])):
+        check = partial(command._check_images, {"train": 30, "test": 12}, 1, classes, None)
+        monkeypatch.setitem(DATA, "mnist", DATA["mnist"]._replace(check=check))
+        outcome = cli("data", "check", "mnist", folder)
+        assert (outcome.code, outcome.out.splitlines()) == (code, ["train 30, test 12", *lines])
 
 
 def test_rows_of_text_are_counted(cli, tmp_path, monkeypatch):
@@ -58,15 +57,6 @@ def test_rows_of_text_are_counted(cli, tmp_path, monkeypatch):
     assert (outcome.code, outcome.out) == (0, "train 40, validation 40, test 40\nwikitext: as expected\n")
     monkeypatch.setitem(command.WIKITEXT, "test", 41)
     assert cli("data", "check", "wikitext", folder).out.splitlines()[1:] == ["test: 40, expected 41"]
-
-
-def test_a_wrong_number_of_classes_is_named(cli, tmp_path, monkeypatch):
-    digits = DATA["mnist"]._replace(
-        check=partial(command._check_images, {"train": 30, "test": 12}, 1, 100, None)
-    )
-    monkeypatch.setitem(DATA, "mnist", digits)
-    outcome = cli("data", "check", "mnist", write_hub_folder(tmp_path))
-    assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected 100"])
 
 
 def test_files_that_differ_from_the_authors_are_named(cli, tmp_path, monkeypatch):

@@ -156,13 +156,11 @@ class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch'
 
     def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, number: int) -> None:
         self.seen.append(batch[0].clone())
-        if trainer.global_step == self.after and not trainer.is_last_batch:
+        if trainer.global_step == self.after:
             trainer.save_checkpoint(self.path)
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         self.losses.append(trainer.callback_metrics["train/loss"])
-        if trainer.global_step == self.after:
-            trainer.save_checkpoint(self.path)
 
 
 def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 2, **options: Any) -> dict[str, Tensor]:
@@ -177,21 +175,6 @@ def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 2, **options: 
     return {name: value.clone() for name, value in task.network.state_dict().items()}
 
 
-WITH_WORKERS = pytest.param(2, marks=pytest.mark.slow)  # processes; within an epoch they run by default
-
-
-@pytest.mark.parametrize("workers", [0, WITH_WORKERS])
-def test_a_run_goes_on_after_a_whole_epoch(module: Build, tmp_path: Path, workers: int) -> None:
-    straight = Watch(tmp_path / "whole.ckpt", after=4)
-    weights = trained(module(workers=workers), straight)
-    resumed = Watch(tmp_path / "none.ckpt")
-    found = trained(module(workers=workers), resumed, ckpt_path=straight.path, weights_only=True)
-    assert all(map(torch.equal, resumed.seen, straight.seen[4:]))
-    assert all(torch.equal(found[name], value) for name, value in weights.items())
-    assert all(value.isfinite().all() for value in weights.values())
-    assert resumed.losses == straight.losses[1:]
-
-
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_training_resumes_within_an_epoch(module: Build, tmp_path: Path, workers: int) -> None:
     """Workers read ahead: the position is that of the batches which were trained."""
@@ -200,6 +183,7 @@ def test_training_resumes_within_an_epoch(module: Build, tmp_path: Path, workers
     found = trained(module(workers=workers), resumed, ckpt_path=within.path, weights_only=True)
     assert all(map(torch.equal, resumed.seen, within.seen[6:]))
     assert all(torch.equal(found[name], value) for name, value in weights.items())
+    assert all(value.isfinite().all() for value in weights.values())
     assert resumed.losses == within.losses[1:]
 
 
@@ -302,20 +286,16 @@ def test_the_sample_is_small_and_has_pictures_of_several_kinds() -> None:
     assert modes == {"RGB", "L", "CMYK"}
 
 
-def damaged(tree: Path) -> None:
-    (tree / "val" / "bee" / "1.png").write_bytes(b"no picture")
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_picture_that_cannot_be_decoded_is_named(module: Build, tree: Path, workers: int) -> None:
     """The workers have ended by then, whatever still refers to the error."""
-    damaged(tree)
+    path = tree / "val" / "bee" / "1.png"
+    path.write_bytes(b"no picture")
     before = multiprocessing.active_children()
     data = module(workers=workers)
     with pytest.raises(ActlabError) as error:
         collected(chain(data.val_dataloader(), data.test_dataloader()))
     assert multiprocessing.active_children() == before
-    path = tree / "val" / "bee" / "1.png"
     assert str(error.value).startswith(f"{path} cannot be decoded (cannot identify image file")
     assert len(str(error.value).splitlines()) == 1
 

@@ -55,11 +55,8 @@ def test_colour_goes_channels_first(hub_folder: HubFolder, cache: str) -> None:
 def test_losslessly_packed_images_keep_their_values(hub_folder: HubFolder, cache: str, mode: str) -> None:
     black_and_white = np.zeros((8, 8), np.uint8)
     black_and_white[2:5, 3] = 255
-
-    def change(files: list[Any], labels: list[Any]) -> None:
-        files[1] = png(black_and_white, mode)
-
-    assert np.array_equal(load(hub_folder(change=change), cache).tensors["train_images"][1, 0], black_and_white)
+    images = load(hub_folder(change=at(1, png(black_and_white, mode))), cache)
+    assert np.array_equal(images.tensors["train_images"][1, 0], black_and_white)
 
 
 def test_classes_are_counted_where_the_labels_have_no_names(hub_folder: HubFolder, cache: str) -> None:
@@ -219,13 +216,9 @@ def at(number: int, file: Any) -> Any:
     ("file", "words"),
     [
         (None, "cannot be decoded"),
-        (b"", "cannot be decoded"),
-        (b"no image at all", "cannot be decoded"),
         (png(np.full((8, 8), 77, np.uint8))[:50], "cannot be decoded"),
         (png(np.zeros((8, 9), np.uint8)), "has size (8, 9), the first image (8, 8)"),
         (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
-        (png(np.zeros((8, 8, 4), np.uint8)), "has Pillow mode 'RGBA'"),
-        (png(np.zeros((8, 8), np.uint16)), "has Pillow mode 'I;16'"),
         (
             png(
                 np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"
@@ -233,7 +226,7 @@ def at(number: int, file: Any) -> Any:
             "has Pillow mode 'P'",
         ),
     ],
-    ids=["none", "empty", "text", "truncated", "size", "colour", "alpha", "16 bits", "palette"],
+    ids=["none", "truncated", "size", "colour", "palette"],
 )
 def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
     folder = hub_folder(change=at(5, file))
