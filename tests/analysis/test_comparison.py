@@ -49,15 +49,12 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
-def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
-    plan = study(seeds=tuple(range(pairs)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
+def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
+    plan = study(seeds=tuple(range(7)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
     base = lambda run: 0.1 + 0.05 * (run.seed % 3)  # noqa: E731
-    return rows_of(tmp_path, plan, lambda run: base(run) + better[run.point[ACT]] * (1 + 0.1 * run.seed))
-
-
-def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
-    gelu, relu, elu = (row.cells[0] for row in paired(tmp_path, 7))
+    rows = rows_of(tmp_path, plan, lambda run: base(run) + better[run.point[ACT]] * (1 + 0.1 * run.seed))
+    gelu, relu, elu = (row.cells[0] for row in rows)
     assert (gelu.difference.pairs, gelu.difference.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
     assert (elu.difference.p, elu.p_holm) == (2 / 128, 4 / 128)
     assert (relu.difference.pairs, relu.difference.p, relu.p_holm) == (0, None, None)
@@ -170,14 +167,6 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
         fresh = replace(plan, chosen_on=frozenset(chosen_on))
         gelu, _ = comparison.rows(results.load(fresh, tmp_path))
         assert [bool(cell.family) for cell in gelu.cells] == [planned, planned, True, planned]
-
-
-def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
-    gelu = paired(tmp_path, 5)[0].cells[0]
-    assert (gelu.difference.pairs, gelu.difference.p, gelu.better.p) == (5, None, None)
-    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range", 1 - 2 / 32)
-    assert gelu.difference.mean == pytest.approx(-0.012)
-    assert gelu.difference.low is None
 
 
 def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
@@ -391,21 +380,14 @@ def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
     assert best.values[0] == 0.9
 
 
-def large(points: int) -> plan.Study:
-    return study(
-        grids=({ACT: ["gelu", "relu"], DROP: [0.001 * i for i in range(points)]},),
-        select=Selection(),
-        seeds=(0,),
-    )
-
-
 def test_a_table_looks_each_point_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     for module in (results, comparison):
         monkeypatch.setattr(module, "same", lambda *values: calls.append(1) or same(*values))
     counts = []
     for points in (10, 40):
-        of_points = large(points)
+        grid = {ACT: ["gelu", "relu"], DROP: [0.001 * i for i in range(points)]}
+        of_points = study(grids=(grid,), select=Selection(), seeds=(0,))
         run = of_points.runs()[0]
         write(tmp_path, run, {"test/error": [0.5]})
         comparison.rows(results.load(of_points, tmp_path))

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,60 +27,49 @@ def test_a_curve_is_the_median_and_range_over_seeds(full: results.Results) -> No
     assert over_epochs(full, full.groups[0], LOSS, {LR: 7}) is None
 
 
-def test_a_curve_is_infinite_from_where_most_runs_diverged(tmp_path: Path) -> None:
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("whole", "others", "status", "median", "range_"),
+    [
+        ([1.0, 2.0, 3.0], [1.0], DIVERGED, [1, INF, INF], ([1, 2, 3], [1, INF, INF])),
+        ([3.0, 2.0], [], DIVERGED, [INF, INF], ([3, 2], [INF, INF])),
+        ([1.0, 2.0], [1.0, math.nan], FINISHED, [1, INF], ([1, 2], [1, INF])),
+    ],
+    ids=["diverged later", "diverged at once", "a NaN, which cuts no epoch"],
+)
+def test_runs_without_a_number_are_the_worst(
+    tmp_path: Path, whole: list[float], others: list[float], status: str, median: list[float], range_: Any
+) -> None:
+    """One run of three has recorded all values."""
     plan = one_unit(seeds=3)
     for run in plan.runs():
-        values, status = ([1.0], DIVERGED) if run.seed else ([1.0, 2.0, 3.0], FINISHED)
-        write(tmp_path, run, {"val/loss": values}, status)
+        values, how = (others, status) if run.seed else (whole, FINISHED)
+        write(tmp_path, run, {"val/loss": values} if values else {}, how)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert curve.band.median.tolist() == [1, math.inf, math.inf]
-    assert curve.band.low.tolist() == [1, 2, 3]
+    assert (curve.n, curve.x.tolist()) == (3, [*range(1, len(whole) + 1)])
+    assert (curve.band.median.tolist(), curve.band.low.tolist(), curve.band.high.tolist()) == (median, *range_)
+    if not others:
+        turned = over_epochs(loaded, loaded.groups[0], Column("val/loss", mode="max"))
+        assert turned.band.median.tolist() == [-INF, -INF]
 
 
-def test_a_run_that_diverged_before_it_recorded_anything_is_the_worst_from_the_start(tmp_path: Path) -> None:
-    plan = one_unit(seeds=3)
-    for run in plan.runs():
-        write(tmp_path, run, {} if run.seed else {"val/loss": [3.0, 2.0]}, DIVERGED if run.seed else FINISHED)
-    loaded = results.load(plan, tmp_path)
-    curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert (curve.n, curve.x.tolist()) == (3, [1, 2])
-    assert curve.band.median.tolist() == [math.inf, math.inf]
-    assert curve.band.low.tolist() == [3, 2]
-    accuracy = Column("val/loss", mode="max")
-    turned = over_epochs(loaded, loaded.groups[0], accuracy)
-    assert turned.band.median.tolist() == [-math.inf, -math.inf]
-
-
-def test_a_group_of_which_all_diverged_at_once_is_infinite_where_others_were_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorded", [[], [1.0, 0.9]])
+def test_a_group_of_which_all_diverged_is_infinite_where_others_were_measured(
+    tmp_path: Path, recorded: list[float]
+) -> None:
     plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
     for run in plan.runs():
         bad = run.point[ACT] == "elu"
-        write(tmp_path, run, {} if bad else {"val/loss": [3.0, 2.0]}, DIVERGED if bad else FINISHED)
+        curves = {"val/loss": recorded if bad else [1.0, 0.9, 0.8, 0.7]}
+        write(tmp_path, run, curves, DIVERGED if bad else FINISHED)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[1], LOSS)
-    assert (curve.n, curve.x.tolist(), curve.band.median.tolist()) == (2, [1, 2], [math.inf] * 2)
+    expected = [*recorded, *[INF] * (4 - len(recorded))]
+    assert (curve.n, curve.x.tolist(), curve.band.median.tolist()) == (2, [1, 2, 3, 4], expected)
     assert over_epochs(loaded, loaded.groups[1], Column("val/none")) is None
-
-
-def test_a_group_of_which_all_diverged_later_is_infinite_to_the_end(tmp_path: Path) -> None:
-    plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
-    for run in plan.runs():
-        bad = run.point[ACT] == "elu"
-        values, status = ([1.0, 0.9], DIVERGED) if bad else ([1.0, 0.9, 0.8, 0.7], FINISHED)
-        write(tmp_path, run, {"val/loss": values}, status)
-    loaded = results.load(plan, tmp_path)
-    curve = over_epochs(loaded, loaded.groups[1], LOSS)
-    assert (curve.x.tolist(), curve.band.median.tolist()) == ([1, 2, 3, 4], [1, 0.9, math.inf, math.inf])
-
-
-def test_a_recorded_nan_is_the_worst_value_and_cuts_no_epoch(tmp_path: Path) -> None:
-    plan = one_unit(seeds=3)
-    for run in plan.runs():
-        write(tmp_path, run, {"val/loss": [1.0, math.nan if run.seed == 2 else 2.0 + run.seed]})
-    loaded = results.load(plan, tmp_path)
-    curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert (curve.band.median.tolist(), curve.band.high.tolist()) == ([1, 3], [1, math.inf])
 
 
 def noisy(tmp_path: Path, seeds: int = 3, diverge: int = -1, skip: int = -1) -> results.Results:

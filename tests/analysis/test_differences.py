@@ -51,21 +51,6 @@ def test_the_ends_are_those_of_a_bisection_on_the_shift() -> None:
         assert found.high == pytest.approx(end(d, max(d) + 1), abs=1e-8)
 
 
-def test_the_ends_are_means_of_parts() -> None:
-    for n in (6, 8, 10):
-        d = list(np.random.default_rng(n).normal(size=n))
-        parts = [[x for x, kept in zip(d, mask, strict=True) if kept] for mask in product((0, 1), repeat=n)]
-        means = np.array([np.mean(part) for part in parts if part])
-        found = of(d)
-        assert found.low is not None
-        assert found.high is not None
-        for value in (found.low, found.high):
-            assert np.abs(means - value).min() < 1e-12
-            assert p_at(d, value) >= LEVEL
-        assert p_at(d, found.low - 1e-6) < LEVEL
-        assert p_at(d, found.high + 1e-6) < LEVEL
-
-
 @given(coarse)
 def test_0_lies_outside_exactly_when_p_is_below_the_level(d: list[float]) -> None:
     found = of(d)
@@ -121,11 +106,6 @@ def test_equal_differences_and_none_at_all() -> None:
 
 def test_fewer_than_six_pairs_have_no_p_and_no_interval() -> None:
     assert of([1.0, 2.0, 3.0, 4.0, 10.0])[:6] == (4.0, None, None, 3.0, None, 5)
-
-
-def test_the_mean_stands_beside_the_median() -> None:
-    found = of([1.0, 1.0, 1.0, 1.0, 1.0, 7.0])
-    assert (found.mean, found.median) == (2, 1)
 
 
 def test_without_a_test_the_difference_stays() -> None:

@@ -73,6 +73,8 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
     (line,) = results.load(plan, tmp_path).left_out
     assert f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
+    file.write_text("epoch,value\n1,2\n")
+    assert results.load(plan, tmp_path).left_out[0].startswith(f"{file} is damaged (")
     file.unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
     with pytest.raises(ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"):

@@ -111,15 +111,6 @@ def boards(runs: Path) -> scoreboard.Read:
     return found
 
 
-def test_a_damaged_table_alone_is_one_line(cli: Any, whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "a")
-    (tmp_path / "a/table.json").write_text("[]")
-    code, _, err = cli("report", "--runs-dir", tmp_path)
-    assert code == 2
-    assert "actlab: error: " in err
-    assert "a/table.json is damaged (the whole: input should be a valid dictionary, not [])" in err
-
-
 SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, "runs": ["x"]}
 
 
@@ -164,23 +155,9 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")
     assert results.load(plan, tmp_path).missing == 1
-
-
-@pytest.mark.parametrize("change", ["twice", "lacking", "no table"])
-def test_rows_of_a_probe_with_other_columns_are_named(tmp_path: Path, change: str) -> None:
-    plan = study()
-    run = plan.runs()[0]
-    write(tmp_path, run, curves_of(run))
-    file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
     table = pa.Table.from_pylist([ROWS])
-    if change == "twice":
-        pq.write_table(table.append_column("value", table["value"]), file)
-    elif change == "lacking":
-        pq.write_table(table.drop_columns(["step"]), file)
-    else:
-        file.write_text("epoch,value\n1,2\n")
-    (line,) = results.load(plan, tmp_path).left_out
-    assert line.startswith(f"{file} is damaged (")
+    pq.write_table(table.append_column("value", table["value"]), file)  # a name twice
+    assert results.load(plan, tmp_path).left_out[0].startswith(f"{file} is damaged (")
 
 
 def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:

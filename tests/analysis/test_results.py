@@ -149,19 +149,6 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path: Path) -> N
     assert (row.finished, row.diverged, row.cells[0].median) == (1, 2, math.inf)
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"metric": "test/error", "condition": "noise=1"}, "without a condition: leave 'condition' out"),
-        ({"metric": "test/error", "at": "best test/loss"}, "test/loss is not a validation metric"),
-    ],
-)
-@pytest.mark.usefixtures("full")
-def test_mistakes_in_the_table_get_clear_errors(tmp_path: Path, entry: Any, message: str) -> None:
-    with pytest.raises(ActlabError, match=message):
-        comparison.rows(results.load(study(table=(entry,)), tmp_path))
-
-
 def test_nothing_run_is_no_error(tmp_path: Path) -> None:
     loaded = results.load(study(), tmp_path / "none")
     assert (loaded.finished, loaded.missing) == (0, 8)
@@ -184,6 +171,7 @@ def test_a_column_names_the_condition_it_was_measured_under(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
+        ({"metric": "test/error", "condition": "noise=1"}, "without a condition: leave 'condition' out"),
         ({"metric": "noise/test/error"}, "under conditions only; name a 'condition': noise=0, noise=0.5"),
         (
             {"metric": "noise/test/error", "condition": "noise=0.4"},
