@@ -153,18 +153,11 @@ def test_a_sample_draws_the_same_in_every_batch(kind: str, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_torchs_generator_is_neither_read_nor_moved(kind: str) -> None:
-    before = torch.get_rng_state()
-    first = KINDS[kind](position([1, 2]), "noise", (4,))
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(99)
-    assert torch.equal(KINDS[kind](position([1, 2]), "noise", (4,)), first)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_numbers_follow_the_index_to_its_device(kind: str) -> None:
-    here = position(torch.tensor([[4, 1], [2, 0]]), (5, 6))
+def test_numbers_depend_on_no_generator_and_follow_the_index_to_its_device(kind: str) -> None:
+    here, state = position(torch.tensor([[4, 1], [2, 0]]), (5, 6)), torch.get_rng_state()
     before = KINDS[kind](here, "noise", (3,))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(99)
     moved = KINDS[kind](here._replace(index=here.index.to("meta")), "noise", (3,))
     assert (moved.device.type, moved.shape, moved.dtype) == ("meta", before.shape, before.dtype)
     assert torch.equal(KINDS[kind](here, "noise", (3,)), before)

@@ -196,10 +196,6 @@ def test_masks_of_members_move_with_the_steps():
     assert not any(torch.equal(a, b) for a, b in ((masks[0], masks[1]), (masks[1], masks[2])))
 
 
-def test_batch_norm_is_kept_member_by_member():
-    assert_trains_as_alone(partial(task, middle=lambda act: [nn.BatchNorm1d(8)]), batches)
-
-
 @pytest.mark.parametrize("axes", [(5,), (4, 5), (2, 4, 5)])
 def test_linear_layers_take_further_axes(axes):
     members = [nn.Linear(5, 3, bias=bias).double() for bias in (True,) * 3]

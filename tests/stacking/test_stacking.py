@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks import MLP, Dropout
 from actlab.optim import AdamEpsilonInRoot, Steps
-from actlab.stacking import StackedNetwork, StackedTask, layers
+from actlab.stacking import StackedTask, layers
 from actlab.tasks import ClassificationTask
 from stacking.equality import assert_trains_as_alone
 from toys import trained_together
@@ -152,20 +151,3 @@ def test_schedules_follow_each_members_own_rate():
 def test_what_can_be_stacked(network, reason):
     found = layers.reason_against(network)
     assert found is None if reason is None else reason in found
-
-
-def test_a_network_that_cannot_be_stacked_is_refused():
-    task = member(0, 0.1)
-    task.network = nn.Sequential(Block(), Dropout(0.1))
-    with pytest.raises(ActlabError, match="cannot be stacked: Block has no stacked form"):
-        StackedTask([task])
-
-
-def test_a_stacked_network_takes_shared_inputs():
-    tasks = [member(seed, 0.1) for seed in range(3)]
-    stack = StackedTask(tasks).double().eval()
-    x = torch.randn(5, 7, dtype=torch.float64)
-    together = stack.network(x, shared=True)
-    for r, task in enumerate(tasks):
-        torch.testing.assert_close(together[r], task.network.eval()(x))
-    assert isinstance(stack.network, StackedNetwork)
