@@ -32,8 +32,8 @@ TWO = [*RELU, "model.optimizer.lr=0.01"]
 def study_text(grid="model.activation: [relu]", more="", *, seeds=2, epochs=2, batches=2, **settings):
     """Return the YAML of a study of MNIST's sample with tiny networks.
 
-    ``grid`` holds entries in one line, ``more`` further lines of the file. ``settings`` are entries of ``set``, with
-    two underscores for each dot: ``data__batch_size=100``.
+    ``grid`` holds entries in one line, ``more`` further lines of the file. ``settings`` are entries of ``set``,
+    with two underscores for each dot: ``data__batch_size=100``.
     """
     given = {
         "data.sample": True,

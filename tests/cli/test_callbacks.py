@@ -29,12 +29,8 @@ def fit(cli, tmp_path, monkeypatch, program):
     return lambda *words, command="fit": cli(command, "-c", "mnist_classifier", *QUICK, *words)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["EMAWeightAveraging", pytest.param("WeightAveraging", marks=pytest.mark.slow)],  # the same class
-)
-def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path, kind):
-    outcome = fit(*LINES, "--trainer.callbacks+", kind)
+def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path):
+    outcome = fit(*LINES, "--trainer.callbacks+", "EMAWeightAveraging")
     assert outcome.code == 0, outcome.err
     (path,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
     saved = torch.load(path, weights_only=True)

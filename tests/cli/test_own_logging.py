@@ -5,24 +5,14 @@ import json
 import pandas as pd
 import pytest
 
+from tiny_study import study_text
+
 QUICK = [
     *("--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.max_epochs", "2"),
     *("--trainer.limit_train_batches", "3", "--trainer.limit_val_batches", "2"),
     *("--trainer.limit_test_batches", "1", "--trainer.log_every_n_steps", "1"),
     *("--trainer.logger", "line_logger.LineLogger", "--model.class_path", "logging_task.LoggingTask"),
 ]
-STUDY = """\
-base: mnist_classifier
-set:
-  model.class_path: logging_task.LoggingTask
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 2
-  model.network.hidden: [8]
-grid: {model.activation: [relu]}
-seeds: 2
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +40,7 @@ def test_a_fit_logs_it(cli, tmp_path):
 
 @pytest.mark.tries_stacks  # what a stack does not log is found by the trial
 def test_a_study_records_it(cli, tmp_path):
-    (tmp_path / "own.yaml").write_text(STUDY)
+    (tmp_path / "own.yaml").write_text(study_text(model__class_path="logging_task.LoggingTask"))
     outcome = cli("study", "run", "own.yaml")
     assert outcome.code == 0, outcome.err
     for path in tmp_path.glob("runs/own/*/metrics.parquet"):

@@ -11,6 +11,7 @@ from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
+from tiny_study import study_text
 
 COSINE = {"class_path": "actlab.optim.Cosine", "init_args": {"final": 0.1}}
 WARMUP = {"class_path": "actlab.optim.Warmup", "init_args": {"length": 0.5, "then": COSINE}}
@@ -92,24 +93,17 @@ def test_mistakes_are_one_line(cli, tmp_path, monkeypatch, words, message):
     assert len(outcome.err.strip().splitlines()) == 1
 
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 1
-  trainer.precision: 64-true
-  trainer.gradient_clip_val: 0.5
-  model.network.hidden: [8]
-  model.optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 0.01}}
-  model.schedules:
-    lr: {class_path: actlab.optim.Warmup, init_args: {length: 0.5, then: {class_path: actlab.optim.Cosine}}}
-  model.l2: {strength: 0.1}
-grid:
-  model.activation: [relu]
-  model.schedules.lr.length: [0.25, 0.5, 3]
-seeds: 1
-"""
+STUDY = study_text(
+    "model.activation: [relu], model.schedules.lr.length: [0.25, 0.5, 3]",
+    seeds=1,
+    epochs=1,
+    batches=1.0,
+    trainer__precision="64-true",
+    trainer__gradient_clip_val=0.5,
+    model__optimizer={"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
+    model__schedules={"lr": WARMUP},
+    model__l2={"strength": 0.1},
+)
 
 
 def test_members_of_a_study_have_their_own_warm_ups(cli, tmp_path, monkeypatch):

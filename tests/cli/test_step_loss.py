@@ -5,23 +5,13 @@ import json
 import pandas as pd
 import pytest
 
+from tiny_study import study_text
+
 QUICK = [
     *("--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.max_epochs", "2"),
     *("--trainer.limit_val_batches", "1", "--trainer.limit_test_batches", "1"),
     *("--trainer.enable_progress_bar", "false", "--trainer.logger", "line_logger.LineLogger"),
 ]
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 1
-  trainer.limit_train_batches: 2
-  trainer.log_every_n_steps: 1
-  model.network.hidden: [8]
-grid: {model.activation: [relu]}
-seeds: 1
-"""
 
 
 @pytest.fixture
@@ -73,7 +63,7 @@ def test_the_progress_bar_shows_it(cli, tmp_path, monkeypatch):
 
 def test_a_study_records_no_row_of_it(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.yaml").write_text(STUDY)
+    (tmp_path / "one.yaml").write_text(study_text(seeds=1, epochs=1, trainer__log_every_n_steps=1))
     outcome = cli("study", "run", "one.yaml", "--logger", "csv")
     assert outcome.code == 0, outcome.err
     (logged,) = tmp_path.glob("runs/one/**/metrics.csv")

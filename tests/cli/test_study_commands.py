@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from actlab.__main__ import main
 from actlab.cli import study_new
 from actlab.engines.jobs import Job
 from actlab.storage.files import leftovers, temporary, write_json
@@ -21,28 +20,15 @@ from actlab.studies import reading, schema, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
 from actlab.studies.states import state_of
+from tiny_study import study_text, trained_once
 
-TINY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 1
-  model.network.hidden: [4]
-grid:
-  model.activation: [relu, elu]
-seeds: 2
-"""
+TINY = study_text("model.activation: [relu, elu]", batches=1, model__network__hidden=[4])
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The runs of the finished study, which tests copy."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "tiny.yaml").write_text(TINY)
-    assert main(["study", "run", str(folder / "tiny.yaml"), "--runs-dir", str(folder / "runs")]) == 0
-    return folder / "runs"
+    return trained_once(tmp_path_factory.mktemp("trained"), TINY)
 
 
 @pytest.fixture
@@ -66,7 +52,7 @@ def write_stages(choose, compare):
     """Give the study two stages, of some seeds."""
     stages = f"stages: [{{name: choose, seeds: {choose}}}, {{name: compare, seeds: {compare}}}]\n"
     text = TINY.replace("seeds: 2\n", f"select: {{tune: [model.activation]}}\n{stages}")
-    Path("tiny.yaml").write_text(text.replace("  model.act", "  data.batch_size: [500]\n  model.act"))
+    Path("tiny.yaml").write_text(text.replace("grid: {", "grid: {data.batch_size: [500], "))
 
 
 def unfinish(folder, epochs=0, kept=True):

@@ -14,13 +14,6 @@ SETTING = {"model.activation.alpha": 0.25, "model.optimizer.lr": 0.003}
 
 
 @pytest.fixture
-def sweep():
-    """The sweep as the page describes it."""
-    (text,) = re.findall(r"^```yaml\n(# sweep\.yaml\n.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    return yaml.safe_load(text)
-
-
-@pytest.fixture
 def agent(tmp_path, monkeypatch):
     """Return the words that an agent without a server runs for a setting, in the environment that it sets."""
     # Here, not in every process that collects tests: it takes seconds.
@@ -45,8 +38,10 @@ def agent(tmp_path, monkeypatch):
 
 # wandb leaves the file of the sweep's parameters to the garbage collector
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(sweep, agent, cli, tmp_path, monkeypatch):
+def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(agent, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (text,) = re.findall(r"^```yaml\n(# sweep\.yaml\n.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    sweep = yaml.safe_load(text)
     assert sweep["parameters"].keys() == SETTING.keys()
     program, *words = agent(sweep, SETTING)
     assert program == "actlab"
