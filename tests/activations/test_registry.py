@@ -323,13 +323,8 @@ def test_what_is_known_of_foreign_modules() -> None:
     for unknown in (nn.RReLU(), nn.Dropout(), nn.Sequential(nn.Dropout())):
         assert is_stochastic(unknown)
         assert not is_elementwise(unknown)
-    for not_elementwise in (
-        nn.Softmax(1),
-        nn.PReLU(),
-        nn.BatchNorm1d(2, affine=False),
-        create("gelu", learnable=True),
-    ):
-        assert not is_elementwise(not_elementwise)
+    for other in (nn.Softmax(1), nn.PReLU(), nn.BatchNorm1d(2, affine=False), create("gelu", learnable=True)):
+        assert not is_elementwise(other)
 
 
 def test_an_activation_of_an_installed_package_is_found_by_name(monkeypatch):

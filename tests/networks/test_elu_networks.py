@@ -154,13 +154,6 @@ def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
         assert torch.equal(cut["state_dict"][name], value), name
 
 
-def test_a_schedule_of_dropout_that_is_not_there_is_rejected():
-    network = ConvStacks(factory("elu"), 10, stacks=SMALL, dropout=RATES)
-    dropouts = [layer for layer in network if isinstance(layer, Dropout)]
-    with pytest.raises(ActlabError, match="no 'inner_dropout'"):
-        Scheduler(torch.optim.SGD(network.parameters()), [{"inner_dropout": Steps({3: 2.0})}], [0], dropouts)
-
-
 def test_the_logits_have_a_layer_that_no_setting_repeats():
     """K alone sets its units: ten classes do not ask for a stack of ten or a hundred units."""
     for classes in (10, 100):

@@ -65,16 +65,6 @@ def test_it_computes_its_formula(gated):
         torch.testing.assert_close(network(tokens), expected, rtol=1e-9, atol=1e-10)
 
 
-@FORMS
-def test_no_token_sees_a_later_one(gated):
-    network = built(**SMALL, gated=gated)
-    tokens = torch.randint(11, (1, 5))
-    other = torch.cat((tokens[:, :3], (tokens[:, 3:] + 1) % 11), dim=1)
-    before, after = network(tokens), network(other)
-    torch.testing.assert_close(before[:, :3], after[:, :3])
-    assert not torch.allclose(before[:, 3], after[:, 3])
-
-
 @pytest.mark.parametrize(("gated", "parameters", "hidden"), [(False, 135_808, 256), (True, 134_784, 168)])
 def test_both_forms_have_nearly_as_many_parameters(gated, parameters, hidden):
     network = built(gated=gated)

@@ -57,13 +57,6 @@ def test_no_hidden_layer_is_a_linear_classifier():
     assert [type(m) for m in network] == [nn.Flatten, nn.Linear]
 
 
-def test_unit_norm_rows():
-    network = MLP(nn.ReLU, 10, (3, 7), hidden=(20, 30))
-    for layer in (m for m in network if isinstance(m, nn.Linear)):
-        assert torch.allclose(layer.weight.norm(dim=1), torch.ones(layer.out_features))
-        assert not layer.bias.any()
-
-
 @pytest.mark.parametrize(
     ("rule", "variance"), [("he", 2 / 400), ("he_gain_1", 1 / 400), ("glorot", 2 / (400 + 300))]
 )
@@ -88,11 +81,6 @@ def test_a_layer_may_have_a_rule_of_its_own():
     assert network[1].weight.var().item() == pytest.approx(2 / 300, rel=0.02)
     with pytest.raises(ActlabError, match="did you mean 'he'"):
         initialise(network, "glorot", {network[1]: "hee"})
-
-
-def test_an_unknown_rule_names_the_nearest():
-    with pytest.raises(ActlabError, match="'unit_norm_rows'"):
-        MLP(nn.ReLU, 10, init="unit_norm_row")
 
 
 def test_dropout_keeps_the_expectation():
