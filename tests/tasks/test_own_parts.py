@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from actlab import activations, experiments
+from actlab import experiments
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
 from actlab.engines import packing
 from actlab.engines.evaluation import Apart
@@ -291,15 +291,6 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
             torch.testing.assert_close(watch.latest.values[name], values)
         assert len(data.train) == 150 * (1 + (flip == "both"))
         assert data.train.__getitems__(Position((0,), 0, torch.arange(3)))[0].shape == (3, 3, 32, 32)
-
-
-def test_adaptive_dropout_asks_the_input_of_a_unit_that_acts_in_place():
-    x = torch.tensor([-3.0, -1.0, 1.0, 3.0])
-    plain, in_place = (
-        activations.create({"name": "adaptive_dropout", "activation": inner}).eval()
-        for inner in ("elu", {"name": "torch.nn:ELU", "inplace": True})
-    )
-    torch.testing.assert_close(in_place(x.clone()), plain(x))
 
 
 def test_biases_of_any_name_are_biases_and_shared_weights_count_once():

@@ -115,12 +115,15 @@ def test_an_unknown_training_metric_is_rejected():
         ClassificationTask(training_metrics=["eror"])
 
 
+def planned(**arguments):
+    """The metrics that a plan expects of a classification task."""
+    return _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+
+
 def test_studies_know_that_they_will_come():
-    arguments = {"training_metrics": ["error"], "l2": {"class_path": "actlab.optim.L2"}}
-    model = {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}
-    assert _metrics({"model": model}) >= {"train/error", "train/penalised_loss"}
-    del arguments["l2"]
-    assert not _metrics({"model": model}) & {"train/penalised_loss", "train/accuracy"}
+    penalised = planned(training_metrics=["error"], l2={"class_path": "actlab.optim.L2"})
+    assert penalised >= {"train/error", "train/penalised_loss"}
+    assert not planned(training_metrics=["error"]) & {"train/penalised_loss", "train/accuracy"}
 
 
 DECAYING = [
@@ -154,16 +157,14 @@ def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty
         task = FrameTask(0, partial(kind, lr=0.1, **settings), l2=L2(0.3))
         assert task.penalised is is_penalty
         optimizer = {"class_path": path_of(kind), "init_args": settings}
-        arguments = {"l2": {"strength": 0.3}, "optimizer": optimizer}
-        found = _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+        found = planned(l2={"strength": 0.3}, optimizer=optimizer)
         assert found is not None
         assert ("train/penalised_loss" in found) is is_penalty
 
 
 def test_a_plan_knows_an_optimiser_by_each_of_its_spellings():
     for optimizer in ("AdamW", "torch.optim.AdamW", {"class_path": "AdamW", "init_args": {}}):
-        arguments = {"l2": {"strength": 0.3}, "optimizer": optimizer}
-        found = _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+        found = planned(l2={"strength": 0.3}, optimizer=optimizer)
         assert found is not None
         assert "train/penalised_loss" not in found
 
@@ -181,10 +182,7 @@ def test_a_users_decoupled_optimiser_takes_the_decay_of_kinds(tmp_path):
 
 
 def test_a_plan_leaves_the_metrics_of_a_users_optimiser_open():
-    arguments = {"l2": {"strength": 0.3}, "optimizer": {"class_path": "own.Optimizer"}}
-    assert (
-        _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}}) is None
-    )
+    assert planned(l2={"strength": 0.3}, optimizer={"class_path": "own.Optimizer"}) is None
 
 
 def test_a_decoupled_decay_is_of_the_chosen_kinds_alone(tmp_path):
