@@ -191,12 +191,6 @@ def test_steps_without_statistics_leave_no_files(fit: Any, tmp_path: Path) -> No
     assert not (tmp_path / "cache").exists()
 
 
-def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ActlabError, match=r"cannot write the cache .*file.*data\.cache_dir"):
-        fitted(images_of(), steps_of(["mean"]), str(tmp_path / "file"))
-
-
 def test_impossible_steps_are_refused() -> None:
     for given, words in (
         (["zac"], "'zac'; did you mean 'zca'"),

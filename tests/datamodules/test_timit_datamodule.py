@@ -173,12 +173,6 @@ def test_same_content_is_read_once_whatever_its_form(tmp_path, monkeypatch):
         loads(tmp_path / "lower", tmp_path / "cache")
 
 
-def test_cache_that_cannot_be_written_is_named(folder, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ActlabError, match=r"file/cache.*ACTLAB_CACHE"):
-        loads(folder, tmp_path / "file" / "cache")
-
-
 def refusal(folder, **options):
     data = TIMITDataModule(str(folder), batch_size=8, cache_dir=f"{folder}-cache", **options)
     return text_files.refusal(data.prepare_data)
