@@ -132,6 +132,9 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
         figures.draw(written(edit=edit), tmp_path)
     loaded = written(edit=edit | {", ylim: [0, 1]": ""})
     plot = plot_of(loaded)
+    low, high = limits(plot.panels[0])
+    published = [value for line in plot.panels[0].lines if line.published for value in line.published.values]
+    assert low <= min(published) < max(published) <= high
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
     values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
@@ -143,19 +146,15 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
     assert np.isfinite(lowest[1:]).all()
 
 
-def test_added_units_are_further_lines(written: Any) -> None:
-    plot = laid_out(written(activations=["silu", {"name": "elu", "alpha": 0.5}]))
-    labels = list(dict.fromkeys(line.label for line in plot.panels[0].lines))
-    assert labels == ["gelu_tanh", "relu", "elu", "silu", "elu(alpha=0.5)"]
-
-
-def test_a_unit_of_a_file_has_a_line_of_its_own_and_no_published_curve(written: Any) -> None:
-    loaded = written(activations=["./mine.py:relu"])
-    lines = [x for x in plot_of(loaded).panels[0].lines if x.metric == "val/loss"]
+def test_added_units_are_further_lines_without_a_published_curve(written: Any) -> None:
+    loaded = written(activations=["silu", {"name": "elu", "alpha": 0.5}, "./mine.py:relu"])
+    lines = [x for x in laid_out(loaded).panels[0].lines if x.metric == "val/loss"]
     assert [(x.label, x.published is not None) for x in lines] == [
         ("gelu_tanh", False),
         ("relu", True),
         ("elu", False),
+        ("silu", False),
+        ("elu(alpha=0.5)", False),
         (f"{Path.cwd()}/mine.py:relu", False),
     ]
 
@@ -186,15 +185,6 @@ def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_ch
 def test_a_diverging_unit_leaves_a_gap(written: Any) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert "8 of the study's runs diverged" in laid_out(loaded).caption
-
-
-def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None:
-    loaded = written(edit={"label: log loss": "label: log loss\n    log: true", ", ylim: [0, 1]": ""})
-    panel = plot_of(loaded).panels[0]
-    low, high = limits(panel)
-    drawn = [value for line in panel.lines if line.published for value in line.published.values]
-    assert min(drawn) >= low
-    assert max(drawn) <= high
 
 
 def test_a_single_seed_and_many_panels_are_drawn(written: Any) -> None:
@@ -384,12 +374,9 @@ def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> 
             figures.draw(written(edit={before: after}), tmp_path)
 
 
-def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
+def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
         read_curves({"file": "mine.csv"}, "f")
-
-
-def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) -> None:
     for content, message in (
         (
             b"panel,act,epoch\nA,ReLU,1\n",
@@ -417,8 +404,8 @@ def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> Non
 def test_a_units_colour_is_the_same_in_every_figure() -> None:
     one, two = style.colours(["gelu", "relu", "mine"]), style.colours(["relu", "other", "gelu"])
     assert (one["gelu"], one["relu"]) == (two["gelu"], two["relu"])
-    many = style.colours([*style._KNOWN, *map(str, range(8))])
-    assert len(set(many.values())) == len(many)
+    for units in ([*style._KNOWN, *map(str, range(8))], [f"unit {n}" for n in range(24)]):
+        assert len(set(style.colours(units).values())) == len(units)
 
 
 def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path) -> None:
@@ -458,8 +445,3 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
     relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
     shown = [y for x, y in zip(*relu.published[:2], strict=True) if 0.4 <= x <= 4]
     assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
-
-
-def test_twenty_further_units_have_twenty_colours() -> None:
-    found = style.colours(f"unit {n}" for n in range(24))
-    assert len(set(found.values())) == 24

@@ -1,5 +1,6 @@
 """Figures drawn from ``results/``: whose they are, and what was not run."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,15 @@ def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path: Path)
 
 
 def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
+    """Also where activations have different numbers of runs, and where one panel has none."""
     assert titles_of(written, tmp_path) == [
         ("plain (n = 2)", "log loss"),
         ("dropped (n = 2)", "test error (%)"),
     ]
-
-
-def test_a_panel_says_where_units_have_different_numbers_of_runs(written: Any, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "runs")
     titles = titles_of(written, tmp_path, skip=lambda run: run.seed and run.point["model.activation"] == "relu")
     assert titles[0][0] == "plain (n = 1–2)"
-
-
-def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "runs")
     plain, dropped = titles_of(written, tmp_path, skip=lambda run: not run.point["model.dropout"])
     assert plain == ("plain (published; not run here)", "log loss")
     assert dropped[0] == "dropped (n = 2)"

@@ -11,35 +11,20 @@ from pytorch_lightning import LightningModule, Trainer
 from actlab.reports.wandb import RunLogger, mode
 from wandb_logs import history
 
-KEYS = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL")
 
-
-@pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No account and no mode; the netrc file, which does not exist yet."""
-    for key in KEYS:
+def test_a_key_or_a_netrc_entry_is_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment wins over the account, the argument over both."""
+    for key in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(key, raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    return tmp_path / "netrc"
-
-
-def test_without_an_account_it_is_offline(nobody: Path) -> None:
+    nobody = tmp_path / "netrc"
+    monkeypatch.setenv("NETRC", str(nobody))
     assert mode() == "offline"
-
-
-def test_a_key_or_a_netrc_entry_is_an_account(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody.write_text("machine api.wandb.ai\n  login user\n  password 0\n")
     assert mode() == "online"
     nobody.write_text("machine example.org\n  login user\n  password 0\n")
     assert mode() == "offline"
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert mode() == "online"
-
-
-def test_the_environment_wins_over_the_account_and_the_argument_over_both(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert mode() == "disabled"
     assert mode(offline=True) == "offline"
