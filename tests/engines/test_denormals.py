@@ -8,25 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from tiny_study import study_text
+
 pytestmark = pytest.mark.skipif(
     not torch.set_flush_denormal(False), reason="the processor keeps denormal numbers"
 )
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 2
-  trainer.val_check_interval: 1.0
-  model.network.hidden: [4]
-grid:
-  model.activation: [./counted_denormals.py:gelu]
-  model.network.dropout: [0.0, 0.1]
-seeds: 2
-select: {tune: [model.network.dropout]}
-"""
+STUDY = study_text(
+    "model.activation: [./counted_denormals.py:gelu], model.network.dropout: [0.0, 0.1]",
+    "select: {tune: [model.network.dropout]}\n",
+    trainer__val_check_interval=1.0,
+    model__network__hidden=[4],
+)
 CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
 FIT = ("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1")
 FIT += ("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false")

@@ -5,12 +5,9 @@ import json
 import pytest
 import torch
 
-STUDY = """\
-base: mnist_classifier
-set: {data.sample: true, trainer.max_epochs: 2, trainer.limit_train_batches: 4, model.network.hidden: [8]}
-grid: {model.activation: [relu]}
-seeds: 1
-"""
+from tiny_study import study_text
+
+STUDY = study_text(seeds=1, batches=4)
 REASONS = {  # activation → the error of its run
     "Exits": "activation Exits cannot be tried: the process exited with code 0",
     "Doubles": "activation Doubles fails: an activation, network or task set torch's default dtype to",
