@@ -121,44 +121,38 @@ def test_what_does_not_fit_is_named(module: Build) -> None:
             module(**options).prepare_data()
 
 
+CONFIG = """\
+seed_everything: 0
+model:
+  class_path: actlab.tasks.ClassificationTask
+  init_args:
+    activation: elu
+    network: {class_path: actlab.networks.MLP, init_args: {hidden: [16]}}
+    optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.001}}
+data:
+  class_path: actlab.datamodules.ImageDataModule
+  init_args: {dataset: FOLDER, val_split: validation, test_split: null, batch_size: 10}
+trainer:
+  max_epochs: 1
+  logger: false
+  enable_progress_bar: false
+  callbacks:
+    - {class_path: actlab.callbacks.TestEveryEpoch}
+    - class_path: pytorch_lightning.callbacks.ModelCheckpoint
+      init_args: {filename: last, save_on_train_epoch_end: true}
+"""
+
+
 @pytest.fixture
 def config(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    settings: dict[str, Any] = {
-        "seed_everything": 0,
-        "model": {
-            "class_path": "actlab.tasks.ClassificationTask",
-            "init_args": {
-                "activation": "elu",
-                "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [16]}},
-                "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.001}},
-            },
-        },
-        "data": {
-            "class_path": "actlab.datamodules.ImageDataModule",
-            "init_args": {
-                **{"dataset": str(folder), "val_split": "validation", "test_split": None, "batch_size": 10},
-                "augmentation": {"crop": 2, "flip": "random"},
-            },
-        },
-        "trainer": {
-            **{"max_epochs": 2, "logger": False, "enable_progress_bar": False},
-            "callbacks": [
-                {"class_path": "actlab.callbacks.TestEveryEpoch"},
-                {
-                    "class_path": "pytorch_lightning.callbacks.ModelCheckpoint",
-                    "init_args": {"filename": "last", "save_on_train_epoch_end": True},
-                },
-            ],
-        },
-    }
     path = tmp_path / "signs.yaml"
-    path.write_text(yaml.safe_dump(settings))
+    path.write_text(CONFIG.replace("FOLDER", str(folder)))
     return path
 
 
 def test_a_fit_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) -> None:
-    words = ["-c", config, "--data.augmentation", "{noise: 0.1}", "--trainer.max_epochs", 1]
+    words = ["-c", config, "--data.augmentation", "{noise: 0.1}"]
     assert cli("fit", *words).code == 0
     outcome = cli("test", *words, "--ckpt_path", "last")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
@@ -167,7 +161,11 @@ def test_a_fit_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) ->
 
 def test_a_study_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) -> None:
     """Of a stack of two seeds and of runs alone; a fit is of one, too."""
-    study: dict[str, Any] = {"base": str(config), "seeds": 2, "set": {"trainer.max_epochs": 1}}
+    study: dict[str, Any] = {
+        "base": str(config),
+        "seeds": 2,
+        "set": {"data.augmentation": {"crop": 2, "flip": "random"}},
+    }
     study["grid"] = {"model.activation": ["elu"]}
     study["table"] = [{"metric": "val/error", "at": "last"}]
     Path("signs_study.yaml").write_text(yaml.safe_dump(study))
