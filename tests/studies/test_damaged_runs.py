@@ -9,21 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tiny_study import trained_once
+from tiny_study import study_text, trained_once
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 1
-  model.network.hidden: [4]
-grid: {model.activation: [relu, elu]}
-seeds: 2
+SHOWN = """\
 figures: [{name: curves, lines: model.activation, y: {val/loss: heldout}}]
 table: [{metric: test/error, at: last}]
 """
+STUDY = study_text("model.activation: [relu, elu]", SHOWN, batches=1)
 PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}}]\n"
 
 

@@ -142,6 +142,8 @@ def test_an_id_is_a_function_of_study_and_point(study):
     assert ids == [run.id for run in study().runs()]
     assert ids[:4] == [run.id for run in study(activations=["gelu"]).runs()][:4]
     assert not set(ids) & {run.id for run in study(overrides=["trainer.max_epochs=3"]).runs()}
+    plain = TEXT.replace("activation: [", "activation: [{name: relu}, ").replace(" relu,", "")
+    assert ids == [run.id for run in study(plain, activations=[{"name": "elu"}]).runs()]  # no arguments
 
 
 def test_blocks_are_united(study):
@@ -186,15 +188,6 @@ def test_an_edited_unit_is_another_unit(study, tmp_path):
     assert [a.id == b.id for a, b in zip(before, after, strict=True)] == [True] * 8 + [False] * 4
 
 
-def test_smoke_asks_only_data_with_samples_for_a_sample(study):
-    own = TEXT + "set: {data: {class_path: mine.Table, init_args: {rows: 100}}}\n"
-    (config, *_) = (run.config for run in study(own, smoke=True).runs())
-    assert config["data"] == {"class_path": "mine.Table", "init_args": {"rows": 100}}
-    assert config["trainer"]["max_epochs"] == 1
-    (asked, *_) = (run.config for run in study(own + "smoke: {data.sample: true}\n", smoke=True).runs())
-    assert asked["data"]["init_args"] == {"rows": 100, "sample": True}
-
-
 def test_smoke_takes_the_sample_and_few_seeds(study):
     smoke = study(TEXT + "smoke: {model.network.hidden: [8]}\n", smoke=True)
     assert smoke.name == "mine-smoke"
@@ -202,6 +195,12 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
     assert keys.get_dotted(config, "data.sample") is True
     assert keys.get_dotted(config, "model.network.hidden") == [8]
     assert len(smoke.seeds) == 2
+    own = TEXT + "set: {data: {class_path: mine.Table, init_args: {rows: 100}}}\n"  # has no sample
+    (config, *_) = (run.config for run in study(own, smoke=True).runs())
+    assert config["data"] == {"class_path": "mine.Table", "init_args": {"rows": 100}}
+    assert config["trainer"]["max_epochs"] == 1
+    (asked, *_) = (run.config for run in study(own + "smoke: {data.sample: true}\n", smoke=True).runs())
+    assert asked["data"]["init_args"] == {"rows": 100, "sample": True}
 
 
 @pytest.mark.parametrize(
@@ -492,50 +491,32 @@ def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("option", "value", "message"),
     [
-        ("model.activation=[]", "no value for 'model.activation'"),
-        ("trainer=1", "trainer 1: give a mapping"),
-        ("data=1", "data 1: give a class_path"),
-        ("trainer.callbacks=[1]", r"trainer.callbacks \[1\]"),
-        ("trainer.callbacks=[null]", r"trainer.callbacks \[None\]"),
-        ("model.activation={name: relu, 1: 2}", "an activation is a name"),
-        ("model.activation=~no-one/x.py:Unit", "not a valid path"),
+        ("overrides", "model.activation=[]", "no value for 'model.activation'"),
+        ("overrides", "trainer=1", "trainer 1: give a mapping"),
+        ("overrides", "data=1", "data 1: give a class_path"),
+        ("overrides", "trainer.callbacks=[1]", r"trainer.callbacks \[1\]"),
+        ("overrides", "trainer.callbacks=[null]", r"trainer.callbacks \[None\]"),
+        ("overrides", "model.activation={name: relu, 1: 2}", "an activation is a name"),
+        ("overrides", "model.activation=~no-one/x.py:Unit", "not a valid path"),
+        *(("activations", {"name": name}, "an activation is a name") for name in (1, None)),
+        ("activations", {"name": [], "alpha": 1}, "an activation is a name"),
+        ("activations", "~no-one/x.py:Unit", "not a valid path"),
+        ("activations", "glu", "unknown activation 'glu'"),
+        ("activations", "./nowhere.py:Unit", r"there is no file '.*/nowhere\.py'"),
+        ("activations", "nowhere.units:Unit", "'nowhere.units': there is no module"),
     ],
 )
-def test_sections_and_values_of_the_wrong_type_are_rejected(study, override, message):
+def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, option, value, message):
     with pytest.raises(ActlabError, match=message):
-        checking.check(study(overrides=[override]))
-
-
-@pytest.mark.parametrize(
-    ("unit", "message"),
-    [
-        *(({"name": name}, "an activation is a name") for name in (1, None)),
-        ({"name": [], "alpha": 1}, "an activation is a name"),
-        ("~no-one/x.py:Unit", "not a valid path"),
-        ("glu", "unknown activation 'glu'"),
-        ("./nowhere.py:Unit", r"there is no file '.*/nowhere\.py'"),
-        ("nowhere.units:Unit", "'nowhere.units': there is no module"),
-    ],
-)
-def test_unknown_activations_are_rejected(study, unit, message):
-    with pytest.raises(ActlabError, match=message):
-        checking.check(study(activations=[unit]))
+        checking.check(study(**{option: [value]}))
 
 
 def test_nothing_is_said_of_classes_from_outside(study):
     own = "set: {model.class_path: antigravity.Task, trainer.callbacks: [{class_path: os.system}]}\n"
     checking.check(study(TEXT + own + "table: [{metric: anything}]\n"))
     assert "antigravity" not in sys.modules
-
-
-def test_a_unit_without_arguments_is_its_name(study):
-    plain = study(
-        TEXT.replace("activation: [", "activation: [{name: relu}, ").replace(" relu,", ""),
-        activations=[{"name": "elu"}],
-    )
-    assert [run.id for run in plain.runs()] == [run.id for run in study().runs()]
 
 
 @pytest.mark.parametrize(("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)])

@@ -11,21 +11,11 @@ import pytest
 from actlab.engines import reuse
 from actlab.studies import reading
 from fuzzing import within
-from tiny_study import trained_once
+from tiny_study import study_text, trained_once
 from tolerances import counted
 
-BASE = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 1
-  trainer.limit_train_batches: 2
-  model.network.hidden: [8]
-seeds: 2
-"""
-FIRST = BASE + "grid: {model.activation: [relu, elu], model.network.dropout: [0.0, 0.5]}\n"
-SECOND = BASE.replace("seeds: 2", "seeds: 1-2") + "grid: {model.activation: [elu]}\n"
+FIRST = study_text("model.activation: [relu, elu], model.network.dropout: [0.0, 0.5]", epochs=1)
+SECOND = study_text("model.activation: [elu]", seeds="1-2", epochs=1)
 PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}}]\n"
 
 
