@@ -8,25 +8,17 @@ import pytest
 from actlab.engines import stages
 from actlab.storage.files import DamagedError
 from actlab.studies import reading
+from tiny_study import study_text
 from written_runs import write
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 3
-  trainer.limit_train_batches: 2
-  model.network.hidden: [8]
-grid:
-  model.activation: [relu, elu]
-  model.optimizer.lr: [1.0e-2, 1.0e-3]
-seeds: 2
+GRID = "model.activation: [relu, elu], model.optimizer.lr: [1.0e-2, 1.0e-3]"
+SELECTED = """\
 select: {tune: [model.optimizer.lr], metric: val/loss, at: last}
 table:
   - {metric: val/error, at: selected}
   - {metric: val/loss, at: best}
 """
+STUDY = study_text(GRID, SELECTED, epochs=3)
 STAGES = "stages: [{name: choose, seeds: 1}, {name: compare, seeds: 5-6}]\n"
 LAST, BEST = STUDY, STUDY.replace("at: last}", "at: best}")
 CURVES = {  # by learning rate: 0.01 is best after two epochs and overfits, 0.001 is best in the end
