@@ -120,22 +120,11 @@ def test_print_config_without_null(cli, shown):
     assert (outcome.code, "skip_null" in outcome.err) == (2, True)
 
 
-def test_help_of_a_bare_name(cli):
-    outcome = cli("fit", "--data.help=MNISTDataModule")
-    assert (outcome.code, "--data.sample" in outcome.out) == (0, True)
-
-
 def test_true_is_a_seed_that_is_recorded(shown, monkeypatch):
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     assert shown("--seed_everything", "true")[0]["seed_everything"] == 0
     monkeypatch.setenv("PL_GLOBAL_SEED", "17")
     assert shown("--seed_everything", "true")[0]["seed_everything"] == 17
-
-
-def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
-    outcome = cli("fit", "-c", "mnist_classifier", "--model.scheduler=ReduceLROnPlateau")
-    assert (outcome.code, "'monitor'" in outcome.err) == (2, True)
-    assert len(outcome.err.splitlines()) == 1
 
 
 def test_an_optimiser_for_a_module_without_one(fit, cli):
