@@ -11,21 +11,10 @@ from actlab.engines import running, search, stages, training
 from actlab.studies import reading
 from actlab.studies.formats import Chosen
 from actlab.studies.spaces import parse_space
+from tiny_study import study_text
 
-STUDY = """\
-title: A tiny study
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 1
-  trainer.limit_train_batches: 2
-  model.network.hidden: [8]
-grid:
-  model.activation: [relu, gelu]
-seeds: 1
-table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]
-"""
+TABLE = "table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]\n"
+STUDY = study_text("model.activation: [relu, gelu]", TABLE, seeds=1, epochs=1)
 LR = "model.optimizer.lr"
 MINE = """\
 import torch
@@ -264,9 +253,9 @@ UNTUNABLE = {
         "seeds: 1\nselect: {metric: test/error}",
         "'select: metric: test/error' is not a validation metric",
     ),
-    "[relu, gelu]": ("[relu]\n  model.network.dropout: [0.0, 0.5]", "2 values of model.network.dropout"),
+    "[relu, gelu]": ("[relu], model.network.dropout: [0.0, 0.5]", "2 values of model.network.dropout"),
     "model.activation: [relu, gelu]": ("model.optimizer.lr: [0.1]", "cannot be tuned"),
-    "grid:\n  model.activation: [relu, gelu]": (
+    "grid: {model.activation: [relu, gelu]}": (
         "blocks: [{grid: {model.activation: [relu]}}, {name: b, grid: {model.activation: [elu]}}]",
         "cannot be tuned",
     ),
@@ -282,7 +271,7 @@ def test_a_study_that_cannot_be_tuned_is_rejected(tune, tmp_path, text, change):
 
 
 def test_a_study_with_stages_is_tuned_at_the_settings_of_its_last_stage(tune, tmp_path, without_page):
-    grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
+    grid = "[relu, gelu], model.network.dropout: [0.0]"
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
     outcome = tune("--search", "alpha=0.1..3", "--trials", "1", "--fresh", "1")
     assert outcome.code == 0, outcome.err
@@ -299,7 +288,7 @@ def test_the_seeds_of_trials_are_those_of_the_first_stage_or_given(tune, tmp_pat
     def killed(*args):
         raise KeyboardInterrupt
 
-    grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
+    grid = "[relu, gelu], model.network.dropout: [0.0]"
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
     trained: list[list[int]] = []
     monkeypatch.setattr(
