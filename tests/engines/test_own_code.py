@@ -14,28 +14,18 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
-from tiny_study import execute, ignore, metrics, result
+from tiny_study import execute, ignore, metrics, result, study_text
 from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 400
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 2
-  trainer.val_check_interval: 1.0
-  trainer.precision: 64-true
-  model.network.hidden: [8]
-grid:
-  model.activation: [relu]
-  model.optimizer.lr: [1.0e-2]
-seeds: 2
-reference: null
-table: [{metric: val/loss, at: last}]
-"""
+STUDY = study_text(
+    "model.activation: [relu], model.optimizer.lr: [1.0e-2]",
+    "reference: null\ntable: [{metric: val/loss, at: last}]\n",
+    data__batch_size=400,
+    trainer__val_check_interval=1.0,
+    trainer__precision="64-true",
+)
 TASK = "set:\n  model.class_path: parts_that_draw.{}"
 
 
@@ -88,8 +78,8 @@ def test_a_task_that_asks_for_the_epoch(here):
 
 
 def test_optimisers_keep_what_stands_outside_their_groups(here):
-    rates = "model.optimizer.lr: [1.0e-2]\nseeds: 2"
-    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]\nseeds: 1")
+    rates = "model.optimizer.lr: [1.0e-2]}\nseeds: 2"
+    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1")
     text = text.replace(
         "set:", "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.optimizer.fused: false"
     )
