@@ -15,22 +15,12 @@ from actlab import experiments
 from actlab.engines import packing
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
-from tiny_study import execute, metrics, untried
+from tiny_study import execute, metrics, study_text, untried
 from wandb_logs import config as logged_config
 from wandb_logs import history, summary
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 200
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 3
-  model.network.hidden: [8, 6]
-  model.optimizer.lr: 0.05
-grid: {model.activation: [UNITS]}
-seeds: 2
-"""
+SMALL = {"data__batch_size": 200, "model__network__hidden": [8, 6], "model__optimizer__lr": 0.05}
+STUDY = study_text("model.activation: [UNITS]", batches=3, **SMALL)
 UNITS = {  # spec → names of its parameters
     "./learnt_parameters.py:Swish": ["beta"],
     "{name: prelu, per_channel: true}": ["weight", "weight_max", "weight_min"],
