@@ -129,6 +129,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteTimes())
+    if getattr(config.option, "cov_source", None):
+        from actlab.engines.workers import start_server
+
+        start_server()  # here, in a folder that stays: in each worker coverage asks for it
     patch = pytest.MonkeyPatch()
     for name in ("connect", "connect_ex"):
         patch.setattr(socket.socket, name, _refusing(getattr(socket.socket, name), _peer))
