@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
+def _largest(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda entry: -entry[1])
+
+
 class SuiteTimes:
     """A plugin, registered by ``conftest.py``, also in the workers of pytest-xdist."""
 
     def __init__(self, clock: Callable[[], float] = processor_seconds) -> None:
         self.clock, self.mark = clock, clock()
         self.started = time.monotonic()
-        self.tests: Counter[str] = Counter()
+        self.tests: defaultdict[str, float] = defaultdict(float)
         self.workers = 0.0  # all of theirs, also what they import and collect
 
     @pytest.hookimpl(tryfirst=True)
@@ -32,7 +36,7 @@ class SuiteTimes:
         self.mark = self.clock()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[Any]:
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         """Every phase carries the seconds since the phase before it, so a fixture counts for its first test."""
         report = yield
         now = self.clock()
@@ -51,22 +55,22 @@ class SuiteTimes:
     def pytest_testnodedown(self, node: Any) -> None:
         self.workers += getattr(node, "workeroutput", {}).get("processor_seconds", 0)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.tests:
             return
-        folders: Counter[str] = Counter()
+        folders: defaultdict[str, float] = defaultdict(float)
         for name, seconds in self.tests.items():
             folder = Path(name.partition("::")[0]).parent
             folders["/".join(folder.parts[:2])] += seconds
         alone = sum(folders.values())
         folders["imports and collection"] = max(self.workers or self.clock(), alone) - alone
         terminalreporter.section("processor seconds")
-        for name, seconds in folders.most_common():
+        for name, seconds in _largest(folders):
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
         terminalreporter.write_line(f"the {SLOWEST} slowest of {len(self.tests)} tests:")
-        for name, seconds in self.tests.most_common(SLOWEST):
+        for name, seconds in _largest(self.tests)[:SLOWEST]:
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
         terminalreporter.write_line(
-            f"{folders.total():.0f} processor seconds in {time.monotonic() - self.started:.0f} s; "
+            f"{sum(folders.values()):.0f} processor seconds in {time.monotonic() - self.started:.0f} s; "
             f"budget of the default suite: {BUDGET} s alone on two idle cores"
         )

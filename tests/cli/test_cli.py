@@ -155,7 +155,7 @@ def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, cli, tmp_
     assert fit(*words, first / "checkpoints/last.ckpt").code == 0
     assert {*there.iterdir()} == {first, second}
     assert list(here.iterdir()) == []
-    ids = []
+    ids: list[str] = []
     for folder in (first, second):
         lasts = folder.glob("checkpoints/last*.ckpt")
         assert max(torch.load(path, weights_only=True)["epoch"] for path in lasts) == 1

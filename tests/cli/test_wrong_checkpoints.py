@@ -165,7 +165,10 @@ WORDS = [
 @pytest.fixture(scope="module")
 def third_party(tmp_path_factory):
     """The checkpoints of a module and data without a class of actlab."""
-    kinds = {"whole": {"save_on_train_epoch_end": True}, "{step}": {"every_n_train_steps": 2, "save_top_k": -1}}
+    kinds: dict[str, dict[str, Any]] = {
+        "whole": {"save_on_train_epoch_end": True},
+        "{step}": {"every_n_train_steps": 2, "save_top_k": -1},
+    }
     kept = [{"filename": name, **kind} for name, kind in kinds.items()]
     made = [{"class_path": "ModelCheckpoint", "init_args": arguments} for arguments in kept]
     words = [*WORDS, str(tmp_path_factory.mktemp("trained")), "--trainer.max_epochs", "1"]

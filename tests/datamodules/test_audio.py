@@ -40,7 +40,6 @@ def test_an_extension_that_does_not_fit_is_left_out(monkeypatch, error):
 
 def test_an_extension_that_has_loaded_stays():
     stand_in = types.ModuleType("torchaudio._extension")  # this one has no native code
-    stand_in._IS_TORCHAUDIO_EXT_AVAILABLE = False
-    stand_in.fail_if_no_align = lambda function: function
+    vars(stand_in).update(_IS_TORCHAUDIO_EXT_AVAILABLE=False, fail_if_no_align=lambda function: function)
     sys.modules["torchaudio._extension"] = stand_in
     assert torchaudio()._extension is stand_in

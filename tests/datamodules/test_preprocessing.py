@@ -192,7 +192,7 @@ def test_steps_without_statistics_leave_no_files(fit: Any, tmp_path: Path) -> No
 
 
 def test_impossible_steps_are_refused() -> None:
-    for given, words in (
+    cases: list[tuple[Any, str]] = [
         (["zac"], "'zac'; did you mean 'zca'"),
         ([{"eps": 1}], "unknown step of data.preprocessing 'None'"),
         ([3], "unknown step of data.preprocessing '3'"),
@@ -207,7 +207,8 @@ def test_impossible_steps_are_refused() -> None:
         (["gcn", "gcn"], "'gcn' is given twice"),
         ("scale", "give a list of steps"),
         ({"name": "zca"}, "give a list of steps"),
-    ):
+    ]
+    for given, words in cases:
         with pytest.raises(ActlabError) as caught:
             steps_of(given)
         assert words in str(caught.value)

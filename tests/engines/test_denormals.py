@@ -21,8 +21,10 @@ STUDY = study_text(
     model__network__hidden=[4],
 )
 CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
-FIT = ("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1")
-FIT += ("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false")
+FIT = [
+    *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1"),
+    *("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false"),
+]
 TUNE = ("tune", "mine.yaml", "--activation", "./counted_denormals.py:gelu", "--search")
 
 

@@ -18,7 +18,7 @@ from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import folders
 from actlab.studies.locks import holding
-from actlab.studies.plan import Keep
+from actlab.studies.plan import MAX_STACK, Keep
 from actlab.tasks import ClassificationTask
 from tiny_study import (
     RELU,
@@ -304,8 +304,8 @@ def test_updates_may_limit_a_run(study, tmp_path, stacked):
 
 def test_the_user_may_limit_the_size(study, tmp_path):
     wanted = study(overrides=["seeds=3"]).runs()
-    for limit, sizes in (({}, [6] * 4), ({"max_stack": 4}, [3] * 8)):
-        assert [len(job.runs) for job in packing.pack(wanted, tmp_path, **limit).jobs] == sizes
+    for limit, sizes in ((MAX_STACK, [6] * 4), (4, [3] * 8)):
+        assert [len(job.runs) for job in packing.pack(wanted, tmp_path, limit).jobs] == sizes
 
 
 def test_two_processes_share_the_runs_of_a_study(study, tmp_path):

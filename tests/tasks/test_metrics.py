@@ -200,7 +200,7 @@ def test_a_metric_of_other_classes_or_a_taken_name_is_rejected():
 def test_what_a_metric_rejects_is_one_line(tmp_path):
     task, trainer, data = experiment(tmp_path, f1=F1, mse={"class_path": "torchmetrics.MeanSquaredError"})
     with pytest.raises(ActlabError, match=r"model\.metrics\.mse rejects predictions \(.*, 10\) and targets"):
-        trainer.validate(task, datamodule=data, verbose=False)
+        trainer.fit(task, datamodule=data)
 
 
 def experiment(folder, **metrics):
@@ -331,17 +331,21 @@ class Keep(pl.Callback):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_two_devices_have_the_metrics_of_all_samples(tmp_path):
-    """The devices are forks of this process: they have imported what they need, and have one thread each."""
+def test_two_devices_that_train_have_the_metrics_of_all_samples(tmp_path):
+    """With progress bar and logger, at rate 0; forks of this process, which have imported what they need."""
     torch.set_num_threads(1)
     given = {"f1": F1, "confusion": CONFUSION, "auroc": {**F1, "class_path": "torchmetrics.AUROC"}}
     found = []
     for devices, strategy in ((1, "auto"), (2, "ddp_fork")):
         config, path = config_with(**given), tmp_path / f"{devices}.json"
         config["trainer"] |= {"devices": devices, "strategy": strategy, "accelerator": "cpu", "callbacks": []}
+        logger = {"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path)}}
+        config["trainer"] |= {"logger": logger, "enable_progress_bar": True}
+        config["trainer"] |= {"max_epochs": 1, "limit_train_batches": 2, "num_sanity_val_steps": 0}
+        config["model"]["init_args"]["optimizer"]["init_args"]["lr"] = 0.0
         config["data"]["init_args"]["eval_batch_size"] = 333  # parts of unequal size, the last one of no sample
         trainer, task, data = build(config)
-        trainer.callbacks.append(Keep(path))
+        trainer.callbacks.append(Keep(path))  # type: ignore[attr-defined]
         trainer.validate(task, datamodule=data, verbose=False)
         found.append(json.loads(path.read_text()))
     assert found[1] == pytest.approx(found[0])

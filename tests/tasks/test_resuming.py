@@ -139,8 +139,8 @@ NOT_HERE = ("Optimizer", "SparseAdam", "Muon")  # abstract; takes sparse gradien
 OPTIMIZERS = [
     kind for name, kind in vars(torch.optim).items() if isinstance(kind, type) and name not in NOT_HERE
 ]
-CASES: list[tuple[Any, dict[str, float]]] = [
-    *((kind, {"max_iter": 2} if kind is torch.optim.LBFGS else {}) for kind in OPTIMIZERS),
+CASES: list[tuple[Any, dict[str, Any]]] = [
+    *[(kind, {"max_iter": 2} if kind is torch.optim.LBFGS else {}) for kind in OPTIMIZERS],
     (torch.optim.SGD, {"momentum": 0.5}),
 ]
 
