@@ -1,4 +1,4 @@
-"""Values and gradients against scipy; limits, low precision, parameters."""
+"""Values and gradients against scipy; limits, low precision; the papers' relations."""
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from scipy import special, stats
 from torch import Tensor, nn
 
 from actlab.activations import create, names
+from actlab.activations.gates import CDFS
 from actlab.errors import ActlabError
 
 RANGE = np.concatenate([np.linspace(-40, 40, 1601), [1e-30, -1e-30, 1e-5, -1e-5]])  # holds 0
@@ -172,6 +173,41 @@ def test_gelu_of_any_gaussian() -> None:
     np.testing.assert_allclose(gradient, Phi(z) + RANGE * phi(z) / 2, rtol=1e-9, atol=1e-15)
 
 
+def test_gelu_goes_to_relu_as_sigma_goes_to_0() -> None:
+    x = torch.linspace(-5, 5, 1001, dtype=torch.float64)
+    errors = [(create("gelu", sigma=s)(x) - x.relu()).abs().max().item() for s in (0.1, 0.01, 1e-6)]
+    bound = 0.17  # max |x|Φ(−|x|), at σ = 1
+    assert errors[0] > errors[1] > errors[2]
+    assert all(e <= bound * s for e, s in zip(errors, (0.1, 0.01, 1e-6), strict=True))
+
+
+def test_gelu_and_relu_agree_far_from_0() -> None:
+    """They differ by |x|Φ(−|x|), at most φ(x), which falls faster than any power."""
+    x = torch.tensor([-20.0, -10.0, -5.0, 5.0, 10.0, 20.0], dtype=torch.float64)
+    apart = (create("gelu")(x) - x.relu()).abs()
+    assert (apart <= torch.from_numpy(phi(x.numpy())) * (1 + 1e-9) + 1e-15).all()
+    assert apart[2] > 10 * apart[1]
+
+
+def test_curvature_of_gelu_relu_and_elu() -> None:
+    """GELU″ = φ(x)(2 − x²): neither convex nor monotonic, flat at ±√2; ELU is convex for α ≤ 1."""
+    x = torch.linspace(-5, 5, 2001, dtype=torch.float64, requires_grad=True)
+
+    def derivatives(**spec: Any) -> tuple[Tensor, Tensor]:
+        (slope,) = torch.autograd.grad(create(spec)(x).sum(), x, create_graph=True)
+        return slope.detach(), torch.autograd.grad(slope.sum(), x)[0]
+
+    slope, curvature = derivatives(name="gelu")
+    torch.testing.assert_close(curvature, torch.from_numpy(phi(x.detach().numpy())) * (2 - x.detach() ** 2))
+    assert slope.min() < 0 < slope.max()
+    assert curvature.min() < 0 < curvature.max()
+    for name in ("relu", "elu"):
+        steps = create(name)(x).detach().diff()
+        assert (steps >= 0).all()
+        assert (steps.diff() >= -1e-12).all()
+    assert (create("elu", alpha=2.0)(x).detach().diff().diff() < -1e-4).any()
+
+
 def test_elu_saturates_at_minus_alpha() -> None:
     """E §3: the value for x → −∞."""
     for alpha in (0.5, 1.0, 2.0):
@@ -233,6 +269,22 @@ def test_a_learnt_sigma_stays_positive() -> None:
         module(torch.linspace(-3, 3, 64)).sum().backward()
         optimizer.step()
     assert module(torch.linspace(-3, 3, 64)).isfinite().all()
+
+
+def test_elu_is_asymptotic_to_the_cauchy_form() -> None:
+    """P §5: ELU(α = 1/π) and xP(C ≤ x) part by 1/π on the right, by 0 on the left, like 1/x."""
+    cauchy, elu = create("cauchy_lu"), create("elu", alpha=1 / math.pi)
+    for x in (1e2, 1e4, 1e6):
+        right, left = torch.tensor([x, -x], dtype=torch.float64)
+        assert (elu(right) - 1 / math.pi - cauchy(right)).abs() < 1 / x
+        assert (elu(left) - cauchy(left)).abs() < 1 / x
+
+
+def test_logistic_and_normal_differ_by_a_tenth() -> None:
+    x = torch.linspace(-5, 5, 100_001, dtype=torch.float64)
+    assert (torch.sigmoid(x) - CDFS["normal"](x)).abs().max().item() == pytest.approx(0.1174, abs=1e-4)
+    assert (create("gelu")(x) - create("gelu_sigmoid")(x)).abs().max().item() < 0.021
+    assert (create("gelu")(x) - create("gelu_tanh")(x)).abs().max().item() < 5e-4
 
 
 def test_torch_modules_are_torch_modules() -> None:
