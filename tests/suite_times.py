@@ -14,7 +14,7 @@ SLOWEST = 10
 
 
 def processor_seconds() -> float:
-    """Of this process and of the children that it has waited for."""
+    """Of this process and of the children that it has waited for, so without workers, whom a server forks."""
     return sum(os.times()[:4])
 
 
