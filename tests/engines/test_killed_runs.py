@@ -119,6 +119,8 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
             execute(runs, tmp_path, stacked)
         for run in runs:
             rows = tmp_path / run.id / "metrics.csv"
+            lines = rows.read_text().splitlines()  # of this start, whatever the former one left
+            assert len({*lines}) == len(lines)
             rows.write_bytes(damaged(rows.read_bytes(), way, random.Random(0)))
             assert isinstance(RunFolder(tmp_path, run).epochs, int)
             later = tmp_path / run.id / "units/9.npz"
