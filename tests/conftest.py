@@ -178,6 +178,14 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures without pictures, which take most time, where a test asks what else is there."""
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, file, **options: file.write_text("<svg/>")
+    )
+
+
+@pytest.fixture
 def programs() -> Path:
     """Programs that tests run in processes of their own, or give to actlab as a user's files."""
     return Path(__file__).with_name("programs")

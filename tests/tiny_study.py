@@ -54,25 +54,24 @@ def load(folder, **options):
     return reading.load(str(path), **options)
 
 
-def trained_once(folder, text, name="tiny", *words):
-    """Return the folder of the runs of a finished study, which tests copy; what was printed lies beside it."""
-    (folder / f"{name}.yaml").write_text(text)
-    words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
-    with pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
-        patch.setattr("actlab.cli.study.Worker", workers.Inline)
-        patch.setattr("actlab.engines.cost.ROUNDS", 3)
-        patch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
-        with contextlib.redirect_stdout(out):
-            assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
-    return folder / "runs"
-
-
 @contextlib.contextmanager
 def untried():
     """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
         yield
+
+
+def trained_once(folder, text, name="tiny", *words):
+    """Return the folder of the runs of a finished study, which tests copy; what was printed lies beside it."""
+    (folder / f"{name}.yaml").write_text(text)
+    words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
+    with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
+        patch.setattr("actlab.cli.study.Worker", workers.Inline)
+        patch.setattr("actlab.engines.cost.ROUNDS", 3)
+        with contextlib.redirect_stdout(out):
+            assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
+    return folder / "runs"
 
 
 def ignore(run, fraction):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from actlab.analysis import results
 from actlab.config import keys
@@ -102,9 +101,3 @@ def written(tmp_path: Path, templates: Path) -> Written:
         return results.load(study, root)
 
     return write
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save figures without pictures, which take most time, where a test asks which files there are."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **options: file.write_text("<svg/>"))
