@@ -65,11 +65,21 @@ def test_a_study_of_each_kind_runs_with_one_seed_at_one_rate(name, cli, tmp_path
 
 
 @pytest.mark.smoke
+@pytest.mark.tries_stacks
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
-def test_a_study_runs_as_a_user_starts_it(path, tmp_path):
-    """Its whole smoke form, in a process of its own with a worker."""
-    words = ["study", "run", path, "--smoke", "--report", "--jobs", "1", "--runs-dir", tmp_path]
+def test_a_study_runs_in_its_whole_smoke_form(path, cli, tmp_path):
+    """With a worker: one for each of two studies that run at a time."""
+    outcome = cli("study", "run", path, "--smoke", "--report", "--jobs", "1", "--runs-dir", tmp_path)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
+    assert_complete(path, tmp_path / f"{path.stem}-smoke", outcome.out)
+
+
+@pytest.mark.smoke
+def test_a_study_runs_as_a_user_starts_it(tmp_path):
+    """In a process of its own, with warnings."""
+    words = ["study", "run", "demo", "--smoke", "--report", "--runs-dir", tmp_path]
     done = subprocess.run(
         [sys.executable, "-m", "actlab", *map(str, words)],
         env={**os.environ, "PYTHONWARNINGS": "default"},
@@ -78,4 +88,4 @@ def test_a_study_runs_as_a_user_starts_it(path, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    assert_complete(path, tmp_path / f"{path.stem}-smoke", done.stdout)
+    assert_complete(resource("configs/studies/demo.yaml"), tmp_path / "demo-smoke", done.stdout)

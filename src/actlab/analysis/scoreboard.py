@@ -67,6 +67,7 @@ class Table(TypedDict):
     compare: str
     reference: str
     own: list[str]
+    seeds: NotRequired[list[int]]
     planned: int
     finished: int
     diverged: int
@@ -324,7 +325,7 @@ def _counted(task: Task, wanted: Sequence[str]) -> Task:
     if ours is None or any(reasons.values()):
         return replace(task, left_out=next(reason for reason, holds in reasons.items() if holds))
     sign = 1 if task.column.worst > 0 else -1
-    values = {label: np.array([*place.values.values()]) for label, place in places.items()}
+    values = {label: np.array([*place.values.values()], float) for label, place in places.items()}
     scaled = 0 < ours.median < math.inf and all((of[np.isfinite(of)] > 0).all() for of in values.values())
     found = dict(places)
     for label, of in values.items():
@@ -342,7 +343,7 @@ def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
     for point, rows in record.points:
         known = [row for row in rows if record.compare in row["point"]]
         compared = ((row["point"][record.compare], primary(row)) for row in known)
-        cells = {texts[value_key(value)]: cell for value, cell in compared if cell and cell["n"]}
+        cells = {texts[value_key(value)]: cell for value, cell in compared if cell and cell["values"]}
         if cells:
             found.append(_task(record, point, cells, references))
     return found
