@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from actlab import activations
-from actlab.engines.gradient_trial import fault_of_gradient, wrong_share
+from actlab.activations.smooth import differentiable
+from actlab.engines.gradient_trial import fault_of_gradient, fault_of_rows, wrong_share
 
 SHAPE = (8, 16)
 
@@ -75,6 +76,55 @@ def test_a_declared_surrogate_is_accepted(file, name, accepted):
         assert fault is None
     else:
         assert "surrogate_gradient = True" in fault
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *activations.names(),
+        *({"name": "gelu", "learnable": True, "channels": n} for n in (1, 16)),
+        *("torch.nn:Hardtanh", "torch.nn:RReLU", "torch.nn:AlphaDropout", "torch:round"),
+    ],
+    ids=str,
+)
+def test_the_second_and_third_derivative_of_registered_activations_are_right(spec):
+    unit = differentiable(lambda: activations.create(spec))()  # as tasks use it
+    assert [wrong_share(unit, torch.zeros(SHAPE), order) for order in (2, 3)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "name", ["RightCentred", "steps", "single", "Single", "Bernoulli", "FromZero", "RowSoftmax"]
+)
+def test_right_derivatives_are_right(file, name):
+    unit = activations.create(f"{file}:{name}")
+    assert fault_of_gradient(unit, torch.zeros(SHAPE), order=3) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("KeptSlope", 2), ("KeptSoftmax", 2), ("KeptSharpness", 2), ("KeptCurvature", 3)],
+)
+def test_a_derivative_of_a_constant_is_wrong(file, name, order):
+    unit = activations.create(f"{file}:{name}")
+    assert fault_of_gradient(unit, torch.zeros(SHAPE), order - 1) is None
+    told = {2: "second", 3: "third"}[order]
+    said = fault_of_gradient(unit, torch.zeros(SHAPE), order=3)
+    assert said.startswith(f"has a {told} derivative that differs from the difference quotient at ")
+    assert "updates of this task need it" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("FirstSize", "a batch of 3 after one of 2 (RuntimeError: "),
+        ("SecondSize", "a batch of 16 after one of 3 "),
+    ],
+)
+def test_state_of_the_size_of_a_batch_is_a_fault(file, name, text):
+    assert text in fault_of_rows(activations.create(f"{file}:{name}"), torch.zeros(SHAPE))
+    for right in ("Right", "TwiceInTraining"):
+        assert fault_of_rows(activations.create(f"{file}:{right}"), torch.zeros(SHAPE)) is None
+    assert fault_of_rows(torch.nn.LazyBatchNorm1d(), torch.zeros(SHAPE)) is None
 
 
 def test_adaptive_dropout_around_a_surrogate_is_one(file):

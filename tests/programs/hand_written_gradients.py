@@ -204,3 +204,113 @@ class FromZero(nn.Module):
 
     def forward(self, x):
         return torch.where(x > 0, x, self.slope.abs() * x)
+
+
+class _Constant(torch.autograd.Function):
+    """``value``, whose gradient is ``slope`` as a constant: a derivative with respect to the slope is lost."""
+
+    @staticmethod
+    def forward(ctx, x, value, slope):
+        ctx.save_for_backward(slope.detach())
+        return value.detach().clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0], None, None
+
+
+class KeptSlope(nn.Module):
+    def forward(self, x):
+        s = x.sigmoid()
+        return _Constant.apply(x, x * s, s * (1 + x * (1 - s)))
+
+
+class _Silu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return gradient * _Constant.apply(x, s * (1 + x * (1 - s)), s * (1 - s) * (2 + x * (1 - 2 * s)))
+
+
+class KeptCurvature(nn.Module):
+    """Its first and second derivatives are right."""
+
+    def forward(self, x):
+        return _Silu.apply(x)
+
+
+class RowSoftmax(nn.Module):
+    """Mixes elements; the sum of its outputs is constant."""
+
+    def forward(self, x):
+        return torch.softmax(x, -1)
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        p = torch.softmax(x, -1)
+        ctx.save_for_backward(p)
+        return p.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (p,) = ctx.saved_tensors
+        return p * (gradient - (p * gradient).sum(-1, keepdim=True))
+
+
+class KeptSoftmax(nn.Module):
+    def forward(self, x):
+        return _Softmax.apply(x)
+
+
+class _Sharp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, a):
+        ctx.save_for_backward(x, a)
+        return torch.tanh(a * x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, a = ctx.saved_tensors
+        slope = gradient * (1 - torch.tanh(a.detach() * x) ** 2)
+        return a.detach() * slope, (x * slope).sum().reshape(a.shape)
+
+
+class KeptSharpness(nn.Module):
+    """All derivatives by its input are right; those of its slope by its parameter are lost."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return _Sharp.apply(x, self.a)
+
+
+class FirstSize(nn.Module):
+    """A buffer of the shape of its first input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", None)
+
+    def forward(self, x):
+        if self.mask is None:
+            self.mask = torch.ones_like(x)
+        return torch.relu(x) * self.mask[: len(x)]
+
+
+class SecondSize(FirstSize):
+    """Has room for one more row."""
+
+    def forward(self, x):
+        if self.mask is None:
+            self.mask = torch.ones_like(torch.cat([x, x[:1]]))
+        return super().forward(x)

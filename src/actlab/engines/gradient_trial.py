@@ -1,4 +1,4 @@
-"""Compare the gradient of an activation with difference quotients, before a study trains anything.
+"""Compare the derivatives of an activation with difference quotients, before a study trains anything.
 
 Kinks, jumps and plateaus are no faults: few inputs lie next to them, and the derivative exists elsewhere.
 """
@@ -12,28 +12,40 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations
+from actlab.errors import described
 from actlab.random.seeding import own_generators
+from actlab.tasks.building import materialise
 
 POINTS = 2048  # inputs that are compared
 SPREAD = 2.0  # standard deviation of the inputs: also the tails of the usual activations
 TOLERANCE = 1e-3  # relative to 1 + |slope|
 MOST = 0.01  # share of inputs next to kinks and jumps; a larger share is wrong
 DIRECTIONS = 8  # in which activations that mix elements, and parameters, are compared
+ORDERS = {1: "gradient", 2: "second derivative", 3: "third derivative"}
+ROWS = 2, 3, 16  # sizes of batches; a pooled batch norm may fail for one row
 # The long step serves activations that compute in float32, whatever the dtype of their input.
 _WAYS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
 
-def fault_of_gradient(unit: nn.Module, like: Tensor) -> str | None:
-    """Return a message for an undeclared gradient that is not the derivative of the output, or None."""
+def fault_of_gradient(unit: nn.Module, like: Tensor, order: int = 1) -> str | None:
+    """Return a message for an undeclared gradient that is not the derivative of the output, or None.
+
+    ``order`` is the highest order to which updates differentiate the activation. The derivative of each order
+    is compared with difference quotients of the order below.
+    """
     if activations.has_surrogate_gradient(unit):
         return None
-    share = wrong_share(unit, like)
-    if not share:
-        return None
-    return (
-        f"has a gradient that {differs(share)}: correct its backward pass or, if this is intended as in a "
-        "straight-through estimator, set 'surrogate_gradient = True' on its class or function"
-    )
+    for number in range(1, order + 1):
+        if share := wrong_share(unit, like, number):
+            remedy = (
+                ", and updates of this task need it: compute the backward pass from the saved input with "
+                "torch's operations, without a saved slope, detach() or numpy"
+                if number > 1
+                else ": correct its backward pass or, if this is intended as in a straight-through estimator, "
+                "set 'surrogate_gradient = True' on its class or function"
+            )
+            return f"has a {ORDERS.get(number, f'{number}th derivative')} that {differs(share)}{remedy}"
+    return None
 
 
 def differs(share: float) -> str:
@@ -45,27 +57,27 @@ def differs(share: float) -> str:
     return f"differs from the difference quotient at {100 * share:.0f} % of inputs"
 
 
-def wrong_share(unit: nn.Module, like: Tensor) -> float | None:
-    """Return the share of inputs at which the gradient differs from the difference quotient, in the worse mode.
+def wrong_share(unit: nn.Module, like: Tensor, order: int = 1) -> float | None:
+    """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
     The activation is compared in training, with the same random numbers in each call, and in evaluation. If it
     mixes elements, derivatives of a random sum of its outputs along random directions are compared, as they are
     for its parameters. A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because
-    calls with the same random numbers differ or raise.
+    calls with the same random numbers differ or raise. The derivatives below ``order`` must be right.
 
     The activation must have been called once. Do not use it afterwards: if it cannot be copied, its dtype, mode
     and parameters change.
     """
-    found = [_share_in_mode(unit, like, training) for training in (True, False)]
+    found = [_share_in_mode(unit, like, order, training) for training in (True, False)]
     return max((share for share in found if share is not None), default=None)
 
 
-def _share_in_mode(unit: nn.Module, like: Tensor, training: bool) -> float | None:
+def _share_in_mode(unit: nn.Module, like: Tensor, order: int, training: bool) -> float | None:
     """Return the smallest share that a precision and step give; 0 ends the search."""
     shares = []
     for dtype, step in _WAYS:
         try:
-            share = _Comparison(_copied(unit).to(dtype).train(training), like, dtype, step).share()
+            share = _Comparison(copied(unit).to(dtype).train(training), like, dtype, step, order).share()
         except Exception:  # third-party code may raise anything, for example for float64
             continue
         if share == 0:
@@ -74,7 +86,7 @@ def _share_in_mode(unit: nn.Module, like: Tensor, training: bool) -> float | Non
     return min(shares, default=None)
 
 
-def _copied(unit: nn.Module) -> nn.Module:
+def copied(unit: nn.Module) -> nn.Module:
     """Return a copy, or the activation itself if it holds something that cannot be copied."""
     try:
         return copy.deepcopy(unit)
@@ -82,47 +94,93 @@ def _copied(unit: nn.Module) -> nn.Module:
         return unit
 
 
-class _Comparison:
-    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``."""
+def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
+    """Return a message for an activation whose state has the size of its first batch, or None.
 
-    def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float) -> None:
-        self.unit, self.step = unit, step
+    A copy is called with few rows, then with more, in each mode. The activation must not have been called.
+    """
+    for training in (True, False):
+        one, before = copied(unit).train(training), ""
+        for rows in ROWS:
+            try:
+                materialise(one, like.shape[1:])
+                x = torch.randn(
+                    rows, *like.shape[1:], generator=torch.Generator().manual_seed(0), dtype=like.dtype
+                )
+                with own_generators(0):
+                    shape = one.forward(x).shape
+                if shape != x.shape:
+                    raise ValueError(f"returned shape {tuple(shape)}")
+            except Exception as error:  # third-party code may raise anything
+                return (
+                    f"fails for a batch of {rows}{before} ({described(error, 120)}): its state must not depend "
+                    "on the size of a batch"
+                )
+            before = f" after one of {rows}"
+    return None
+
+
+def derivative(
+    unit: nn.Module, x: Tensor, order: int, weights: Tensor | float, along: Tensor | float
+) -> Tensor:
+    """Return the derivative by ``x`` of a weighted sum of outputs, from the second order on along a direction.
+
+    Of order 0: the weighted outputs. Calls draw the same random numbers.
+    """
+    with own_generators(0):
+        value: Tensor = unit.forward(x.clone()) * weights
+    for number in range(order):
+        (value,) = _gradients((value * along if number else value).sum(), [x], create_graph=True)
+    return value
+
+
+class _Comparison:
+    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``.
+
+    From the second order on, a sum of outputs with random signs is differentiated along random signs: these
+    derivatives are symmetric, so elements may mix.
+    """
+
+    def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int) -> None:
+        self.unit, self.step, self.order = unit, step, order
         self.generator = torch.Generator().manual_seed(0)
         rows = max(2, -(-POINTS * len(like) // max(1, like.numel())))
         self.x = (SPREAD * self._normal((rows, *like.shape[1:]), dtype)).requires_grad_()
+        self.weights, self.along = (
+            self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
+        )
 
     def share(self) -> float | None:
         """Return the share of inputs, or of directions, at which gradients differ; see `wrong_share`."""
         share = self._elementwise()
         if share > MOST:
-            if not _close(self._call(self.x), self._call(self.x)):
+            if not _close(self._below(), self._below()):
                 return None
-            share = self._along([self.x]) if self._mixes() else share
+            share = self._along([self.x]) if self.order == 1 and self._mixes() else share
         learnt = [parameter for parameter in self.unit.parameters() if parameter.requires_grad]
         share = max(share, self._along(learnt) if learnt else 0)
         return share if share > MOST else 0
 
+    def _below(self, x: Tensor | None = None) -> Tensor:
+        """Return the derivative of the order below, in ``x`` or at the compared inputs."""
+        return derivative(self.unit, self.x if x is None else x, self.order - 1, self.weights, self.along)
+
     def _normal(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.randn(tuple(shape), generator=self.generator, dtype=dtype)
 
-    def _call(self, x: Tensor) -> Tensor:
-        """Return the output for ``x``, with the same random numbers in each call."""
-        with own_generators(0):
-            y: Tensor = self.unit.forward(x.clone())
-        return y
-
     def _elementwise(self) -> float:
         """Return the share of elements whose derivative is not the change of their own output."""
-        up, down = self.x.detach() + self.step, self.x.detach() - self.step
-        slope = ((self._call(up) - self._call(down)) / (up - down)).detach()
-        (gradient,) = _gradients(self._call(self.x).sum(), [self.x])
+        x, grad = self.x.detach(), self.order > 1
+        up, down = ((x + step * self.along).requires_grad_(grad) for step in (self.step, -self.step))
+        slope = ((self._below(up) - self._below(down)) / (up - down) * self.along).detach()
+        gradient = derivative(self.unit, self.x, self.order, self.weights, self.along).detach()
         return float(((gradient - slope).abs() > TOLERANCE * (1 + slope.abs())).double().mean())
 
     def _mixes(self) -> bool:
         """Return whether outputs depend on other elements than their own."""
         x = self.x.detach()
         kept = torch.rand(x.shape, generator=self.generator) < 0.5
-        return not _close(self._call(torch.where(kept, x, x + 1))[kept], self._call(x)[kept])
+        return not _close(self._below(torch.where(kept, x, x + 1))[kept], self._below(x)[kept])
 
     def _along(self, leaves: Sequence[Tensor]) -> float:
         """Return the share of random directions along which derivatives differ; 0 up to one half."""
@@ -131,12 +189,12 @@ class _Comparison:
             self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
             weights = self._normal(self.x.shape, self.x.dtype)
-            gradients = _gradients((self._call(self.x) * weights).sum(), leaves)
+            gradients = _gradients((self._below() * weights).sum(), leaves)
             expected = sum(float((g * d).sum()) for g, d in zip(gradients, along, strict=True))
             self._move(leaves, self.step, along)
-            up = self._call(self.x).detach()
+            up = self._below().detach()
             self._move(leaves, -2 * self.step, along)
-            slope = float(((up - self._call(self.x).detach()) * weights).sum()) / (2 * self.step)
+            slope = float(((up - self._below().detach()) * weights).sum()) / (2 * self.step)
             self._move(leaves, self.step, along)
             wrong += abs(expected - slope) > TOLERANCE * (1 + abs(slope))
         return wrong / DIRECTIONS if wrong > DIRECTIONS / 2 else 0
@@ -152,9 +210,9 @@ def _close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+def _gradients(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
     """Return the gradients of a scalar; zeros where it does not depend on a leaf."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(value, [*leaves], allow_unused=True)
+    found = torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=create_graph)
     return [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]

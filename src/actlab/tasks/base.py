@@ -70,6 +70,7 @@ class Task(Training, ABC):
 
     metric_names: tuple[str, ...] = ("loss",)
     derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
+    derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
     arguments: Arguments  # with which it was built, as plain values
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
@@ -186,7 +187,8 @@ class Task(Training, ABC):
         Such a loss calls the network more than once, or differentiates it by its inputs, as in
         ``torch.autograd.grad(u.sum(), x, create_graph=True)``. An override always runs with gradients. It is
         marked with `actlab.tasks.takes_run_axis` if it also accepts a batch ``(R, B, …)`` and the network of a
-        stack; else its runs are trained one by one.
+        stack; else its runs are trained one by one. Activations must have right derivatives up to the third
+        order; a class whose updates need fewer sets ``derivatives``, such as 1 if no input is differentiated.
 
         Args:
             network: maps inputs ``(B, *)`` to outputs.

@@ -171,6 +171,17 @@ def fault_of_learning(loss: Tensor, given: Collection[int], module: nn.Module) -
     )
 
 
+def fault_of_made(module: nn.Module, known: Collection[str]) -> str | None:
+    """Return a message for a parameter that is not among the ``known`` names, those before the first call."""
+    made = sorted({name for name, _ in module.named_parameters()} - {*known})
+    if not made:
+        return None
+    return (
+        f"creates a parameter in its first call ({made[0]}), after the optimiser was built: create it in the "
+        "constructor, as an UninitializedParameter if its shape is unknown"
+    )
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in nested lists, tuples and mappings."""
     if isinstance(value, Tensor):
@@ -195,9 +206,9 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
     """Return a factory that appends each module it makes to ``units``, built with random numbers of its own."""
 
-    def unit() -> nn.Module:
+    def unit(width: int | None = None) -> nn.Module:
         with own_generators(hashing.seed_for(seed, "unit", len(units))):
-            units.append(factory())
+            units.append(factory(width))
         return units[-1]
 
     return unit
