@@ -17,7 +17,6 @@ LEARNT = [
     *({"name": "gelu", "learnable": learnable} for learnable in (True, "mu", "sigma")),
     {"name": "gelu", "learnable": True, "channels": 6},
     {"name": "prelu", "channels": 6},
-    {"name": "prelu", "per_channel": True},
 ]
 VARIANTS = [
     {"name": "gelu", "mu": 0.5, "sigma": 2.0},
@@ -92,9 +91,7 @@ def network(spec: Spec, training: bool) -> nn.Module:
     """Two inputs, one output; also a smooth activation, so that no derivative vanishes everywhere."""
     torch.manual_seed(0)
     layers = [nn.Linear(2, 6), create(spec), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1)]
-    made = with_equal_draws(nn.Sequential(*layers), training)
-    made(torch.zeros(1, 2, dtype=torch.float64))  # infers the channels of lazy parameters
-    return made
+    return with_equal_draws(nn.Sequential(*layers), training)
 
 
 def residual(network: nn.Module) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from scipy import special, stats
 from torch import Tensor, nn
 
-from actlab.activations import create, names
+from actlab.activations import create, factory, names
 from actlab.activations.gates import CDFS
 from actlab.errors import ActlabError
 
@@ -240,25 +240,24 @@ def test_learnt_gaussians_survive_huge_inputs() -> None:
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (x, *module.parameters()))
 
 
-def test_channels_are_read_off_the_first_input() -> None:
-    for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 4)):
-        for spec in ({"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}):
-            lazy, fixed = create(spec, per_channel=True), create(spec, channels=3)
-            x = -1 - torch.rand(shape)
-            torch.testing.assert_close(lazy(x), fixed(x))
-            assert type(lazy) is type(fixed)
-            assert {k: v.shape for k, v in lazy.state_dict().items()} == {
-                k: v.shape for k, v in fixed.state_dict().items()
-            }
-            assert repr(lazy) == repr(fixed)
-            again = create(spec, per_channel=True)
-            again.load_state_dict(lazy.state_dict())
-            torch.testing.assert_close(again(x), lazy(x))
+def test_the_network_gives_the_number_of_channels() -> None:
+    for spec in ({"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}):
+        fixed = create(spec, channels=3)
+        for given in ({"per_channel": True}, {"channels": "width"}):
+            made = factory({**spec, **given})(3)
+            assert type(made) is type(fixed)
+            assert repr(made) == repr(fixed)
+            made.load_state_dict(fixed.state_dict())
+            for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 4)):
+                x = -1 - torch.rand(shape)
+                assert torch.equal(made(x), fixed(x))
             with torch.no_grad():
-                for parameter in lazy.parameters():
+                for parameter in made.parameters():
                     parameter[1] += 0.5
-            moved = (lazy(x) - fixed(x)).abs().transpose(0, 1).flatten(1).amax(1)
+            moved = (made(x) - fixed(x)).abs().transpose(0, 1).flatten(1).amax(1)
             assert (moved > 0).tolist() == [False, True, False]
+    inside = {"name": "adaptive_dropout", "activation": {"name": "prelu", "per_channel": True}}
+    assert factory(inside)(5).get_parameter("activation.weight").shape == (5,)
 
 
 def test_a_learnt_sigma_stays_positive() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from actlab.activations import (
     Factory,
+    Function,
     create,
     entry,
     factory,
@@ -209,7 +210,10 @@ def test_mistakes_are_named_when_the_factory_is_made() -> None:
         (7, "a name or a mapping with a name"),
         ("no_such_package.units:Mine", "cannot import 'no_such_package.units': ModuleNotFoundError"),
         ("torch.nn.functional:gelo", "unknown attribute of torch.nn.functional 'gelo'; did you mean"),
-        ("torch.nn:Linear", "torch.nn:Linear needs a value for 'in_features', 'out_features'"),
+        (
+            "torch.nn:Linear",
+            "torch.nn:Linear needs a value for 'out_features'; write .*, where the value 'width' is",
+        ),
         ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),
         ({"name": "torch:relu", "beta": 1}, "cannot build torch:relu .*TypeError"),
         ("torch:sum", r"returned a tensor of shape \(\), not a \(2, 4\) tensor"),
@@ -237,6 +241,51 @@ def test_the_factory_leaves_the_global_generator_alone() -> None:
     state = torch.get_rng_state()
     factory({"name": "torch.nn.functional:dropout", "p": 0.5})
     assert torch.equal(torch.get_rng_state(), state)
+
+
+WIDTHS = """
+import torch
+from torch import nn
+
+class Bend(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+class Wide(nn.Module):
+    def __init__(self, n, axis="height"):
+        super().__init__()
+        self.slope = nn.Parameter(torch.zeros(n))
+        assert axis in ("height", "width")
+
+class Optional(nn.PReLU):
+    def __init__(self, channels=1):
+        super().__init__(channels)
+
+def made_of(features):
+    return nn.PReLU(features)
+
+def curried(slope=0.5):
+    return lambda channels: nn.PReLU(channels, slope)
+
+def of_features(features):
+    return 2 * features
+
+def of_pictures(x):
+    return x - x.mean((2, 3), keepdim=True)
+
+def scaled_by(x, channels):
+    return channels * x
+"""
+
+
+@pytest.fixture
+def width_file(tmp_path: Path) -> str:
+    (tmp_path / "widths.py").write_text(WIDTHS)
+    return f"{tmp_path}/widths.py"
 
 
 @pytest.fixture
@@ -277,14 +326,61 @@ def test_mistakes_in_a_file_of_the_user(unit_file: Path) -> None:
             "is a file: add the class or function in it, as in .*activation_forms.py:MyAct",
         ),
         ("GELU", "did you mean 'gelu'"),
-        ("./activation_forms.py:Odd", "needs a value for 'width'"),
-        ("./activation_forms.py:slope", "needs a value for 'channels'"),
+        ("./activation_forms.py:Odd", "RuntimeError: no width fits"),
         ("./activation_forms.py:shared", "is an instance of ReLU, which layers cannot share"),
         ("./broken.py:Swish", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
     ):
         unit_file.with_name("broken.py").write_text("1 / 0")
         with pytest.raises(ActlabError, match=message):
             factory(name)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        ("Bend", (1, 6, 1, 1)),
+        ({"name": "Bend", "channels": 4}, (1, 4, 1, 1)),
+        ({"name": "Wide", "n": "width", "axis": "width"}, (6,)),
+        ("made_of", (6,)),
+        ("curried", (6,)),
+        ({"name": "Optional"}, (1,)),
+        ({"name": "Optional", "channels": "width"}, (6,)),
+    ],
+    ids=str,
+)
+def test_the_width_of_a_site_reaches_whoever_asks_for_it(spec: Any, shape: Any, width_file: str) -> None:
+    named = {"name": spec} if isinstance(spec, str) else spec
+    act = factory({**named, "name": f"{width_file}:{named['name']}"})
+    (parameter,) = act(6).parameters()
+    assert parameter.shape == shape
+
+
+def test_a_function_of_features_is_tried_on_a_tensor_first(width_file: str) -> None:
+    for name in ("of_features", "of_pictures", "scaled_by"):
+        spec = {"name": f"{width_file}:{name}"}
+        made = factory(spec)(6)
+        assert isinstance(made, Function)
+    assert made(torch.ones(2, 6))[0, 0] == 6
+    assert factory(f"{width_file}:of_features")()(torch.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("Bend", "channels"),
+        ("made_of", "features"),
+        ({"name": "Wide", "n": "width"}, "n"),
+        ({"name": "prelu", "per_channel": True}, "channels"),
+    ],
+    ids=str,
+)
+def test_a_network_that_gives_no_width_is_told_so(spec: Any, name: str, width_file: str) -> None:
+    named = {"name": spec} if isinstance(spec, str) else spec
+    own = named["name"] if named["name"] == "prelu" else f"{width_file}:{named['name']}"
+    act = factory({**named, "name": own})
+    words = rf"the number of features at its site for '{name}': call act\(width\) in the network, or give"
+    with pytest.raises(ActlabError, match=words):
+        act()
 
 
 def test_causes_are_chained(unit_file: Path) -> None:

@@ -166,7 +166,7 @@ def test_mode_device_and_dtype_are_those_of_the_place():
     assert [model[1][1].weight.dtype, model[2].weight.dtype] == [torch.float64, torch.float16]
     assert [model[1][1].training, model[2].training, model.training] == [False, True, True]
     meta = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.ReLU())
-    actlab.replace(meta, "relu", {"name": "prelu", "per_channel": True})
+    actlab.replace(meta, "relu", {"name": "prelu", "channels": 2})
     assert meta[1].weight.device.type == "meta"
 
 

@@ -35,7 +35,7 @@ class Residual(nn.Module):
 
     def __init__(self, act):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 8), act(), Dropout(0.3))
+        self.body = nn.Sequential(nn.Linear(8, 8), act(8), Dropout(0.3))
 
     def forward(self, x):
         return x + self.body(x)
@@ -45,7 +45,7 @@ class Network(nn.Sequential):
     """With a layer of each kind."""
 
     def __init__(self, act, num_classes, input_shape, middle):
-        super().__init__(nn.Flatten(), nn.Linear(6, 8), act(), *middle(act), nn.Linear(8, num_classes))
+        super().__init__(nn.Flatten(), nn.Linear(6, 8), act(8), *middle(act), nn.Linear(8, num_classes))
         initialise(self, "he")
 
 

@@ -20,6 +20,7 @@ shape and do the same in training and evaluation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -27,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from actlab.activations.gates import GATES
-from actlab.activations.learnt import GELU, LazyGELU, LazyPReLU, channel_count
+from actlab.activations.learnt import GELU, per_channel_or_shared
 from actlab.activations.registry import register
 from actlab.errors import ActlabError
 
@@ -144,13 +145,16 @@ def srelu() -> nn.Module:
 
 
 @register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
-def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = False) -> nn.Module:
+def prelu(
+    slope: float = 0.25, channels: int | None = None, per_channel: bool = False
+) -> nn.Module | Callable[[int], nn.Module]:
     """Return a parametric ReLU with one learnt slope for all elements or one per channel (dim 1).
 
     Args:
         slope: initial slope for negative inputs.
         channels: number of channels, each with its own slope; None shares one slope.
-        per_channel: learn one slope per channel and infer the number of channels from the first input.
+        per_channel: learn one slope per channel, for the number of channels that the network gives: return a
+            function of it.
 
     Raises:
         ActlabError: ``channels`` is not positive or is combined with ``per_channel``.
@@ -158,8 +162,11 @@ def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = 
     >>> prelu(slope=0.5, channels=3)
     PReLU(num_parameters=3)
     """
-    number = channel_count("prelu", channels, per_channel)
-    return LazyPReLU(slope) if per_channel else nn.PReLU(number, slope)
+
+    def build(channels: int) -> nn.Module:
+        return nn.PReLU(channels, slope)
+
+    return per_channel_or_shared("prelu", build, channels, per_channel)
 
 
 @register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
@@ -185,7 +192,7 @@ def gelu(
     learnable: bool | Literal["mu", "sigma"] = False,
     channels: int | None = None,
     per_channel: bool = False,
-) -> nn.Module:
+) -> nn.Module | Callable[[int], nn.Module]:
     """Return a Gaussian error linear unit.
 
     Args:
@@ -193,7 +200,8 @@ def gelu(
         sigma: σ > 0 of the Gaussian, or its initial value.
         learnable: ``True`` learns μ and σ; ``"mu"`` or ``"sigma"`` learns only that parameter.
         channels: number of channels (dim 1), each with its own learnt values; None shares one value.
-        per_channel: learn one value per channel and infer the number of channels from the first input.
+        per_channel: learn one value per channel, for the number of channels that the network gives: return a
+            function of it.
 
     Raises:
         ActlabError: ``sigma`` or ``channels`` is not positive, ``channels`` is combined with ``per_channel``,
@@ -211,8 +219,11 @@ def gelu(
         raise ActlabError("'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma")
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()
-    number = channel_count("gelu", channels, per_channel)
-    return LazyGELU(mu, sigma, learnt) if per_channel else GELU(mu, sigma, learnt, number)
+
+    def build(channels: int) -> nn.Module:
+        return GELU(mu, sigma, learnt, channels)
+
+    return per_channel_or_shared("gelu", build, channels, per_channel)
 
 
 @register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
-from typing import Any, ClassVar
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import UninitializedParameter
 
 from actlab.activations.gates import gate, normal_cdf
 from actlab.errors import ActlabError
@@ -34,10 +31,7 @@ class GELU(nn.Module):
         self.learnt = tuple("log_sigma" if name == "sigma" else name for name in learnable)
         for name, value in self.initial.items():
             if name in self.learnt:
-                self.register_parameter(name, self._learnt(value, channels))
-
-    def _learnt(self, value: float, channels: int) -> nn.Parameter:
-        return nn.Parameter(torch.full((channels,), value))
+                self.register_parameter(name, nn.Parameter(torch.full((channels,), value)))
 
     @property
     def elementwise(self) -> bool:
@@ -64,56 +58,17 @@ class GELU(nn.Module):
         return f"mu={mu:.4g}, sigma={math.exp(log_sigma):.4g}, learnt={self.learnt}"
 
 
-class _PerChannel(LazyModuleMixin):
-    """Infers the number of channels of learnt parameters from dim 1 of the first input."""
+def per_channel_or_shared(
+    unit: str, build: Callable[[int], nn.Module], channels: int | None, per_channel: bool
+) -> nn.Module | Callable[[int], nn.Module]:
+    """Return ``build`` itself, for the width of each site, if ``per_channel``, else its module of ``channels``.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # torch warns that its lazy modules are new, but `UninitializedParameter` is stable
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            super().__init__(*args, **kwargs)  # type: ignore[misc]
-
-    def initialize_parameters(self, x: Tensor) -> None:
-        """Give each parameter C values, for ``x`` of shape (B, C, …)."""
-        for name, parameter in self._parameters.items():  # type: ignore[attr-defined]
-            if isinstance(parameter, UninitializedParameter):
-                with torch.no_grad():
-                    parameter.materialize((x.shape[1],))
-                    parameter.fill_(self.initial[name])  # type: ignore[attr-defined]
-
-
-class LazyGELU(_PerChannel, GELU):
-    """A `GELU` with one value per channel; it becomes a plain `GELU` at the first input."""
-
-    cls_to_become: ClassVar[type[nn.Module]] = GELU  # type: ignore[misc]
-
-    def _learnt(self, value: float, channels: int) -> nn.Parameter:
-        return UninitializedParameter()  # type: ignore[return-value]
-
-
-class LazyPReLU(_PerChannel, nn.PReLU):
-    """A ``torch.nn.PReLU`` with one slope per channel; it becomes a plain ``PReLU`` at the first input."""
-
-    cls_to_become: ClassVar[type[nn.Module]] = nn.PReLU  # type: ignore[misc]
-    stochastic = False
-
-    def __init__(self, slope: float) -> None:
-        super().__init__(1, slope)
-        self.initial = {"weight": slope}
-        self.weight = UninitializedParameter()  # type: ignore[assignment]
-
-    def initialize_parameters(self, x: Tensor) -> None:
-        """Give the slope C values, for ``x`` of shape (B, C, …)."""
-        super().initialize_parameters(x)
-        self.num_parameters = x.shape[1]
-
-
-def channel_count(unit: str, channels: int | None, per_channel: bool) -> int:
-    """Return the number of values per learnt parameter: ``channels``, or 1 when it is None."""
+    Without ``channels`` all elements share one value.
+    """
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
             f"parameter 'channels' of {unit} must be positive and cannot be combined with 'per_channel', which "
-            f"infers the number from the first input; got channels: {channels}, "
+            f"takes the number from the network; got channels: {channels}, "
             f"per_channel: {str(per_channel).lower()}"
         )
-    return channels or 1
+    return build if per_channel else build(channels or 1)

@@ -9,7 +9,9 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import partial, reduce
 from pathlib import Path
@@ -21,6 +23,28 @@ from torch import Tensor, nn
 from actlab.errors import ActlabError, described, unknown
 from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
+
+WIDTHS = (  # required parameters of these names receive the number of features at a site
+    *("channels", "in_channels", "in_channel", "num_channels", "num_features", "in_features", "features"),
+    *("width", "dim", "num_parameters", "c1"),
+)
+WIDTH = "width"  # stands for this number as the value of a parameter that does not take text
+_SHAPES = ((2, 4), (2, 4, 4), (2, 4, 4, 4))  # of trial inputs; a function may accept only one of them
+_width: ContextVar[int | None] = ContextVar("_width", default=None)
+
+
+class WidthError(ActlabError):
+    """Raised for an activation that needs the number of features at its site, which is not known."""
+
+
+@contextmanager
+def site(width: int | None) -> Iterator[None]:
+    """Build activations for a site with ``width`` features in a block; None keeps that of an outer block."""
+    token = _width.set(_width.get() if width is None else width)
+    try:
+        yield
+    finally:
+        _width.reset(token)
 
 
 class Function(nn.Module):
@@ -56,7 +80,8 @@ class Function(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the function's value; the same call in training and evaluation."""
-        return self.function(x, **self.params)
+        y: Tensor = applied(self.function)(x, **self.params)
+        return y
 
     def extra_repr(self) -> str:
         """Return the function's name and parameters, for printing."""
@@ -119,30 +144,87 @@ def _import_file(path: Path) -> types.ModuleType:
 def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Build a module from a module class, a function returning a module, or a function tensor → tensor.
 
-    A function tensor → tensor receives ``params`` at each call. ``label`` names the activation in messages.
+    A function tensor → tensor receives ``params`` at each call. The class of an ``autograd.Function`` means its
+    ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the `site`.
+    A function with one required parameter, or of ``*args``, is first called with a tensor. ``label`` names the
+    activation in messages.
 
     >>> module_from("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
+    >>> with site(3):
+    ...     module_from("slope", lambda channels: nn.PReLU(channels), {})
+    PReLU(num_parameters=3)
     """
     if isinstance(target, nn.Module):
         raise ActlabError(
-            f"{label} is an instance of {type(target).__name__}, which layers cannot share; name its class"
+            f"{label} is an instance of {type(target).__name__}, which layers cannot share; name its class, or "
+            "a function that returns a new one"
         )
-    if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
-        what = "a class" if isinstance(target, type) else f"of type {type(target).__name__}"
+    is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
+    if not callable(target) or (is_class and not issubclass(target, nn.Module)):
+        what = "a class" if is_class else f"of type {type(target).__name__}"
         raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
-    missing = _check_params(label, target, params)
-    # the only missing parameter of a function is its input, unless its type says otherwise
-    plain = missing and len(missing) == 1 and _hints(target).get(missing[0]) not in (bool, int, float, str)
-    if not isinstance(target, type) and (missing is None or plain):
-        return _wrap_function(label, target, params, missing)
+    call = target if is_class else applied(target)
+    params = {key: _sized(label, call, key, value) for key, value in params.items()}
+    missing = _check_params(label, call, params)
+    widths, others = ([n for n in missing or () if (n in WIDTHS) is sized] for sized in (True, False))
+    fault = None
+    if not is_class and _may_take_tensor(call, missing, others or widths):
+        try:
+            given = params | {name: _found_width(label, name) for name in widths if others}
+            return _wrap_function(label, target, given, others)
+        except ActlabError as error:
+            if missing is None or others:
+                raise
+            fault = error
+    if others:
+        example = f"{{name: {label}, {others[0]}: …}}"
+        what = f"value {WIDTH!r} is the number of features at each site"
+        raise ActlabError(
+            f"{label} needs a value for {', '.join(map(repr, others))}; write {example}, where the {what}"
+        )
+    try:
+        module = _call(label, call, params | {name: _found_width(label, name) for name in widths})
+    except ActlabError as error:
+        if fault is None or widths:
+            raise
+        raise ActlabError(f"{fault}. Without a tensor: {error}") from error
+    if isinstance(module, nn.Module):
+        return module
+    if callable(module):
+        return module_from(label, module, {})
+    raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
+
+
+def applied(function: Any) -> Any:
+    """Return what calls a function: of the class of an ``autograd.Function`` its ``apply``."""
+    return function.apply if isinstance(function, type) else function
+
+
+def _found_width(label: str, name: str) -> int:
+    if (found := _width.get()) is None:
+        raise WidthError(
+            f"{label} needs the number of features at its site for {name!r}: call act(width) in the network, "
+            f"or give a value, as in {{name: {label}, {name}: 64}}"
+        )
+    return found
+
+
+def _sized(label: str, target: Any, name: str, value: Any) -> Any:
+    """Return the width of the site for the word `WIDTH`, unless a parameter takes text; else the value."""
+    if not isinstance(value, str) or value != WIDTH:
+        return value
+    hint = _hints(target).get(name, Any)
+    default = getattr((parameters(target) or {}).get(name), "default", None)
+    takes_text = isinstance(default, str) or (_matches_hint(WIDTH, hint) and not _matches_hint(object(), hint))
+    return value if takes_text else _found_width(label, name)
+
+
+def _may_take_tensor(function: Any, missing: list[str] | None, inputs: list[str]) -> bool:
+    """Whether a function may take a tensor: it has one required parameter, which is no number, or ``*args``."""
     if missing:
-        example = f"{{name: {label}, {missing[0]}: …}}"
-        raise ActlabError(f"{label} needs a value for {', '.join(map(repr, missing))}; write {example}")
-    module = _call(label, target, params)
-    if not isinstance(module, nn.Module):
-        raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
-    return module
+        return len(inputs) == 1 and _hints(function).get(inputs[0]) not in (bool, int, float, str)
+    return missing is None or any(p.kind is p.VAR_POSITIONAL for p in (parameters(function) or {}).values())
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
@@ -201,18 +283,27 @@ def _hint_text(hint: Any) -> str:
 
 
 def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: list[str] | None) -> nn.Module:
-    """Wrap a function tensor → tensor in a `Function` after a trial on a small input."""
-    x = torch.zeros(2, 4)
-    with torch.no_grad():
-        y = _call(label, partial(target, x), params)
-    if not isinstance(y, Tensor) or y.shape != x.shape:
+    """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
+    faults = []
+    for x in map(torch.zeros, _SHAPES):
+        try:
+            with torch.no_grad():
+                y = _call(label, partial(applied(target), x), params)
+        except ActlabError as error:
+            faults.append(error)
+            continue
+        if isinstance(y, Tensor) and y.shape == x.shape:
+            return Function(target, params)
         what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         needs = f", or give a value for {missing[0]!r}" if missing else ""
-        raise ActlabError(
-            f"{label}, given a (2, 4) tensor, returned {what}, not a (2, 4) tensor; "
-            f"return a tensor of the input's shape{needs}"
+        given = f"a {tuple(x.shape)} tensor"
+        faults.append(
+            ActlabError(
+                f"{label}, given {given}, returned {what}, not {given}; "
+                f"return a tensor of the input's shape{needs}"
+            )
         )
-    return Function(target, params)
+    raise faults[0]
 
 
 @calling()

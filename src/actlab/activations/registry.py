@@ -128,7 +128,9 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     Args:
         spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or importable:
             ``package.module:Name``, ``./file.py:Name`` (relative to the current folder), where ``Name`` is
-            a module class, a function that returns a module, or a function tensor → tensor.
+            a module class, a function that returns a module, or a function tensor → tensor. In a `Factory`,
+            required parameters such as ``channels``, and those set to ``width``, receive the number of
+            features at the site.
         params: further parameters; they override parameters of the mapping.
 
     Raises:
@@ -171,16 +173,22 @@ class Factory:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self) -> nn.Module:
-        """Return a fresh module."""
-        return create(self.name, **self.params)
+    def __call__(self, width: int | None = None) -> nn.Module:
+        """Return a fresh module for a site with ``width`` features, which only some activations need."""
+        with plugins.site(width):
+            return create(self.name, **self.params)
+
+
+TRIAL_WIDTH = 24  # features of a trial
 
 
 @validated_but("spec")
 def factory(spec: Spec) -> Factory:
-    """Return a picklable factory without arguments for ``spec`` (see `create`), after one trial call.
+    """Return a picklable factory for ``spec`` (see `create`), after one trial call.
 
-    The trial leaves torch's global CPU generator unchanged. The path of a user's file becomes absolute.
+    A network calls the factory with the number of features at each site (dimension 1 of the input); a call
+    without it suits activations that do not need this number. The trial leaves torch's global CPU generator
+    unchanged. The path of a user's file becomes absolute.
 
     Raises:
         ActlabError: see `create`.
@@ -194,7 +202,7 @@ def factory(spec: Spec) -> Factory:
     name, params = parse_spec(spec, {})
     made = Factory(plugins.absolute(name) if ":" in name else name, params)
     with torch.random.fork_rng(devices=[]):
-        made()
+        made(TRIAL_WIDTH)
     return made
 
 

@@ -40,11 +40,11 @@ class SmoothTanhGELU(nn.Module):
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)))
 
 
-def differentiable(factory: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """Return a factory of the same activations, with those of torch that have nan derivatives replaced."""
 
-    def made() -> nn.Module:
-        unit = factory()
+    def made(*width: int) -> nn.Module:
+        unit = factory(*width)
         for parent in [*unit.modules()]:
             for name, child in parent.named_children():
                 setattr(parent, name, _smooth(child))

@@ -186,7 +186,7 @@ def _parameters(unit: Any) -> set[str]:
         return set()
     if {":", "."} & set(parse_spec(unit, {})[0]):
         return {PARAMETERS}
-    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.create(unit)) for end in ENDS}
+    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
 
 
 def class_paths(value: Any) -> Iterator[str]:

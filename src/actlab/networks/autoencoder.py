@@ -9,7 +9,7 @@ from itertools import pairwise
 from torch import nn
 
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 
 class Autoencoder(nn.Sequential):
@@ -39,6 +39,6 @@ class Autoencoder(nn.Sequential):
         super().__init__(nn.Flatten())
         hidden = [*encoder, *reversed(encoder[:-1])]
         for fan_in, fan_out in pairwise([math.prod(input_shape), *hidden]):
-            self.extend([nn.Linear(fan_in, fan_out), act()])
+            self.extend([nn.Linear(fan_in, fan_out), activation(act, fan_out)])
         self.append(nn.Linear(hidden[-1], num_outputs))
         initialise(self, init)

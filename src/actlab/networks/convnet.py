@@ -9,7 +9,7 @@ from torch import nn
 
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 
 class ConvNet(nn.Sequential):
@@ -49,7 +49,7 @@ class ConvNet(nn.Sequential):
 
         def convolution(fan_in: int, fan_out: int, size: int = 3, padding: int = 1) -> list[nn.Module]:
             layer = nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=False)
-            return [layer, nn.BatchNorm2d(fan_out), act()]
+            return [layer, nn.BatchNorm2d(fan_out), activation(act, fan_out)]
 
         def pool() -> list[nn.Module]:
             return [nn.MaxPool2d(2), *([Dropout(dropout)] if dropout else [])]

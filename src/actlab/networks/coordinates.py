@@ -14,7 +14,7 @@ from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.networks.init import Rule, initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 
 class CoordinateMLP(nn.Sequential):
@@ -60,7 +60,7 @@ class CoordinateMLP(nn.Sequential):
         widths = [math.prod(input_shape), *hidden]
         layers = [nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])]
         for layer in layers[:-1]:
-            self.extend([layer, act()])
+            self.extend([layer, activation(act, layer.out_features)])
         self.append(layers[-1])
         weights: dict[nn.Module, Rule] = {}
         biases: dict[nn.Module, Rule] = {}

@@ -10,7 +10,7 @@ from torch import nn
 from actlab.errors import ActlabError
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 Stack = Sequence[Sequence[int]]  # of (number of layers, units, kernel size)
 # ELU §4.2, Figs 4 and 5, without the last layer: 1,669,028 parameters with K = 100
@@ -75,7 +75,7 @@ class ConvStacks(nn.Sequential):
                 self.append(nn.Conv2d(fan_in, units, size, padding=padding, bias=not batch_norm))
                 if batch_norm:
                     self.append(nn.BatchNorm2d(units))
-                self.append(act())
+                self.append(activation(act, units))
                 if left and inner_dropout and p:
                     self.append(Dropout(p, setting="inner_dropout"))
                 fan_in = units

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError, unknown
 from actlab.networks.init import generator_of_layer, outside_units
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 EMBEDDING_STD = 0.02
 
@@ -57,7 +57,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gate = nn.Linear(width, hidden, bias=False) if gated else None
         self.up = nn.Linear(width, hidden, bias=False)
-        self.act = act()
+        self.act = activation(act, hidden)
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ probability.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -16,7 +17,19 @@ from torch import nn
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 
-ActivationFactory = Callable[[], nn.Module]
+ActivationFactory = Callable[..., nn.Module]
+"""Called with the number of features at a site; see `activation`."""
+
+
+def activation(act: ActivationFactory, width: int) -> nn.Module:
+    """Return a fresh activation for a site with ``width`` features.
+
+    A class or function without a parameter ``width``, such as ``nn.ELU``, is called without arguments.
+
+    >>> activation(nn.ELU, 128)
+    ELU(alpha=1.0)
+    """
+    return act(width) if "width" in inspect.signature(act).parameters else act()
 
 
 class MLP(nn.Sequential):
@@ -54,7 +67,7 @@ class MLP(nn.Sequential):
             self.append(nn.Linear(fan_in, fan_out, bias=not batch_norm))
             if batch_norm:
                 self.append(nn.BatchNorm1d(fan_out))
-            self.append(act())
+            self.append(activation(act, fan_out))
             if dropout:
                 self.append(Dropout(dropout))
         self.append(nn.Linear([in_features, *hidden][-1], num_classes))

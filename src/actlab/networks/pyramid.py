@@ -11,7 +11,7 @@ from torch.nn.functional import adaptive_max_pool2d
 from actlab.errors import ActlabError
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 
 class SpatialPyramidPool(nn.Module):
@@ -88,7 +88,7 @@ class PyramidNet(nn.Sequential):
             for layer in range(layers):
                 step = stride if number == layer == 0 else 1
                 padding = (field - 1) // 2  # an even field gets one pixel fewer than keeping the size needs
-                self.extend([nn.Conv2d(fan_in, fan_out, field, step, padding), act()])
+                self.extend([nn.Conv2d(fan_in, fan_out, field, step, padding), activation(act, fan_out)])
                 size = [(n + 2 * padding - field) // step + 1 for n in size]
                 fan_in = fan_out
             self.append(nn.MaxPool2d(2))
@@ -98,7 +98,9 @@ class PyramidNet(nn.Sequential):
         self.append(SpatialPyramidPool(levels))
         fan_in *= sum(level * level for level in levels)
         for fan_out in dense:
-            self.extend([nn.Linear(fan_in, fan_out), act(), *([Dropout(dropout)] if dropout else [])])
+            self.extend(
+                [nn.Linear(fan_in, fan_out), activation(act, fan_out), *([Dropout(dropout)] if dropout else [])]
+            )
             fan_in = fan_out
         self.append(nn.Linear(fan_in, num_classes))
         initialise(self, init)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 WIDTHS = (16, 32, 64)  # channels of the stages
 
@@ -30,10 +30,11 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.stride, self.more = stride, fan_out - fan_in
         self.branch = nn.Sequential(
-            *(nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(fan_out), act()),
+            *(nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
+            activation(act, fan_out),
             *(nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
         )
-        self.act = act()
+        self.act = activation(act, fan_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of the sum."""
@@ -79,7 +80,7 @@ class ResNet(nn.Sequential):
             raise ActlabError(f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56")
         fan_in = WIDTHS[0]
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
-        self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), act())
+        self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), activation(act, fan_in))
         self.blocks = nn.Sequential()
         for width in WIDTHS:
             for _ in range((depth - 2) // 6):

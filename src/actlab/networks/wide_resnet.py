@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from actlab.errors import ActlabError, unknown
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
-from actlab.networks.mlp import ActivationFactory
+from actlab.networks.mlp import ActivationFactory, activation
 
 STEM = 16  # channels of the stem
 WIDTHS = (16, 32, 64)  # channels of the stages before widening
@@ -92,7 +92,7 @@ class WideResNet(nn.Sequential):
                 fan_in = width * widen
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(
-            *(nn.BatchNorm2d(fan_in), act(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
+            *(nn.BatchNorm2d(fan_in), activation(act, fan_in), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
         )
         shortcuts = [b.shortcut for b in self.blocks if isinstance(b, Block) and b.shortcut is not None]
         initialise(self, "he", {dense: "he_gain_1", **dict.fromkeys(shortcuts, "glorot")})
@@ -103,7 +103,9 @@ class WideResNet(nn.Sequential):
 def stem(act: ActivationFactory, channels: int, plain: bool) -> nn.Sequential:
     """Return a convolution to 16 channels without bias, and unless ``plain`` norm → activation → norm."""
     layers = nn.Sequential(_convolution(channels, STEM, bias=False))
-    return layers if plain else layers.extend([nn.BatchNorm2d(STEM), act(), nn.BatchNorm2d(STEM)])
+    return (
+        layers if plain else layers.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
+    )
 
 
 def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
@@ -131,8 +133,8 @@ def paper_block_without_norm(
 ) -> Block:
     """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
     branch = nn.Sequential(
-        *(_convolution(fan_in, fan_out, stride), act(), *_dropout(dropout)),
-        *(_convolution(fan_out, fan_out), act()),
+        *(_convolution(fan_in, fan_out, stride), activation(act, fan_out), *_dropout(dropout)),
+        *(_convolution(fan_out, fan_out), activation(act, fan_out)),
     )
     return Block(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
 
@@ -143,10 +145,11 @@ def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: in
     Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first activation (He et
     al. 2016). Convolutions have no bias, because batch norm follows.
     """
-    before = [nn.BatchNorm2d(fan_in), act()]
+    before = [nn.BatchNorm2d(fan_in), activation(act, fan_in)]
     shortcut = _shortcut(fan_in, fan_out, stride)
     branch = nn.Sequential(
-        *(_convolution(fan_in, fan_out, stride, bias=False), nn.BatchNorm2d(fan_out), act()),
+        *(_convolution(fan_in, fan_out, stride, bias=False), nn.BatchNorm2d(fan_out)),
+        activation(act, fan_out),
         *(*_dropout(dropout), _convolution(fan_out, fan_out, bias=False)),
     )
     return Block(nn.Sequential(*before), branch, shortcut)
