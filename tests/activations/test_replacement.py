@@ -170,6 +170,99 @@ def test_mode_device_and_dtype_are_those_of_the_place():
     assert meta[1].weight.device.type == "meta"
 
 
+class Bend(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+
+class Twice(nn.Module):
+    """Calls one module with 8 and with 4 features, and another one not at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 4)
+        self.relu, self.idle = nn.ReLU(), nn.ELU()
+
+    def forward(self, x):
+        return self.relu(self.second(self.relu(self.first(x))))
+
+
+def test_each_place_has_the_width_of_its_input():
+    relu, example = nn.ReLU(), torch.zeros(2, 3, 8, 8)
+    for new in (Bend, {"name": "prelu", "per_channel": True}):
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), relu, nn.Conv2d(8, 16, 3), relu)
+        assert actlab.replace(model, "relu", new, example=example).paths == ("1", "3")
+        assert [next(model[i].parameters()).numel() for i in (1, 3)] == [8, 16]
+        assert not {**relu._forward_hooks, **relu._forward_pre_hooks}
+
+
+@pytest.mark.parametrize(
+    ("old", "example", "message"),
+    [
+        ("relu", None, r"relu: Bend needs the number of features at its site for 'channels'. Give example="),
+        ("relu", torch.zeros(2, 3), "relu: Bend .* It is called with 4 and 8 features in the example: give a"),
+        ("elu", torch.zeros(2, 3), "idle: Bend .* It is not called in the example"),
+    ],
+)
+def test_a_place_without_one_width_is_named(old, example, message):
+    model = Twice()
+    before = dict(model.named_modules())
+    with pytest.raises(ActlabError, match=message):
+        actlab.replace(model, old, Bend, example=example)
+    assert dict(model.named_modules()) == before
+    assert actlab.replace(model, old, "gelu", example=example).paths  # which needs none
+
+
+def test_an_example_gives_widths_to_the_factory_of_a_network():
+    class Net(nn.Sequential):
+        def __init__(self, act, num_classes, input_shape):
+            super().__init__(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, num_classes))
+            actlab.replace(self, "relu", act, example=torch.zeros(1, *input_shape))
+
+    task = actlab.tasks.ClassificationTask(
+        activation={"name": "prelu", "per_channel": True}, network=Net, num_classes=3, input_shape=(1, 2, 2)
+    )
+    assert task.network[2].weight.shape == (6,)
+
+
+GATE = nn.PReLU()
+
+
+class Shared(nn.Module):
+    def __init__(self, inner=GATE):
+        super().__init__()
+        self.inner = nn.Sequential(inner)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_parameter_at_several_places_is_refused():
+    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 2), nn.ReLU())
+    message = "inner.0.weight is shared by all instances of Shared: create it in `__init__`"
+    with pytest.raises(ActlabError, match=message):
+        actlab.replace(model, "relu", Shared)
+    assert type(model[2]) is nn.ReLU
+    actlab.replace(model, "relu", lambda: Shared(nn.PReLU()))
+
+
+def test_wide_and_complex_tensors_keep_their_dtype():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for dtype in (torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int32):
+                self.register_buffer(f"{dtype}_values"[6:], torch.zeros(1, dtype=dtype))
+
+    model = nn.Sequential(nn.Linear(2, 2).half(), nn.ReLU())
+    actlab.replace(model, "relu", Mixed)
+    found = [str(value.dtype)[6:] for value in model[1].buffers()]
+    assert found == ["float16", "float16", "float64", "complex64", "int32"]
+
+
 def test_a_learnt_activation_is_replaced_in_its_own_dtype():
     model = nn.Sequential(nn.Linear(2, 2), nn.PReLU(2).double())
     actlab.replace(model, "prelu", {"name": "gelu", "learnable": "mu"})

@@ -34,7 +34,14 @@ _width: ContextVar[int | None] = ContextVar("_width", default=None)
 
 
 class WidthError(ActlabError):
-    """Raised for an activation that needs the number of features at its site, which is not known."""
+    """Raised for an activation that needs the number of features at its site, which is not known.
+
+    Its arguments are what is needed, and the remedy.
+    """
+
+    def __str__(self) -> str:
+        """Return both in one line."""
+        return ": ".join(self.args)
 
 
 @contextmanager
@@ -198,14 +205,15 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
 
 def applied(function: Any) -> Any:
     """Return what calls a function: of the class of an ``autograd.Function`` its ``apply``."""
-    return function.apply if isinstance(function, type) else function
+    is_class = isinstance(function, type)
+    return function.apply if is_class else function
 
 
 def _found_width(label: str, name: str) -> int:
     if (found := _width.get()) is None:
         raise WidthError(
-            f"{label} needs the number of features at its site for {name!r}: call act(width) in the network, "
-            f"or give a value, as in {{name: {label}, {name}: 64}}"
+            f"{label} needs the number of features at its site for {name!r}",
+            f"call act(width) in the network, or give a value, as in {{name: {label}, {name}: 64}}",
         )
     return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -62,7 +63,9 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
     """Replace the modules of one activation in a model by another activation, in place.
 
     Each attribute or list element that holds the old activation receives a fresh module in the old module's
-    mode, on the device and in the dtype of the nearest weights. A module held at several places, such as one
+    mode, on the device and in the dtype of the nearest weights; complex and float64 tensors keep their dtype.
+    An activation that needs the number of features at a site receives dimension 1 of the input that the site
+    gets in a pass of ``example``. A module held at several places, such as one
     ReLU twice in an ``nn.Sequential``, becomes several modules; a module held once and called several times
     stays one. Other modules stay as they are; hooks of replaced modules are dropped. Parameters of the new
     activation are not in an existing optimiser, so replace first. If an error is raised, nothing is changed.
@@ -87,7 +90,8 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
 
     Raises:
         ActlabError: the model has no module of the old activation (the message names its activations), an
-            activation is unknown or cannot be built, or the model cannot be run on ``example``.
+            activation is unknown or cannot be built, its modules share a trainable parameter, it needs a number
+            of features that ``example`` does not determine, or the model cannot be run on ``example``.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> found = replace(model, "relu", "gelu", example=torch.zeros(1, 4))
@@ -103,16 +107,37 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
         )
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
-    calls = None if example is None or not _has_function(kind) else _functional_calls(model, kind, example)
+    calls, widths = (None, {}) if example is None else _run(model, kind, sites, example)
     if not sites:
         raise _no_match(model, kind, calls)
     if "" in sites:
         raise ActlabError(f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place")
-    fresh = {path: _built_for(model, path, part, new) for path, part in sites.items()}
+    fresh = {path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()}
+    for one, other in pairwise(fresh.values()):
+        if fault := shared_parameter(one, other):
+            raise ActlabError(fault)
     for path, module in fresh.items():
-        parent, _, name = path.rpartition(".")
-        setattr(model.get_submodule(parent), name, module)
+        _put(model, path, module)
     return Replacement(tuple(fresh), calls)
+
+
+def shared_parameter(one: nn.Module, other: nn.Module) -> str | None:
+    """Return a message for a trainable parameter that is one object in two modules, which were built apart."""
+    theirs = {id(parameter) for parameter in other.parameters()}
+    parts = {id(part) for part in other.modules()}
+    for path, parameter in one.named_parameters():
+        if parameter.requires_grad and id(parameter) in theirs:
+            around = accumulate(path.split(".")[:-1], "{}.{}".format, initial="")
+            owners = [one.get_submodule(name.removeprefix(".")) for name in around]
+            own = [type(owner) for owner in owners if id(owner) not in parts]
+            kinds = [kind for kind in own if not kind.__module__.startswith("torch.")] or own or [type(one)]
+            return f"{path} is shared by all instances of {kinds[-1].__name__}: create it in `__init__`"
+    return None
+
+
+def _put(model: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, module)
 
 
 def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
@@ -174,17 +199,35 @@ def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterat
                 yield path, module
 
 
-def _built_for(model: nn.Module, path: str, old: nn.Module, new: Activation) -> nn.Module:
-    """Return a fresh activation for a place: in the mode of the old module, like the nearest weights."""
+def _built_for(
+    model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
+) -> nn.Module:
+    """Return a fresh activation for a place: in the mode of the old module, like the nearest weights.
+
+    ``widths`` are those of the place's inputs; None without an example.
+    """
     parent = model.get_submodule(path.rpartition(".")[0])
     if isinstance(parent, nn.TransformerEncoderLayer):
         raise ActlabError(
             f"{path}: {type(parent).__name__} computes its activation in a fused form in evaluation, which a "
             "replacement would not change; build the layer with activation=actlab.create(NAME)"
         )
-    module = _build(new).train(old.training)
+    try:
+        with plugins.site(next(iter(widths)) if widths and len(widths) == 1 else None):
+            module = _build(new).train(old.training)
+    except plugins.WidthError as error:
+        found = " and ".join(map(str, sorted(widths or ())))
+        called = f"called with {found} features" if found else "not called"
+        why = "Give example=INPUT" if widths is None else f"It is {called} in the example: give a value"
+        raise ActlabError(f"{path}: {error.args[0]}. {why}") from error
     near = _nearest_weights(model, path)
-    return module if near is None else module.to(device=near.device, dtype=near.dtype)
+    return module if near is None else module._apply(partial(_like, near))  # type: ignore[no-untyped-call]
+
+
+def _like(near: Tensor, tensor: Tensor) -> Tensor:
+    """Return a tensor on the device of another one, and in its dtype unless complex, float64 or integer."""
+    narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return tensor.to(near.device, near.dtype if narrow else tensor.dtype)
 
 
 def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
@@ -230,9 +273,15 @@ class _Search(TorchFunctionMode):
         self.running.pop()
 
 
-def _functional_calls(model: nn.Module, kind: type[nn.Module], example: Any) -> tuple[FunctionalCall, ...]:
-    search = _Search(model, kind)
+def _run(
+    model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
+) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
+    """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
+    search, widths = _Search(model, kind), {path: set[int]() for path in sites if path}
     with ExitStack() as hooks:
+        for path in widths:  # a module at several places becomes several
+            hooks.callback(_put, model, path, sites[path])
+            _put(model, path, _probe(sites[path], widths[path]))
         for path, module in model.named_modules():
             hooks.callback(module.register_forward_pre_hook(partial(search.enter, path)).remove)
             hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
@@ -244,7 +293,21 @@ def _functional_calls(model: nn.Module, kind: type[nn.Module], example: Any) -> 
                 f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
                 "tuple of its positional arguments"
             ) from error
-    return tuple(search.found)
+    return tuple(search.found) if _has_function(kind) else None, widths
+
+
+def _probe(module: nn.Module, widths: set[int]) -> nn.Module:
+    """Return a shallow copy of a module, with hooks of its own, that records the widths of its inputs."""
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = next(iter((*args, *kwargs.values())), None)
+        if isinstance(x, Tensor):
+            widths.add(x.shape[1] if x.dim() > 1 else 1)
+
+    made = copy(module)
+    vars(made).update({name: copy(v) for name, v in vars(module).items() if isinstance(v, dict)})
+    made.register_forward_pre_hook(record, with_kwargs=True)
+    return made
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:
