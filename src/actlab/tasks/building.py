@@ -204,11 +204,19 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
 
 
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
-    """Return a factory that appends each module it makes to ``units``, built with random numbers of its own."""
+    """Return a factory that appends each module it makes to ``units``, built with random numbers of its own.
+
+    Floating-point tensors get at least torch's default precision: a narrower slope rounds small updates off.
+    """
+    least = torch.get_default_dtype()
+
+    def raised(tensor: Tensor) -> Tensor:
+        is_low = tensor.is_floating_point() and tensor.dtype.itemsize < least.itemsize
+        return tensor.to(least) if is_low else tensor
 
     def unit(width: int | None = None) -> nn.Module:
         with own_generators(hashing.seed_for(seed, "unit", len(units))):
-            units.append(factory(width))
+            units.append(factory(width)._apply(raised))
         return units[-1]
 
     return unit
