@@ -11,8 +11,8 @@ SHAPE = (8, 16)
 
 
 def share(spec, shape=SHAPE):
-    unit = activations.create(spec)
-    unit(torch.zeros(shape, requires_grad=True))  # infers the channels of lazy parameters
+    unit = activations.factory(spec)(shape[1])
+    unit(torch.zeros(shape, requires_grad=True))  # creates lazy parameters
     return wrong_share(unit, torch.zeros(shape))
 
 

@@ -297,6 +297,8 @@ class KeptSharpness(nn.Module):
 class FirstSize(nn.Module):
     """A buffer of the shape of its first input."""
 
+    mask: torch.Tensor | None
+
     def __init__(self):
         super().__init__()
         self.register_buffer("mask", None)

@@ -94,9 +94,9 @@ class Ends(nn.Module):
         os._exit(int(self.how[-1]))
 
 
-class EndsInExport(nn.Module):
+class EndsInBfloat16(nn.Module):
     def forward(self, x):
-        if torch.compiler.is_compiling():
+        if x.dtype == torch.bfloat16:
             os._exit(0)
         return x.tanh()
 
@@ -129,3 +129,89 @@ class Learns(nn.Module):
         if self.training:
             self.calls.add_(1)
         return self.slope * torch.tanh(x)
+
+
+class MakesAParameter(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "slope"):
+            self.slope = nn.Parameter(torch.ones(1))
+        return self.slope * torch.tanh(x)
+
+
+class FirstSize(nn.Module):
+    """A buffer of the shape of its first input."""
+
+    mask: torch.Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", None)
+
+    def forward(self, x):
+        if self.mask is None:
+            self.mask = torch.ones_like(x)
+        return torch.relu(x) * self.mask[: len(x)]
+
+
+class Drawn(nn.Module):
+    """A slope that is drawn when the module is built."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.rand(1))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+
+class Powers(nn.Module):
+    """A cubic with four learnt coefficients: a function of one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Parameter(torch.tensor([0.0, 1.0, 0.2, 0.1]))
+
+    def forward(self, x):
+        return self.c[0] + self.c[1] * x + self.c[2] * x**2 + self.c[3] * x**3
+
+
+class Low(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor([0.8], dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return torch.where(x > 0, self.slope * x, torch.tanh(x))
+
+
+class Noisy(nn.Module):
+    """Random in training and in evaluation."""
+
+    def forward(self, x):
+        return x + 0.1 * torch.rand_like(x)
+
+
+class Counts(nn.Module):
+    """Each call has another slope."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(x) / self.calls
+
+
+class Bend(nn.Module):
+    """One slope for each channel of pictures."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+
+class Position(nn.Module):
+    def forward(self, x):
+        return x * torch.linspace(1, 2, x.shape[1], dtype=x.dtype).view(-1, *[1] * (x.dim() - 2))

@@ -28,7 +28,7 @@ def parser() -> Parser:
     found = Parser(
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
-        "compilation, state, stacking, course, signals over depth, cost.",
+        "compilation, state, stacking, course, cost.",
         examples=["actlab check ./my_activation.py:MyActivation", "actlab check '{name: elu, alpha: 0.5}'"],
     )
     found.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
@@ -47,11 +47,12 @@ def main(argv: Sequence[str]) -> int:
         if len(found) < len(properties.REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
         _print(given, found)
-        row = [*properties.INFORMATION, properties.COST][len(found) - len(properties.REQUIRED)]
-        raise ActlabError(f"{row!r} cannot be measured: the process {ended.how}") from ended
+        raise ActlabError(
+            f"{properties.NAMES[len(found)]!r} cannot be measured: the process {ended.how}"
+        ) from ended
     _print(given, found)
     print(_NOTE)
-    if failed := properties.failures(found):
+    if failed := [one.name for one in found if one.required and one.ok is False]:
         print(f"Studies reject this activation: {', '.join(failed)}.")
     return int(bool(failed))
 

@@ -23,6 +23,7 @@ MOST = 0.01  # share of inputs next to kinks and jumps; a larger share is wrong
 DIRECTIONS = 8  # in which activations that mix elements, and parameters, are compared
 ORDERS = {1: "gradient", 2: "second derivative", 3: "third derivative"}
 ROWS = 2, 3, 16  # sizes of batches; a pooled batch norm may fail for one row
+Signs = Tensor | int
 # The long step serves activations that compute in float32, whatever the dtype of their input.
 _WAYS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
@@ -102,27 +103,21 @@ def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
     for training in (True, False):
         one, before = copied(unit).train(training), ""
         for rows in ROWS:
+            x = torch.ones(rows, *like.shape[1:], dtype=like.dtype).cumsum(0).sin()
             try:
                 materialise(one, like.shape[1:])
-                x = torch.randn(
-                    rows, *like.shape[1:], generator=torch.Generator().manual_seed(0), dtype=like.dtype
-                )
                 with own_generators(0):
                     shape = one.forward(x).shape
                 if shape != x.shape:
                     raise ValueError(f"returned shape {tuple(shape)}")
             except Exception as error:  # third-party code may raise anything
-                return (
-                    f"fails for a batch of {rows}{before} ({described(error, 120)}): its state must not depend "
-                    "on the size of a batch"
-                )
+                why = f"fails for a batch of {rows}{before} ({described(error, 120)})"
+                return f"{why}: its state must not depend on the size of a batch"
             before = f" after one of {rows}"
     return None
 
 
-def derivative(
-    unit: nn.Module, x: Tensor, order: int, weights: Tensor | float, along: Tensor | float
-) -> Tensor:
+def derivative(unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along: Signs = 1) -> Tensor:
     """Return the derivative by ``x`` of a weighted sum of outputs, from the second order on along a direction.
 
     Of order 0: the weighted outputs. Calls draw the same random numbers.
@@ -132,6 +127,21 @@ def derivative(
     for number in range(order):
         (value,) = _gradients((value * along if number else value).sum(), [x], create_graph=True)
     return value
+
+
+def quotient(
+    unit: nn.Module, x: Tensor, order: int, step: float, weights: Signs = 1, along: Signs = 1
+) -> Tensor:
+    """Return the difference quotient of the `derivative` below ``order``; elements of ``along`` are ±1."""
+    up, down = ((x.detach() + h * along).requires_grad_(order > 1) for h in (step, -step))
+    high, low = (derivative(unit, end, order - 1, weights, along) for end in (up, down))
+    return ((high - low) / (up - down) * along).detach()
+
+
+def mixes(unit: nn.Module, x: Tensor) -> bool:
+    """Return whether outputs depend on other elements than their own."""
+    x, kept = x.detach(), torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    return not _close(derivative(unit, torch.where(kept, x, x + 1), 0)[kept], derivative(unit, x, 0)[kept])
 
 
 class _Comparison:
@@ -156,31 +166,23 @@ class _Comparison:
         if share > MOST:
             if not _close(self._below(), self._below()):
                 return None
-            share = self._along([self.x]) if self.order == 1 and self._mixes() else share
+            share = self._along([self.x]) if self.order == 1 and mixes(self.unit, self.x) else share
         learnt = [parameter for parameter in self.unit.parameters() if parameter.requires_grad]
         share = max(share, self._along(learnt) if learnt else 0)
         return share if share > MOST else 0
 
-    def _below(self, x: Tensor | None = None) -> Tensor:
-        """Return the derivative of the order below, in ``x`` or at the compared inputs."""
-        return derivative(self.unit, self.x if x is None else x, self.order - 1, self.weights, self.along)
+    def _below(self) -> Tensor:
+        """Return the derivative of the order below."""
+        return derivative(self.unit, self.x, self.order - 1, self.weights, self.along)
 
     def _normal(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.randn(tuple(shape), generator=self.generator, dtype=dtype)
 
     def _elementwise(self) -> float:
         """Return the share of elements whose derivative is not the change of their own output."""
-        x, grad = self.x.detach(), self.order > 1
-        up, down = ((x + step * self.along).requires_grad_(grad) for step in (self.step, -self.step))
-        slope = ((self._below(up) - self._below(down)) / (up - down) * self.along).detach()
+        slope = quotient(self.unit, self.x, self.order, self.step, self.weights, self.along)
         gradient = derivative(self.unit, self.x, self.order, self.weights, self.along).detach()
         return float(((gradient - slope).abs() > TOLERANCE * (1 + slope.abs())).double().mean())
-
-    def _mixes(self) -> bool:
-        """Return whether outputs depend on other elements than their own."""
-        x = self.x.detach()
-        kept = torch.rand(x.shape, generator=self.generator) < 0.5
-        return not _close(self._below(torch.where(kept, x, x + 1))[kept], self._below(x)[kept])
 
     def _along(self, leaves: Sequence[Tensor]) -> float:
         """Return the share of random directions along which derivatives differ; 0 up to one half."""
