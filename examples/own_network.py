@@ -29,9 +29,9 @@ class Block(nn.Module):
 
     stochastic = False  # draws no random numbers of its own
 
-    def __init__(self, act: Callable[[], nn.Module], width: int) -> None:
+    def __init__(self, act: Callable[[int], nn.Module], width: int) -> None:
         super().__init__()
-        self.branch = nn.Sequential(nn.Linear(width, width), act(), nn.Linear(width, width))
+        self.branch = nn.Sequential(nn.Linear(width, width), act(width), nn.Linear(width, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, of the shape of ``x``: ``(B, width)``, or ``(R, B, width)`` in a stack."""
@@ -45,7 +45,7 @@ class ResidualMLP(nn.Sequential):
     """A linear layer, residual blocks, an activation and a linear layer.
 
     Args:
-        act: factory of activations; each call returns a new module for one site.
+        act: factory of activations; each call, with the number of features, returns a new module for one site.
         num_classes: number of outputs K.
         input_shape: shape of one sample.
         width: number of features of every block.
@@ -54,14 +54,14 @@ class ResidualMLP(nn.Sequential):
 
     def __init__(
         self,
-        act: Callable[[], nn.Module],
+        act: Callable[[int], nn.Module],
         num_classes: int,
         input_shape: Sequence[int],
         width: int = 64,
         blocks: int = 3,
     ) -> None:
         first, last = nn.Linear(prod(input_shape), width), nn.Linear(width, num_classes)
-        super().__init__(nn.Flatten(), first, *[Block(act, width) for _ in range(blocks)], act(), last)
+        super().__init__(nn.Flatten(), first, *[Block(act, width) for _ in range(blocks)], act(width), last)
 
 
 def main() -> None:

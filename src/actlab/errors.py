@@ -1,12 +1,13 @@
 """Exceptions for bad input, which the command line prints as one line, and helpers for their messages."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions
+MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions; without any, four times as many
 LONGEST_MESSAGE = 300  # characters of an error of another library
 
 
@@ -36,11 +37,29 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", pla
     lowered = {name.lower(): name for name in reversed(allowed)}
     near = [lowered[name] for name in get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)]
     hint = f"; did you mean {' or '.join(repr(before + name + after) for name in near)}?" if near else "."
-    listed = allowed and not (near and len(allowed) > MOST_ALLOWED)
+    listed = 0 < len(allowed) <= (MOST_ALLOWED if near else 4 * MOST_ALLOWED)
     listing = f" Allowed: {', '.join(allowed)}." if listed else ""
     return ActlabError(
         f"unknown {kind} {_shorten(before + value + after)!r}{hint}{listing}{' ' + remedy if remedy else ''}"
     )
+
+
+@contextmanager
+def importing(source: str) -> Iterator[None]:
+    """Import third-party code in a block as if it were run without arguments: its ``argv`` is ``[source]``.
+
+    Raises:
+        ActlabError: the code ends the process, as code that requires arguments does.
+    """
+    before, sys.argv = sys.argv, [source]
+    try:
+        yield
+    except SystemExit as error:
+        if not error.code:  # as for --help
+            raise
+        raise ActlabError(f"{source} ends the process when it is imported, with code {error.code}") from error
+    finally:
+        sys.argv = before
 
 
 @contextmanager
@@ -78,7 +97,7 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     ('ValueError: no such thing', 'BrokenPipeError')
     """
     name, text = type(error).__name__, one_line(error, longest)
-    return text if text.startswith(name) else f"{name}: {text}"
+    return text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
 
 
 def shown(value: object, longest: int = 80) -> str:

@@ -74,3 +74,26 @@ def test_a_file_that_cannot_be_imported_is_one_line(cli, folder, file):
     outcome = cli("fit", "-c", "mnist_classifier", "--model.network.class_path", f"{file}:Net")
     assert outcome.code == 2
     assert f"model.network.class_path '{file}:Net': the file of a class is imported" in outcome.err
+
+
+def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
+    outcome = cli("study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet")
+    assert outcome.code == 2
+    fault = (
+        "'model.network.hidden'. Allowed: channels_last, depth. In actlab.networks.ResNet. To set another class"
+    )
+    assert (
+        f"{fault}, replace the whole section: model.network={{class_path: actlab.networks.ResNet}}"
+        in outcome.err
+    )
+
+
+def test_a_module_that_requires_arguments_is_one_line(cli, folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    lines = "import sys", "assert sys.argv == ['the code of the config']", "sys.exit(3)"
+    (folder / "own/exiting.py").write_text("\n".join(lines))
+    outcome = cli("fit", "-c", "mnist_classifier", "--model.network.class_path", "own.exiting.Net")
+    assert (
+        outcome.code,
+        "the code of the config ends the process when it is imported, with code 3" in outcome.err,
+    ) == (2, True)

@@ -1,9 +1,9 @@
 """Activation functions by name: deterministic, stochastic and user-defined.
 
-`factory` turns a name into a factory; a network receives the factory and calls it once per site::
+`factory` turns a name into a factory; a network calls it once per site, with the number of features there::
 
     act = factory({"name": "elu", "alpha": 0.5})
-    network = nn.Sequential(nn.Linear(784, 128), act(), nn.Linear(128, 10))
+    network = nn.Sequential(nn.Linear(784, 128), act(128), nn.Linear(128, 10))
 """
 
 from actlab.activations import deterministic, gates, stochastic

@@ -7,20 +7,20 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, described, unknown
+from actlab.errors import ActlabError, described, importing, unknown
 from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
 
@@ -108,8 +108,7 @@ def resolve(name: str) -> Any:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
-        near = public if len(public) <= 20 else get_close_matches(attribute, public)
-        raise unknown(f"attribute of {source}", attribute, near) from None
+        raise unknown(f"attribute of {source}", attribute, public) from None
 
 
 def absolute(name: str) -> str:
@@ -120,7 +119,8 @@ def absolute(name: str) -> str:
 
 def _import_module(source: str) -> types.ModuleType:
     try:
-        return importlib.import_module(source)
+        with importing(source):
+            return importlib.import_module(source)
     except Exception as error:  # a third-party module may raise anything on import
         remedy = "Install it, or write ./file.py:Name for your own file."
         raise ActlabError(f"cannot import {source!r}: {described(error)}. {remedy}") from error
@@ -141,11 +141,22 @@ def _import_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before execution: pickle and dataclasses look up a class's module here
     try:
-        spec.loader.exec_module(module)
+        with importing(str(path)):
+            spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
-        raise ActlabError(f"cannot import {path}: {described(error)}") from error
+        remedy = _in_package(path) if "relative import" in str(error) else ""
+        raise ActlabError(f"cannot import {path}: {described(error)}{remedy}") from error
     return module
+
+
+def _in_package(path: Path) -> str:
+    """Return how to name an activation of a file that imports other files of its package relatively."""
+    package = path.parent
+    while (package.parent / "__init__.py").is_file():
+        package = package.parent
+    module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+    return f". Name it by its package, {module}:NAME, and start in {package.parent}"
 
 
 def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
@@ -171,6 +182,8 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
         what = "a class" if is_class else f"of type {type(target).__name__}"
         raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
+    if isinstance(target, torch.jit.ScriptFunction):
+        target = _copyable(target)
     call = target if is_class else applied(target)
     params = {key: _sized(label, call, key, value) for key, value in params.items()}
     missing = _check_params(label, call, params)
@@ -196,11 +209,19 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
         if fault is None or widths:
             raise
         raise ActlabError(f"{fault}. Without a tensor: {error}") from error
-    if isinstance(module, nn.Module):
-        return module
+    if isinstance(module, nn.Module):  # scripted modules accept no hooks
+        return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
     if callable(module):
         return module_from(label, module, {})
     raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
+
+
+def _copyable(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        return function(*args, **kwargs)
+
+    return call
 
 
 def applied(function: Any) -> Any:
@@ -321,4 +342,17 @@ def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> 
     except ActlabError:
         raise
     except Exception as error:  # third-party code may raise anything
-        raise ActlabError(f"cannot build {label} with {dict(params)}: {described(error)}") from error
+        fault = f"cannot build {label} with {dict(params)}: {described(error)}"
+        raise ActlabError(f"{fault}{cuda_remedy(label, error)}") from error
+
+
+def cuda_remedy(name: str, error: BaseException) -> str:
+    """Return which default of an importable activation to change, after an error for want of CUDA; else ''."""
+    if ":" not in name or not re.search("cuda|nvidia", str(error), re.IGNORECASE):
+        return ""
+    found = parameters(resolve(name)) or {}
+    changes = [f"{key}: cpu" for key, value in found.items() if str(value.default).startswith("cuda")]
+    remedy = (
+        f"write {{{', '.join([f'name: {name}', *changes])}}}" if changes else "create tensors without .cuda()"
+    )
+    return f". Activations are built on the CPU: {remedy}"

@@ -29,7 +29,7 @@ from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.engines.matrices import MatrixFile
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
 from actlab.runtime import matmul
 from actlab.runtime.denormals import flush_denormals
@@ -136,7 +136,8 @@ class CommandLine(ActlabCLI):
         """Parse the words; find the run's folder and its checkpoint."""
         with one_line_errors(self.given):
             metrics.check(self.given)  # before the parser, which does not name the metric
-            self.config = config = parser.parse_args(args)
+            with importing("the code of the config"):
+                self.config = config = parser.parse_args(args)
         config.pop("config")
         self.asked |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
         self._complete()

@@ -6,6 +6,7 @@ import copy
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from inspect import formatannotation
 from typing import Any, get_args
 
@@ -132,10 +133,13 @@ def _mistake_in_arguments(
         if name in passed:
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in known:
+            section = f"In {path}."
+            if owner is not pl.Trainer and not get_close_matches(name, known):  # left over from another class
+                section += f" To set another class, replace the whole section: {where}={{class_path: {path}}}."
             while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
                 inner, value = next(iter(value.items()))
                 name = f"{name}.{inner}"
-            return unknown("config key", str(name), known.keys() - {*passed}, f"In {path}.", where)
+            return unknown("config key", str(name), known.keys() - {*passed}, section, where)
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]

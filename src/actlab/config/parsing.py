@@ -28,7 +28,7 @@ from actlab.config.signatures import (
     parameters,
     takes_activation_name,
 )
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
 from actlab.storage.spellings import activation_spec
 
@@ -48,7 +48,8 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     kept = _kept.pop(key, None) if key is not None else None
     if kept is None or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
-        found = parser.parse_object({name: copy.deepcopy(value)})[name]
+        with importing(f"the code of {name}"):
+            found = parser.parse_object({name: copy.deepcopy(value)})[name]
         found = with_text(value, found, name)
         kept = [*map(imported, names)], found
     if key is not None:

@@ -10,7 +10,6 @@ import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from jsonargparse import ArgumentParser
 
 from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, importing, unknown
 
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
@@ -195,7 +194,7 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     if not {".", ":"} & set(path) and object not in kinds:
         known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one wins
         if path not in known:
-            raise unknown("class", path, get_close_matches(path, known), f"{wants}.")
+            raise unknown("class", path, known, f"{wants}.")
         return known[path]
     try:
         found = locate(path, kinds)
@@ -240,7 +239,8 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
     for length in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:length])
         try:
-            return importlib.import_module(name), parts[length:]
+            with importing(name):
+                return importlib.import_module(name), parts[length:]
         except (ImportError, SyntaxError) as error:
             if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
                 raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
@@ -257,5 +257,4 @@ def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
         names = [key for key, value in classes.items() if issubclass(value, kinds) and not key.startswith("_")]
     else:
         names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
-    near = names if len(names) <= 20 else get_close_matches(name, names)
-    return unknown("class" if kinds else "module", name, near, f"In {owner.__name__}.")
+    return unknown("class" if kinds else "module", name, names, f"In {owner.__name__}.")

@@ -131,7 +131,8 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
             undeclared.update((row.cost or {}).get("undeclared", ()))
     if not added:
         return ""
-    each = few([f"{min(ms):.2f} to {max(ms):.2f} ms for {name}" for name, ms in added.items()])
+    spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
+    each = few([f"{spans.get(name, 'nothing measurable')} for {name}" for name in added])
     text = (
         "These times leave out what actlab adds to an update in training where an activation or layer may draw "
         "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "

@@ -27,7 +27,7 @@ def draws_from_torch(module: nn.Module) -> bool:
     """
     if isinstance(module, Function):
         return module.stochastic
-    if type(module).forward in _TORCH_FORWARDS:
+    if getattr(type(module), "forward", None) in _TORCH_FORWARDS:  # scripted classes raise for it
         probability = getattr(module, "dropout", getattr(module, "p", 1.0))
         return isinstance(module, _RANDOM_LAYERS) and probability != 0
     if isinstance(module, Uniform) or any(isinstance(child, Uniform) for child in module.children()):
@@ -66,6 +66,9 @@ def undeclared(modules: Iterable[nn.Module]) -> list[str]:
         if isinstance(module, Function):
             if not hasattr(module.function, "stochastic"):
                 found.add(getattr(module.function, "__name__", "function"))
-        elif type(module).forward not in _TORCH_FORWARDS and declared(module, "stochastic") is None:
+        elif (
+            getattr(type(module), "forward", None) not in _TORCH_FORWARDS
+            and declared(module, "stochastic") is None
+        ):
             found.add(type(module).__name__)
     return sorted(found)
