@@ -9,6 +9,8 @@ from torch import nn
 
 from actlab.activations import names
 from actlab.datamodules import SquareDataModule
+from actlab.engines.activation_trial import fault_of
+from actlab.experiments import Experiment
 from actlab.networks import CoordinateMLP
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
@@ -68,6 +70,29 @@ def test_seeds_in_a_stack_are_trained_as_alone(tmp_path):
             assert float(stack.latest[name][r]) == pytest.approx(float(value), rel=1e-9), name
         expected = trainer.lightning_module.network.state_dict()
         torch.testing.assert_close(stack.network.member_state(r), dict(expected))
+
+
+class Contrast(HelmholtzTask):
+    """Calls the network twice, and differentiates by no input."""
+
+    derivatives = 1
+
+    def measure(self, network, batch):
+        return {"loss": Quantity((network(batch[0]) - network(batch[1]) - 1).square())}
+
+
+@pytest.mark.parametrize("kind", [HelmholtzTask, Contrast])
+@pytest.mark.parametrize(
+    ("name", "order"), [("KeptSlope", "second"), ("KeptCurvature", "third"), ("Right", None)]
+)
+def test_an_equation_refuses_a_wrong_derivative_before_training(programs, kind, name, order):
+    task = equation(0, activation=f"{programs / 'hand_written_gradients.py'}:{name}", kind=kind)
+    fault = fault_of(Experiment(pl.Trainer(**QUIET), task, square(0)), name)
+    if order is None or kind is Contrast:
+        assert fault is None
+    else:
+        said = f"activation {name} has a {order} derivative that differs from the difference quotient at "
+        assert fault.startswith(said)
 
 
 class OwnMish(torch.nn.Module):

@@ -168,7 +168,7 @@ class _Comparison:
                 return None
             share = self._along([self.x]) if self.order == 1 and mixes(self.unit, self.x) else share
         learnt = [parameter for parameter in self.unit.parameters() if parameter.requires_grad]
-        share = max(share, self._along(learnt) if learnt else 0)
+        share = self._along(learnt) if learnt and share <= MOST else share
         return share if share > MOST else 0
 
     def _below(self) -> Tensor:
@@ -186,7 +186,7 @@ class _Comparison:
 
     def _along(self, leaves: Sequence[Tensor]) -> float:
         """Return the share of random directions along which derivatives differ; 0 up to one half."""
-        wrong = 0
+        right = 0
         for _ in range(DIRECTIONS):
             self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -198,8 +198,10 @@ class _Comparison:
             self._move(leaves, -2 * self.step, along)
             slope = float(((up - self._below().detach()) * weights).sum()) / (2 * self.step)
             self._move(leaves, self.step, along)
-            wrong += abs(expected - slope) > TOLERANCE * (1 + abs(slope))
-        return wrong / DIRECTIONS if wrong > DIRECTIONS / 2 else 0
+            right += not abs(expected - slope) > TOLERANCE * (1 + abs(slope))
+            if right >= DIRECTIONS / 2:
+                return 0
+        return 1 - right / DIRECTIONS
 
     @staticmethod
     def _move(leaves: Sequence[Tensor], step: float, along: Sequence[Tensor]) -> None:
