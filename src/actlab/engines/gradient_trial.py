@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -159,21 +160,18 @@ class _Comparison:
         self.weights, self.along = (
             self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
         )
+        self.below = partial(derivative, unit, self.x, order - 1, self.weights, self.along)
 
     def share(self) -> float | None:
         """Return the share of inputs, or of directions, at which gradients differ; see `wrong_share`."""
         share = self._elementwise()
         if share > MOST:
-            if not _close(self._below(), self._below()):
+            if not _close(self.below(), self.below()):
                 return None
             share = self._along([self.x]) if self.order == 1 and mixes(self.unit, self.x) else share
         learnt = [parameter for parameter in self.unit.parameters() if parameter.requires_grad]
         share = self._along(learnt) if learnt and share <= MOST else share
         return share if share > MOST else 0
-
-    def _below(self) -> Tensor:
-        """Return the derivative of the order below."""
-        return derivative(self.unit, self.x, self.order - 1, self.weights, self.along)
 
     def _normal(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.randn(tuple(shape), generator=self.generator, dtype=dtype)
@@ -191,12 +189,12 @@ class _Comparison:
             self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
             weights = self._normal(self.x.shape, self.x.dtype)
-            gradients = _gradients((self._below() * weights).sum(), leaves)
+            gradients = _gradients((self.below() * weights).sum(), leaves)
             expected = sum(float((g * d).sum()) for g, d in zip(gradients, along, strict=True))
             self._move(leaves, self.step, along)
-            up = self._below().detach()
+            up = self.below().detach()
             self._move(leaves, -2 * self.step, along)
-            slope = float(((up - self._below().detach()) * weights).sum()) / (2 * self.step)
+            slope = float(((up - self.below().detach()) * weights).sum()) / (2 * self.step)
             self._move(leaves, self.step, along)
             right += not abs(expected - slope) > TOLERANCE * (1 + abs(slope))
             if right >= DIRECTIONS / 2:
