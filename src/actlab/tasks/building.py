@@ -216,7 +216,7 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
 
     def unit(width: int | None = None) -> nn.Module:
         with own_generators(hashing.seed_for(seed, "unit", len(units))):
-            units.append(factory(width)._apply(raised))
+            units.append(factory(width)._apply(raised))  # type: ignore[no-untyped-call]
         return units[-1]
 
     return unit
