@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from actlab.analysis import comparison, verdict
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.reports.pages.heat import heat_map
 from actlab.storage.files import DamagedError
+from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
 from written_runs import ACT, LR, curves_of, study, write
@@ -24,6 +26,62 @@ def run_all(plan: Study, root: Path) -> list[Study]:
             write(root, run, curves_of(run))
         if len(opened) == len(plan.stages):
             return opened
+
+
+THREE = ({ACT: ["gelu", "relu", "elu"], LR: [0.1, 0.01]},)
+
+
+def with_failures(plan: Study, root: Path, *failed: str) -> list[Study]:
+    """Write the runs of each stage as it opens, but those of activations that fail; the opened stages."""
+    while True:
+        opened = stages.opened(plan, root)
+        for run in (run for stage in opened for run in stage.runs()):
+            if run.point[ACT] in failed:
+                RunFolder(root, run).fail("ValueError: boom")
+            else:
+                error = 0.2 if run.point[ACT] == "gelu" else 0.3
+                write(root, run, {**curves_of(run), "test/error": [error]})
+        if len(opened) == len(stages.opened(plan, root)):
+            return opened
+
+
+def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: Path) -> None:
+    given = (Stage("choose", (0, 1)), Stage("compare", tuple(range(5, 13))), Stage("again", (20,)))
+    plan = study(grids=THREE, stages=given)
+    opened = with_failures(plan, tmp_path, "elu")
+    assert [len(stage.runs()) for stage in opened] == [12, 16, 2]
+    assert [len(stage.planned()) for stage in opened] == [12, 24, 3]
+    loaded = stages.load(plan, tmp_path, "compare")[-1]
+    assert (loaded.missing, len(loaded.failures)) == (8, 4)
+    gelu, _, elu = comparison.rows(loaded)
+    assert (elu.chosen, elu.tried, elu.planned, elu.finished, elu.edges) == ({}, 2, 8, 0, ())
+    (cell,), (other,) = gelu.cells, elu.cells
+    assert other.median is None
+    assert (cell.p, cell.p_holm) == (2 / 2**8, 4 / 2**8)
+    said = verdict.lines(loaded)[-1]
+    assert said.startswith("No verdict yet against relu on 1 comparison: ")
+    assert said.endswith(" failed. Repair what failed and repeat the command.")
+    known = stages.read(tmp_path)
+    fixed = with_failures(plan, tmp_path)
+    assert [len(stage.runs()) for stage in fixed] == [12, 24, 3]
+    after = stages.read(tmp_path)
+    assert all(known[name].items() <= after[name].items() for name in known)
+    assert (stages.load(plan, tmp_path, "compare")[-1].looks, comparison.rows(loaded)[0]) == (0, gelu)
+
+
+def test_without_the_reference_there_is_no_verdict(tmp_path: Path) -> None:
+    plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
+    assert len(with_failures(plan, tmp_path, "relu")[-1].runs()) == 4
+    (said,) = verdict.lines(stages.load(plan, tmp_path)[-1])
+    assert "No verdict yet against relu on 2 comparisons: " in said
+
+
+def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path: Path) -> None:
+    plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
+    with_failures(plan, tmp_path, "elu")
+    first = stages.opened(plan, tmp_path)[0].runs()
+    RunFolder(tmp_path, next(run for run in first if run.point[ACT] == "elu")).try_again()
+    assert len(stages.opened(plan, tmp_path)) == 1
 
 
 def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:

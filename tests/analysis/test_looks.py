@@ -8,7 +8,7 @@ import pytest
 from actlab.analysis import comparison, looks, results, verdict
 from actlab.reports import output
 from actlab.studies.folders import RunFolder
-from actlab.studies.plan import Selection, Stage, Study
+from actlab.studies.plan import Block, Selection, Stage, Study
 from written_runs import ACT, study, write
 
 SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]
@@ -109,7 +109,7 @@ def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
         assert results.load(plan, tmp_path).looks == before  # recording a look does not change it
         return before
 
-    first, chosen = ("gelu", "relu"), ("gelu", "relu", "elu")
+    first, chosen = ("gelu", "relu"), ("elu", "relu")
     assert searched(8, first, verdict="too few pairs") == 0
     assert searched(8, first) == 0
     assert searched(8, chosen, verdict="undecided") == 1
@@ -117,6 +117,21 @@ def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
     assert searched(8, first) == 0  # the verdict that was seen first
     assert searched(12, chosen, question="other code") == 0
     assert results.load(planned(12, chosen), tmp_path).looks == 0  # of no search
+
+
+def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):
+    def searched(*activations: str, failed: str = "") -> int:
+        blocks = tuple(Block({ACT: [unit]}, opened=unit != failed) for unit in activations)
+        plan = replace(planned(8, question="q"), blocks=blocks)
+        before = finish(tmp_path, plan).looks
+        looks.record_search(plan, tmp_path, ["better"])
+        return before
+
+    assert searched("gelu", "relu", "elu", failed="elu") == 0
+    assert searched("gelu", "relu", "elu") == 0
+    assert searched("gelu", "relu", "elu", failed="gelu") == 0
+    assert len(looks.read(tmp_path)) == 1
+    assert searched("gelu", "relu", "silu") == 1, "as if the search had chosen another setting"
 
 
 def test_a_damaged_record_is_reported_with_its_remedy(tmp_path):

@@ -57,12 +57,12 @@ def earlier(looks: list[Look], study: Study, root: Path) -> int:
 
     Without a search these are the looks at fewer seeds of the same runs; and one more if runs were begun with
     seeds that are left out now. After a search they are the looks at the same question, with other runs, that
-    were recorded before this one.
+    were recorded before this one; at the same runs but for activations that failed it is the same look.
     """
     planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
     alike = [look for look in looks if look.get("question", "") == study.question]
     if study.question:
-        seen = [planned == set(look["runs"]) for look in alike]
+        seen = [_agree(look, _of_search(study)) for look in alike]
         return seen.index(True) if True in seen else len(seen)
     before = sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in alike)
     recorded = any(set(look["seeds"]) == seeds and planned.issuperset(look["runs"]) for look in alike)
@@ -86,8 +86,22 @@ def factor(number: int) -> int:
 def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
     """Record that a decided verdict on what a search has chosen is about to be printed."""
     if study.question and any(outcome in DECIDED for outcome in outcomes):
-        runs = [run.id for run in study.runs()]
-        _add(root, Look(seeds=sorted(study.seeds), runs=runs, question=study.question))
+        known, look = read(root), _of_search(study)
+        place = next((n for n, one in enumerate(known) if _agree(one, look)), len(known))
+        known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda one: len(one["runs"]))]
+        write_json(root / FILE, known)
+
+
+def _of_search(study: Study) -> Look:
+    runs = [run.id for run in study.runs()]
+    return Look(seeds=sorted(study.seeds), runs=runs, question=study.question)
+
+
+def _agree(one: Look, other: Look) -> bool:
+    """Return whether looks at what a search has chosen have the same runs, but for activations that failed."""
+    runs, others = {*one["runs"]}, {*other["runs"]}
+    alike = one["seeds"] == other["seeds"] and one.get("question") == other.get("question")
+    return alike and (runs <= others or runs >= others)
 
 
 def record(study: Study, root: Path) -> None:

@@ -49,13 +49,14 @@ class Results:
     # the metrics that runs will record, if known before any has finished
     declared: frozenset[str] | None = None
     looks: int = 0  # verdicts seen before the study was extended; see `actlab.analysis.looks`
-    failures: Mapping[str, str] = field(default_factory=dict)  # why the last attempt at a run failed, by run id
+    # why the last attempt at a run failed, by run id; also of runs of earlier stages
+    failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
 
     @cached_property
     def runs(self) -> list[Run]:
         """All planned runs."""
-        return self.study.runs()
+        return self.study.planned()
 
     @cached_property
     def text(self) -> Text:
@@ -354,7 +355,7 @@ def load(study: Study, root: Path) -> Results:
     loaded = Results(
         *(study, root, results, found.series, measured, costed, tuple(left_out)),
         looks=looked,
-        failures=failures,
+        failures={**study.failed, **failures},
     )
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 

@@ -171,10 +171,9 @@ def _unfinished(results: Results, found: list[Verdict]) -> str:
     )
     if not results.failures:
         return f"{text}."
-    return (
-        f"{text}, and {few(list(results.failures))} failed. Repair what failed and repeat the command; or give "
-        "--seeds without these, which counts as a look."
-    )
+    own = any(run.id in results.failures for run in results.runs)  # not of earlier stages
+    text += f", and {few(list(results.failures))} failed. Repair what failed and repeat the command"
+    return f"{text}; or give --seeds without these, which counts as a look." if own else f"{text}."
 
 
 def _lacking(results: Results, verdicts: list[Verdict]) -> str:

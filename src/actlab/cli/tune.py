@@ -98,10 +98,10 @@ def main(argv: Sequence[str]) -> int:
     """Run ``actlab tune``.
 
     Returns:
-        0, or 1 if runs of the comparison failed.
+        0, or 1 if runs failed.
 
     Raises:
-        ActlabError: for bad input, without Optuna, or if a run of the search failed.
+        ActlabError: for bad input, without Optuna, or if each side of the search has a failed run.
     """
     args = parser().parse_args(argv)
     if args.trials < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -25,13 +25,19 @@ def similar(runs: Iterable[Run], free: Free | None = None) -> dict[str, list[Run
 
     Groups of one run are left out. What is found of models is added to what is ``free``, for later calls.
     """
-    free = {} if free is None else free
+    return {key: group for key, group in grouped(runs, {} if free is None else free).items() if len(group) > 1}
+
+
+def grouped(runs: Iterable[Run], free: Free, failed: Collection[str] = ()) -> dict[str, list[Run]]:
+    """Group runs as `similar` does, also alone; nothing is built of a point all whose runs have ``failed``."""
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
+    points = [(all(run.id in failed for run in alike), alike) for alike in by_point(runs)]
+    built_first = sorted(points, key=lambda point: point[0])
+    keys = {alike[0].id: _key(alike[0], free, structures, idle) for idle, alike in built_first}
     groups: dict[str, list[Run]] = {}
-    for alike in by_point(runs):
-        groups.setdefault(_key(alike[0], free, structures), []).extend(alike)
-    ordered = {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
-    return {key: group for key, group in ordered.items() if len(group) > 1}
+    for _, alike in points:
+        groups.setdefault(keys[alike[0].id], []).extend(alike)
+    return {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
 
 
 def kinds(runs: Iterable[Run], free: Free) -> dict[str, str]:
@@ -58,9 +64,12 @@ def _free(run: Run, known: Free, task: Callable[[], pl.LightningModule]) -> tupl
     return known[classes]
 
 
-def _key(run: Run, free: Free, structures: dict[str, str]) -> str:
-    """Return the key of a run's group, which no seed changes; add to what is known of models."""
-    task = cache(partial(_built, run))  # for both questions
+def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
+    """Return the key of a run's group, which no seed changes; add to what is known of models.
+
+    An ``idle`` run is not built: its key is that of the built runs that have the same settings.
+    """
+    task = pl.LightningModule if idle else cache(partial(_built, run))  # for both questions
     keys = _free(run, free, task)
     fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
@@ -87,9 +96,10 @@ def structure(task: pl.LightningModule) -> str:
 
 
 def _classes(value: Any) -> Any:
-    """Return nested values with all leaves but class paths replaced by None."""
+    """Return the class paths among nested values, in their places."""
     if isinstance(value, dict):
-        return {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+        found = {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in found.items() if inner} or None
     return None
 
 

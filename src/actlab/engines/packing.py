@@ -7,8 +7,9 @@ stack is bit for bit the same only with the same members, order and number of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,21 +64,27 @@ def pack(
     stacked: bool = True,
     settings: Settings | None = None,
     shard: Shard | None = None,
+    todo: Sequence[Run] | None = None,
 ) -> Packing:
     """Group the runs of a study into jobs; form new stacks, of at most ``max_stack`` runs, only if ``stacked``.
 
-    ``settings`` are by default those of one process. Only the jobs of ``shard`` are returned, by default all.
+    ``settings`` are by default those of one process. Only the jobs of ``shard`` are returned, by default all,
+    and only those of ``todo``, by default of all runs. The others have finished or failed; they count where
+    stacks are formed and shared, so that a start that has seen no failure forms and shares the same ones.
     """
     settings = settings or Settings()
     folders = {run.id: RunFolder(root, run) for run in runs}
-    unfinished = {name for name, folder in folders.items() if not folder.finished}
+    wanted = {run.id for run in (runs if todo is None else todo)}
+    missing = {name for name, folder in folders.items() if not folder.finished}
+    unfinished, failed = missing & wanted, missing - wanted
     free: compatibility.Free = {}
-    packed = form_stacks(runs, root, max_stack, settings, free) if stacked else Packing([], [], {})
+    groups = compatibility.grouped(runs, free, failed) if stacked else {}
+    packed = form_stacks(groups, failed, root, max_stack, settings)
     cells = [*packed.jobs]
     in_cells = {name for cell in cells for name in cell.names}
     cells += [Job((run,), settings.threads) for run in runs if run.id not in in_cells]
     jobs = begun(root, runs, unfinished)
-    placed = {name for job in jobs for name in job.names}
+    placed = {name for job in jobs for name in job.names} | failed
     for cell in cells:
         if unfinished.isdisjoint(cell.names):
             continue
@@ -87,11 +94,20 @@ def pack(
             placed |= {*jobs[-1].names}
     jobs += [Job((run,), settings.threads) for run in runs if run.id in unfinished - placed]
     if shard is not None:
-        shares = longest_first(cells)[shard.part :: shard.of]
-        mine = {name for cell in shares for name in cell.names}
+        mine = share_of(shard, cells, groups)
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     kinds = compatibility.kinds((job.runs[0] for job in jobs), free)
     return packed._replace(jobs=[replace(job, kind=kinds[job.runs[0].id]) for job in jobs])
+
+
+def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[Run]]) -> set[str]:
+    """Return the ids of a shard's runs; ``groups`` take turns, so none depends on the stacks of another."""
+    longest = longest_first(Job(tuple(group)) for group in groups.values())
+    numbers, others = dict[str, Iterator[int]](), count()
+    for number, job in enumerate(longest):
+        numbers |= dict.fromkeys(job.names, count(number, len(longest)))
+    mine = [c for c in longest_first(cells) if next(numbers.get(c.names[0], others)) % shard.of == shard.part]
+    return {name for cell in mine for name in cell.names}
 
 
 def _is_over_or_alone(folder: RunFolder) -> bool:
@@ -121,16 +137,18 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
 
 
 def form_stacks(
-    runs: Sequence[Run], root: Path, max_stack: int, settings: Settings, free: compatibility.Free
+    groups: Mapping[str, list[Run]], failed: set[str], root: Path, max_stack: int, settings: Settings
 ) -> Packing:
-    """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
+    """Return stacks of runs that have not all ``failed``, and why other compatible runs are not stacked."""
     found: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
     trials = _Trials(root)
-    groups = compatibility.similar(runs, free)
+    groups = {key: group for key, group in groups.items() if len(group) > 1}
     for key, group in groups.items():
         signals.check()
+        if failed.issuperset(run.id for run in group):
+            continue
         experiment = experiments.build(group[0].config)
         if reason := reason_against(experiment) or trials.reason_against(key, group):
             reasons[reason] = None

@@ -90,7 +90,7 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
     chosen, said = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
-    packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard)
+    packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard, todo)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     untimed: dict[str, list[Run]] = {}
     if updates >= settings.LONG and single and chosen.jobs and asked.shard is None:

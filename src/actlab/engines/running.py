@@ -92,11 +92,12 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         if only is not None:
             stages.until(study, root, only)
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
+        tried = set[str]()
         for reached, stage in stages.in_turn(study, root):
             if only in (None, reached):
                 for line in stage.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
-                failed += Start(stage, root, engine, worker).run(reached)
+                failed += Start(stage, root, engine, worker, tried).run(reached)
             for line in search.lines(*stages.searched(study, root)) if reached == names[0] else ():
                 if line not in said:
                     print(line, flush=True)
@@ -115,10 +116,13 @@ class Start:
         root: the study's folder.
         engine: how runs are executed.
         worker: tries, measures and evaluates.
+        tried: ids of the runs that this command has tried; those that failed are not tried again.
     """
 
-    def __init__(self, study: Study, root: Path, engine: Engine, worker: Worker | Inline) -> None:
-        self.study, self.root, self.engine, self.worker = study, root, engine, worker
+    def __init__(
+        self, study: Study, root: Path, engine: Engine, worker: Worker | Inline, tried: set[str]
+    ) -> None:
+        self.study, self.root, self.engine, self.worker, self.tried = study, root, engine, worker, tried
         self.folders = [RunFolder(root, run) for run in study.runs()]
 
     def run(self, name: str) -> int:
@@ -133,8 +137,8 @@ class Start:
                 print(f"{plural(number, 'run')} copied from {self.root.parent / other}")
             todo = self._unfinished()
         where = f"{self.study.name}, stage {name}" if name else self.study.name
-        number = len(self.folders)
-        print(f"{where}: {number} runs, {number - len(todo)} finished, {len(todo)} to run, in {self.root}")
+        done = sum(folder.finished for folder in self.folders)
+        print(f"{where}: {len(self.folders)} runs, {done} finished, {len(todo)} to run, in {self.root}")
         if line := ignored(self.study.runs(), self.root):
             print(line)
         failed = self.train(todo) if todo else 0
@@ -154,12 +158,12 @@ class Start:
         stacks.end(self.root, (folder.run.id for folder in finished))
 
     def _unfinished(self) -> list[RunFolder]:
-        return [folder for folder in self.folders if not folder.finished]
+        left = [folder for folder in self.folders if not folder.finished]
+        return [f for f in left if f.run.id not in self.tried or not f.failure_file.exists()]
 
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
-        for folder in todo:
-            folder.try_again()
+        self.tried.update(folder.run.id for folder in todo)
         with phase("trying each activation on a few samples"):
             faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints)
         for folder in (folder for folder in todo if folder.run.id in faults):
@@ -169,7 +173,11 @@ class Start:
         todo = [folder for folder in todo if folder.run.id not in faults]
         if not todo:
             return len(faults)
-        found = self.arranged([folder.run for folder in self.folders if folder.run.id not in faults], todo)
+        found = self.arranged(self.study.planned(), todo)
+        mine = {name for job in found.jobs for name in job.names}
+        todo = [folder for folder in todo if folder.run.id in mine]
+        for folder in todo:
+            folder.try_again()
         for line in found.said:
             print(line)
         sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]

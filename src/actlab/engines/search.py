@@ -22,7 +22,7 @@ from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import groups
 from actlab.studies.plan import UNIT, Keep, Study
 from actlab.studies.spaces import Choices, Search, Space
-from actlab.studies.states import state_of
+from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -73,11 +73,13 @@ class Trial(NamedTuple):
         values: of the search space.
         value: median over seeds of the selection metric; infinite if that diverged, None before the runs have
             ended.
+        failed: whether all runs have ended or failed, and one has failed.
     """
 
     number: int
     values: dict[str, Any]
     value: float | None = None
+    failed: bool = False
 
 
 Trials = list[tuple[Side, list[Trial]]]
@@ -159,19 +161,20 @@ def _trials(study: Study, search: Search, side: Side, root: Path) -> list[Trial]
         asked.sampler = _sampler(len(found))
         for one in [asked.ask(spaces) for _ in range(min(BATCH, search.trials - len(found)))]:
             trial = Trial(one.number, {key: s.rounded(one.params[key]) for key, s in side.space.items()})
-            found.append(trial._replace(value=_value(study_of(study, [(side, [trial])]), root)))
+            found.append(_read(trial, study_of(study, [(side, [trial])]), root))
             if (value := found[-1].value) is not None:
                 asked.tell(one.number, value)
     return found
 
 
-def _value(study: Study, root: Path) -> float | None:
-    """Return the value of the only setting of a study; None before its runs have ended."""
-    if not all(state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED) for run in study.runs()):
-        return None
+def _read(trial: Trial, study: Study, root: Path) -> Trial:
+    """Return a trial with its value, or with its failure; ``study`` has its only setting."""
+    kinds = {state_of(RunFolder(root, run)).kind for run in study.runs()}
+    if not kinds <= {FINISHED, DIVERGED}:
+        return trial._replace(failed=kinds <= {FINISHED, DIVERGED, FAILED})
     loaded = results.load(study, root)
     (group,) = loaded.groups
-    return loaded.scores(group.settings)[0]
+    return trial._replace(value=loaded.scores(group.settings)[0])
 
 
 def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
@@ -182,17 +185,20 @@ def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
 
 
 def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen | None:
-    """Return the best trial of each side; before all have ended what is known of as many, else None.
+    """Return the best trial of each side; before all are over what is known of as many, else None.
+
+    A side with failed trials has the first of them, and no seeds.
 
     Raises:
         ActlabError: if all trials of a side diverged.
     """
-    if any(trial.value is None for _, trials in found for trial in trials):
+    if not is_over(found):
         same = all(s.key in known and known[s.key].get("trials") == search.trials for s, _ in found)
         return known if same else None
     chosen: Chosen = {}
     for side, trials in found:
-        best = best_of(study, trials) or Trial(0, {})
+        failed = any(trial.failed for trial in trials)
+        best = (None if failed else best_of(study, trials)) or Trial(0, trials[0].values if trials else {})
         if math.isinf(best.value or 0.0):
             raise ActlabError(f"all trials of {side.name} diverged: search other values")
         chosen[side.key] = {
@@ -203,10 +209,15 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
             "metric": study.select.metric,
             "mode": study.select.mode,
             "at": study.select.at,
-            "seeds": [*study.seeds],
+            "seeds": [] if failed else [*study.seeds],
             "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
         }
     return chosen
+
+
+def is_over(found: Trials) -> bool:
+    """Return whether no trial waits for runs: each has a value or has failed."""
+    return all(trial.failed or trial.value is not None for _, trials in found for trial in trials)
 
 
 def places(found: Trials, chosen: Chosen) -> list[Place]:
@@ -244,12 +255,12 @@ def lines(study: Study, found: Trials) -> Iterator[str]:
         for trial in trials:
             if trial.value is not None:
                 yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
-    best = [(side, best_of(study, trials)) for side, trials in found]
+    ours = [(side, trials) for side, trials in found if not any(trial.failed for trial in trials)]
+    best = [(side, best_of(study, trials)) for side, trials in ours]
     said = [_text(study, side, trial) for side, trial in best if trial is not None]
     if said:
         yield f"best so far: {'; '.join(said)}"
-    over = all(trial.value is not None for _, trials in found for trial in trials)
-    for side, chosen in best if over else ():
+    for side, chosen in best if is_over(found) else ():
         for key in side.edges(chosen.values) if chosen is not None else ():
             searched = f"the chosen {key} is at the edge of what was searched ({side.space[key]})"
             yield f"{side.name}: {searched}; a better one may lie beyond it"

@@ -35,7 +35,8 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
 
     The first stage is the whole grid, or the trials that a search has proposed so far. A later stage has one
     run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
-    stages before it have ended. ``store`` stores selections made now.
+    stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
+    stores selections made now.
     """
     if not study.stages:
         return [study]
@@ -45,13 +46,14 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     stages = [whole(study, first)]
     for stage in others:
         known = read(root)
-        chosen = _selected(stages[-1], known.get(stage.name, {}), root)
-        if chosen is None:
+        chosen, failures = _selected(stages[-1], known.get(stage.name, {}), root)
+        if not (kept := _without_failed(chosen)):
             break
-        if store and chosen != known.get(stage.name):
-            write_json(root / FILE, {**known, stage.name: chosen})
+        if store and kept != known.get(stage.name):
+            write_json(root / FILE, {**known, stage.name: kept})
         later = _later(study, stages, stage, _places(stages[0], chosen))
-        stages.append(replace(later, notes=(*later.notes, *_other_runs(stages[-1], chosen))))
+        notes = (*later.notes, *_other_runs(stages[-1], chosen))
+        stages.append(replace(later, notes=notes, failed=failures))
     return stages
 
 
@@ -60,13 +62,18 @@ def _of_search(study: Study, asked: Search, root: Path, store: bool) -> list[Stu
     grid, trials = searched(study, root)
     stages, comparison = [search.study_of(grid, trials)], study.stages[1]
     known = read(root).get(comparison.name, {})
-    chosen = search.selected(grid, asked, trials, known)
-    if chosen is None:
+    chosen = search.selected(grid, asked, trials, known) or {}
+    if not (kept := _without_failed(chosen)):
         return stages
-    if store and chosen != known:
-        write_json(root / FILE, {comparison.name: chosen})
-    later = _later(study, stages, comparison, search.places(trials, chosen))
+    if store and kept != known:
+        write_json(root / FILE, {comparison.name: kept})
+    failures = {} if len(kept) == len(chosen) else results.load(stages[0], root).failures
+    later = replace(_later(study, stages, comparison, search.places(trials, chosen)), failed=failures)
     return [*stages, search.compared(later, grid, trials, chosen)]
+
+
+def _without_failed(chosen: Chosen) -> Chosen:
+    return {point: entry for point, entry in chosen.items() if entry["seeds"]}
 
 
 def in_turn(study: Study, root: Path) -> Iterator[tuple[str, Study]]:
@@ -187,20 +194,28 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence
     for place in places:
         own = of_grid.blocks[place.block]
         keys = dict.fromkeys([*own.grid, *(key for key in place.entry["chosen"] if key in place.values)])
-        blocks.append(replace(own, grid={key: [place.values[key]] for key in keys}))
+        grid = {key: [place.values[key]] for key in keys}
+        blocks.append(replace(own, grid=grid, opened=bool(place.entry["seeds"])))
     chosen_on = set(before[-1].chosen_on).union(*(place.entry["seeds"] for place in places))
     if both := sorted(chosen_on & {*stage.seeds}):
         raise ActlabError(
             f"stage {stage.name} has seed {both[0]}, which selected its settings in {FILE}: give it seeds "
             f"above {max(chosen_on)}, or delete {FILE} to select again"
         )
-    points = [canonical(without(place.values, study.select.tune)) for place in places]
+    plain = [without(place.values, study.select.tune) for place in places]
+    points = [canonical(point) for point in plain]
+    shut = [in_words(point, study.compare) for point, b in zip(plain, blocks, strict=True) if not b.opened]
+    note = (
+        f"Without values: {'; '.join(shut)}. Runs that select settings failed; the comparisons stay planned, "
+        "and Holm's correction counts them."
+    )
     return replace(
         of_grid,
         blocks=tuple(blocks),
         tried={point: place.entry["tried"] for point, place in zip(points, places, strict=True)},
-        edges={point: place.edges for point, place in zip(points, places, strict=True)},
+        edges={point: p.edges for point, p in zip(points, places, strict=True) if p.entry["seeds"]},
         chosen_on=frozenset(chosen_on),
+        notes=(*of_grid.notes, *([note] if shut else [])),
     )
 
 
@@ -228,23 +243,26 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
     raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
 
 
-def _selected(before: Study, chosen: Chosen, root: Path) -> Chosen | None:
-    """Return the selection at each grid point; None if a run of ``before`` has not ended."""
+def _selected(before: Study, chosen: Chosen, root: Path) -> tuple[Chosen, Mapping[str, str]]:
+    """Return the selection at each grid point, and why runs failed; empty while a run that selects is missing.
+
+    A point with failed runs has the best of its other settings, and no seeds.
+    """
     found = groups(before)
     for group in found:
         _check(chosen.get(canonical(group.point)), group, before.select, root)
     missing = [group for group in found if canonical(group.point) not in chosen]
-    loaded = results.load(before, root) if missing else None
-    if loaded is None:
-        return chosen
-    if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):
-        return None
-    return {**chosen, **{canonical(group.point): _entry(loaded, group) for group in missing}}
+    if not missing:
+        return chosen, {}
+    loaded = results.load(before, root)
+    waiting = {run.id for run in before.runs()} - loaded.results.keys() - loaded.failures.keys()
+    if any(name in waiting for group in missing for name in _ids(group)):
+        return {}, {}
+    return {**chosen, **{canonical(group.point): _entry(loaded, group) for group in missing}}, loaded.failures
 
 
 def _entry(loaded: Results, group: Group) -> Selected:
-    setting = loaded.chosen(group)
-    assert setting is not None  # all runs of the group have ended
+    setting = loaded.chosen(group) or group.settings[0]
     tried = loaded.study.tried.get(canonical(group.point), len(group.settings))
     return {
         "point": group.point,
@@ -253,7 +271,7 @@ def _entry(loaded: Results, group: Group) -> Selected:
         "metric": loaded.study.select.metric,
         "mode": loaded.study.select.mode,
         "at": loaded.study.select.at,
-        "seeds": [run.seed for run in setting.runs],
+        "seeds": [run.seed for run in setting.runs if loaded.results.keys() >= {*_ids(group)}],
         "runs": _ids(group),
     }
 

@@ -170,8 +170,10 @@ def state(results: Results) -> str:
     failed = plural(len(results.failures), "run")
     reasons = Counter(results.failures.values()).items()
     causes = few([f"{shorten(reason, 150)} ({plural(number, 'run')})" for reason, number in reasons])
-    if len(results.failures) == results.missing:
-        return f"{ended}; the study is done except for {failed} that failed: {causes}."
+    if all(run.id in results.results or run.id in results.failures for run in results.study.runs()):
+        stages = results.study.stages
+        what = "stage" if stages and stages[-1].seeds != results.study.seeds else "study"
+        return f"{ended}; the {what} is done except for {failed} that failed: {causes}."
     why = f"; {failed} failed: {causes}" if causes else ""
     return f"{ended}{why}; the study is unfinished, its values are preliminary."
 

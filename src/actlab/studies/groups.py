@@ -38,7 +38,7 @@ def groups(study: Study) -> list[Group]:
     """Return the groups of a study, in the order of its file."""
     found: dict[str, dict[str, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
     tune = study.select.tune
-    for runs in by_point(study.runs()):
+    for runs in by_point(study.planned()):
         point = runs[0].point
         compared, tuned = canonical(without(point, tune)), canonical(_only(point, tune))
         alike = found.setdefault(compared, {}).setdefault(tuned, {})

@@ -115,13 +115,15 @@ class Block:
     """A grid, lists of values by dotted config key, over a base config; the runs are the Cartesian product.
 
     ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to distinguish
-    blocks of different networks or tasks, and may be empty.
+    blocks of different networks or tasks, and may be empty. The runs of a block that is not ``opened`` are
+    planned but not trained: those that select its settings have failed.
     """
 
     grid: dict[str, list[Any]]
     base: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     name: str = ""
+    opened: bool = True
 
     def __post_init__(self) -> None:
         """Write classes as import paths."""
@@ -236,6 +238,7 @@ class Study:
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
         edges: keys and arguments for which an earlier stage chose an end of what it tried, by the same text.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
+        failed: why runs of earlier stages failed, by their ids.
         added: activations that the user added to the file's grid.
         more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
             number; empty if nothing does.
@@ -264,6 +267,7 @@ class Study:
     tried: Mapping[str, int] = field(default_factory=dict)
     edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
     added: tuple[Any, ...] = ()
     more_seeds: str = "--seeds {}"
     question: str = ""
@@ -337,7 +341,11 @@ class Study:
         return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
 
     def runs(self) -> list[Run]:
-        """Return all distinct runs of the study, in the order of the file with seeds innermost."""
+        """Return all distinct runs of the opened blocks, in the order of the file with seeds innermost."""
+        return [run for run in self._runs if self.blocks[run.block].opened]
+
+    def planned(self) -> list[Run]:
+        """Return the runs of all blocks."""
         return list(self._runs)
 
     @cached_property
