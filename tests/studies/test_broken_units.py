@@ -51,6 +51,13 @@ BROKEN = {  # activation → what is said of it
     "./hand_written_gradients.py:Twice": "has a gradient that differs from the difference quotient at 100 % of "
     "inputs: correct",
     "./hand_written_gradients.py:undeclared_function": "has a gradient that differs from",
+    "./shared_state.py:Defaulted": "inner.weight is shared by all instances of Defaulted: create it in",
+    "./shared_state.py:OfFile": "slope is shared by all instances of OfFile: create it in `__init__`",
+    "./shared_state.py:Unregistered": "learns a tensor of shape () that is not in the optimiser",
+    **{
+        f"./shared_state.py:{name}": "computes something else after other builds in the process"
+        for name in ("Running", "Drawing", "Memoised")
+    },
 }
 
 
@@ -59,14 +66,16 @@ def added(names):
 
 
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
-    for name in ("failing_activations", "hand_written_gradients"):
+    for name in ("failing_activations", "hand_written_gradients", "shared_state"):
         program(name)
     (tmp_path / "wrong.py").write_text("def f(:\n")
     (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
     outcome = study("run", *added(BROKEN))
     assert outcome.code == 1, outcome.err
+    lines = (line for line in outcome.out.splitlines() if line.startswith("activation "))
+    said = {line.split()[1].rstrip(":"): line for line in lines}
     for unit, words in BROKEN.items():
-        assert f"activation {unit.rpartition(':')[2]} {words}" in outcome.out
+        assert words in said[unit.rpartition(":")[2]]
     assert "one is enough" in outcome.out
     assert outcome.out.count("its 2 runs are left out") == len(BROKEN)
     assert f"2 of {2 + 2 * len(BROKEN)} runs finished" in outcome.out
@@ -75,7 +84,7 @@ def test_broken_units_are_named_before_training_and_the_study_goes_on(study, pro
 
 def test_units_that_are_only_unusual_are_trained_with_hints(study, program, tmp_path):
     """In a deep network the gradient of `even` vanishes; `Timid` cannot be timed."""
-    for name in ("failing_activations", "hand_written_gradients", "stateful_activation"):
+    for name in ("failing_activations", "hand_written_gradients", "stateful_activation", "shared_state"):
         program(name)
     (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
     declared = {"a": "", "b": "    stochastic = False\n", "c": "    elementwise, stochastic = True, False\n"}
@@ -83,14 +92,15 @@ def test_units_that_are_only_unusual_are_trained_with_hints(study, program, tmp_
         text = f"import torch\n\n\nclass Bent{name}(torch.nn.Module):\n{lines}    def forward(self, x):\n"
         (tmp_path / f"bent{name}.py").write_text(f"{text}        return x.relu()\n")
     surrogate = "./hand_written_gradients.py:DeclaredStraightThrough"
-    units = ["./even.py:even", "./failing_activations.py:Timid", "./stateful_activation.py:Counting", surrogate]
+    units = ["./even.py:even", "./failing_activations.py:Timid", surrogate]
+    units += ["./stateful_activation.py:Counting", "./stateful_activation.py:Annealed"]
+    units += [f"./shared_state.py:{name}" for name in ("Constant", "Cached", "Noisy")]
     words = added([*units, *(f"./bent{name}.py:Bent{name}" for name in declared)])
     outcome = study("run", *words, *BRIEF, "--set", "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]")
     assert outcome.code == 0, outcome.err
-    assert "8 of 8 runs finished" in outcome.out
-    named = {line.split("'")[1] for line in outcome.out.splitlines() if "no checkpoint keeps it" in line}
-    assert named == {"calls", "seen", "last"}
-    assert "'calls' of Counting (network." in outcome.out
+    assert "12 of 12 runs finished" in outcome.out
+    (told,) = (line for line in outcome.out.splitlines() if "no checkpoint keeps" in line)
+    assert told.startswith("Annealed (network.")
     hints = [line for line in outcome.out.splitlines() if "called separately" in line]
     (both,) = (line for line in hints if "Benta." in line)
     (one,) = (line for line in hints if "Bentb." in line)

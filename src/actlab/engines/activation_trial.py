@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,61 +12,66 @@ from typing import NamedTuple
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
-from actlab.config.keys import canonical, label, set_dotted
+from actlab.config.keys import label, set_dotted
+from actlab.engines.cases import Case, Tried, key_of
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
-from actlab.engines.gradient_trial import fault_of_gradient
+from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows
 from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
-from actlab.random import streams
 from actlab.reports.notes import duration
 from actlab.runtime import signals
-from actlab.runtime.modules import evaluating, own_attributes
+from actlab.runtime.modules import evaluating
 from actlab.runtime.third_party import calling
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
-from actlab.tasks.building import fault_of_learning
+from actlab.tasks.building import fault_of_learning, fault_of_made
 from actlab.tasks.randomness import is_random
+from actlab.tasks.training import Batch
 
 SAMPLES = 8
+ROWS = 3  # samples of a call that is compared between processes
 SLOW = 1000  # times as slow as ReLU
 
 
 @threads(1)  # a few samples: more threads only wait for each other
-def try_units(
-    report: Report, runs: Sequence[Run], known: Mapping[str, str], hints: bool = True
-) -> dict[str, str | None]:
-    """Return the fault of each activation, None if it has none; build one run for each value of each grid key.
+def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str], hints: bool = True) -> Tried:
+    """Try each activation in each network; build also one run for each value of each grid key.
 
-    Print a hint when a declaration would speed up training, and a warning about state that no checkpoint saves.
-    ``report("trying", activation, name)`` is called before any code of an activation runs. Activations with a
-    ``known`` fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    Print a hint when a declaration would speed up training. ``report("trying", key, name)`` is called before
+    any code of an activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its
+    activation, raises an ActlabError.
     """
-    faults: dict[str, str | None] = {**known}
-    undeclared: dict[tuple[str, ...], list[str]] = {}
-    for run in of_each_value(runs):
+    found = Tried({**known}, {})
+    undeclared: dict[tuple[str, ...], dict[str, None]] = {}
+    each = {key_of(run): run for run in reversed(runs)}
+    for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
-        unit, name = canonical(run.unit), label(run.unit)
-        if faults.get(unit):
+        key, name = key_of(run), label(run.unit)
+        if found.faults.get(key):
             continue
-        report("trying", unit, f"activation {name}" if run.unit else run.id)
+        report("trying", key, f"activation {name}" if run.unit else run.id)
         experiment = _built(run, name)
         if isinstance(experiment, str):
-            faults[unit] = experiment
-        elif unit not in faults:
-            units = experiment.task.units if isinstance(experiment.task, Task) else ()
-            missing = tuple(activations.left_open(units[0])) if units else ()
-            before, sites = held_outside(experiment.task), sites_of(experiment.task)
-            faults[unit] = fault_of(experiment, name, sites)
-            if hints and not faults[unit]:
-                undeclared.setdefault(missing, []).append(name)
-                for line in (*time_hint(experiment, sites, run, name), *_state_hints(experiment, before)):
+            found.faults[key] = experiment
+        elif key not in found.faults:
+            task = experiment.task
+            units = task.units if isinstance(task, Task) else ()
+            batch = tuple(part[:SAMPLES] for part in first_batch(experiment.data)) if units else None
+            sites = sites_of(task)
+            found.faults[key] = fault_of(experiment, name, batch, sites)
+            if found.faults[key]:
+                continue
+            some = pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
+            found.cases[key] = Case(run, some)
+            if hints and units:
+                undeclared.setdefault(tuple(activations.left_open(units[0])), {})[name] = None
+                for line in time_hint(experiment, sites, run, name):
                     print(line)
     for missing, names in undeclared.items():
         if missing:
@@ -76,7 +81,7 @@ def try_units(
                 f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
                 f"{declarations} on its class or function to train faster"
             )
-    return faults
+    return found
 
 
 _DECLARATIONS = {
@@ -165,49 +170,25 @@ def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
     return min(found)
 
 
-def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
-    """Return the state, pickled, of a task's modules that no checkpoint saves: attributes and some buffers.
-
-    Keys are descriptions, such as ``'calls' of Counting (network.act)``. Values that cannot be pickled, and
-    modules with their own ``get_extra_state``, are omitted.
-    """
-    found: dict[str, bytes] = {}
-    for path, module in task.named_modules() if isinstance(task, Task) else ():
-        told = type(module).get_extra_state is not nn.Module.get_extra_state
-        if told or isinstance(module, streams.Uniform | Metric):
-            continue
-        own = {n: v for n, v in own_attributes(module).items() if not isinstance(v, streams.Stream)}
-        own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
-        for name, value in own.items() if path else ():
-            with contextlib.suppress(Exception):  # pickling lambdas, open files, … fails
-                found[f"{name!r} of {type(module).__name__} ({path})"] = pickle.dumps(value)
-    return found
-
-
-def _state_hints(experiment: Experiment, before: Mapping[str, bytes]) -> list[str]:
-    return [
-        f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts without "
-        "it. Register it as a buffer (register_buffer) or return it from get_extra_state."
-        for where, content in held_outside(experiment.task).items()
-        if content != before.get(where, content)
-    ]
-
-
-def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> str | None:
+def fault_of(
+    experiment: Experiment, name: str, batch: Batch | None = None, sites: Sites | None = None
+) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
     The activation must leave its input unchanged, keep its shape and dtype, return finite values for finite
     inputs, have a finite, nonzero gradient with respect to its input, register the tensors it learns as
-    parameters, and match its declarations. Its gradient must be the derivative of its output, unless it is
-    declared a surrogate. Do not use the experiment afterwards: the trial adds hooks and gradients.
+    parameters, match its declarations, and accept batches of any size. Its gradient must be the derivative of
+    its output, unless it is declared a surrogate, and so must further derivatives that the task needs. Do not
+    use the experiment afterwards: the trial adds hooks and gradients.
     """
     check_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None
-    batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
+    batch = batch or tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
     known = {name for name, _ in task.network.named_parameters()}
     sites = sites_of(task) if sites is None else sites
+    uncalled = {id(unit): copied(unit) for unit in task.units}
     for unit in task.units:
         _check_calls(unit)
     try:
@@ -222,13 +203,8 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
         return f"activation {name} {error}"
     except Exception as error:  # third-party code may raise anything
         return f"activation {name} fails: {described(error, 200)}"
-    if made := sorted({name for name, _ in task.network.named_parameters()} - known):
-        return (
-            f"activation {name} creates a parameter in its first call ({made[0]}), after the optimiser was "
-            "built: create it in the constructor, as an UninitializedParameter if its shape is unknown"
-        )
-    if stray:
-        return f"activation {name} {stray}"
+    if fault := fault_of_made(task.network, known) or stray:
+        return f"activation {name} {fault}"
     if not all(gradient.isfinite().all() for gradient in gradients):
         return f"activation {name} has a non-finite gradient for finite inputs"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
@@ -237,9 +213,14 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
         return (
             f"activation {name} has zero gradient with respect to its input: the layers below it cannot learn"
         )
+    of_each_shape = {x.shape[1:]: (unit, x) for unit, x in sites.values()}
     of_each_rank = {x.dim(): (unit, x) for unit, x in sites.values()}  # activations may treat images apart
-    faults = filter(None, (fault_of_gradient(unit, x) for unit, x in of_each_rank.values()))
-    return next((f"activation {name} {fault}" for fault in faults), None)
+    order = task.derivatives if task.sees_network else 1
+    faults = itertools.chain(
+        (fault_of_rows(uncalled[id(unit)], x) for unit, x in of_each_shape.values()),
+        (fault_of_gradient(unit, x, order) for unit, x in of_each_rank.values()),
+    )
+    return next((f"activation {name} {fault}" for fault in faults if fault), None)
 
 
 def _check_calls(unit: nn.Module) -> None:

@@ -14,6 +14,7 @@ from actlab.studies.plan import Run, Study
 from actlab.studies.schema import Probe
 
 if TYPE_CHECKING:
+    from actlab.engines.cases import Builds, Case, Tried
     from actlab.engines.recording import LoggerFactory
     from actlab.engines.workers import Report
 
@@ -70,11 +71,22 @@ def check(report: Report, study: Study) -> list[str]:
     return lines
 
 
-def try_units(report: Report, runs: Sequence[Run], known: dict[str, str], hints: bool) -> dict[str, str | None]:
+def try_units(report: Report, runs: Sequence[Run], known: dict[str, str], hints: bool) -> Tried:
     """Try each activation of some runs; see `actlab.engines.activation_trial.try_units`."""
     from actlab.engines import activation_trial
 
     return activation_trial.try_units(report, runs, known, hints)
+
+
+def build(report: Report, cases: Mapping[str, Case], backwards: bool) -> dict[str, Builds]:
+    """Build the network of each case twice; see `actlab.engines.state_trial.build`."""
+    from actlab.engines import state_trial
+
+    found = {}
+    for key, case in cases.items():
+        report("trying", key, case.name)
+        found[key] = state_trial.build(case, backwards)
+    return found
 
 
 def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path, asked: Asked) -> Arranged:

@@ -20,7 +20,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from actlab.config.keys import set_dotted
+from actlab.config.keys import label, set_dotted
 from actlab.engines.devices import threads
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
@@ -33,6 +33,7 @@ from actlab.tasks.training import Training
 SAMPLES = 8
 CLOSE = 1e-6  # relative, in float64
 CLOSE_REDUCED = 0.05  # relative, of recorded means in reduced precision
+ROUNDING = 1e-6  # values below it are compared with it: a mean that is zero but for rounding has no relative size
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 FULL = ("64-true", "64", 64, "32-true", "32", 32, None)
 _SHORT = {
@@ -136,7 +137,7 @@ def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: 
     for r, watch in enumerate(alone):
         found = None if recorded_alone else _compare_weights(watch, together, r, close)
         if found := found or _compare_metrics(watch, together, r, close):
-            return f"in a stack {found}"
+            return f"in a stack {found}" + f", with activation {label(runs[0].unit)}" * bool(runs[0].unit)
     return None
 
 
@@ -218,6 +219,5 @@ def _differ(one: Tensor, both: Tensor, scale: Tensor, close: float) -> bool:
     """Whether tensors differ by more than ``close`` relative to ``scale``."""
     if one.shape != both.shape:
         return True
-    return not torch.allclose(
-        both.double(), one.double(), rtol=close, atol=close * float(scale.nan_to_num()), equal_nan=True
-    )
+    least = close * max(float(scale.nan_to_num()), ROUNDING)
+    return not torch.allclose(both.double(), one.double(), rtol=close, atol=least, equal_nan=True)

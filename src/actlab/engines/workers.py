@@ -179,6 +179,10 @@ class Worker:
         kind and content of each message that it reports. Raises as `heard` does.
         """
         self.ask(function, *args)
+        return self.answer(on)
+
+    def answer(self, on: Callable[..., None] = lambda *_: None) -> Any:
+        """Return the result of the function that was asked last; see `call`."""
         while True:
             message = self.heard()
             if message is None:

@@ -158,11 +158,13 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
 def fault_of_learning(loss: Tensor, given: Collection[int], module: nn.Module) -> str | None:
     """Return a message for a leaf of a loss's graph that is not among the optimiser's parameters, by id.
 
-    Tensors that the module does not hold, such as inputs by which a loss differentiates, are no fault.
+    Tensors that are no parameters and that the module does not hold, such as inputs by which a loss
+    differentiates, are no fault.
     """
     held = {id(tensor) for part in module.modules() for tensor in _tensors(own_attributes(part))}
     held |= {id(parameter) for parameter in module.parameters()}
-    strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given and id(leaf) in held]
+    leaves = (leaf for leaf in _leaves(loss) if id(leaf) in held or isinstance(leaf, nn.Parameter))
+    strays = [leaf for leaf in leaves if id(leaf) not in given]
     if not strays:
         return None
     return (
