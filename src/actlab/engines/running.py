@@ -6,7 +6,7 @@ This process stays light: it plans, asks workers (`actlab.engines.workers`), and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, label, priced, short
 from actlab.engines import pool, requests, reuse, search, settings, stages
+from actlab.engines.cases import Case, fault_of, hint_of, key_of
 from actlab.engines.jobs import Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
@@ -165,7 +166,8 @@ class Start:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
         with phase("trying each activation on a few samples"):
-            faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints)
+            asked = [folder.run for folder in todo], self.worker, self.engine.hints, self.engine.stalled
+            faults = faults_of(*asked)
         for folder in (folder for folder in todo if folder.run.id in faults):
             folder.fail(faults[folder.run.id])
         for fault, number in Counter(faults.values()).items():
@@ -318,23 +320,45 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     return said if unlike else ""
 
 
-def faults_of(runs: Sequence[Run], worker: Worker | Inline, hints: bool = True) -> dict[str, str]:
-    """Try each activation, and build one run for each value of each grid key, before training.
+def faults_of(
+    runs: Sequence[Run], worker: Worker | Inline, hints: bool = True, stalled: float = 0.0
+) -> dict[str, str]:
+    """Try each activation in each network, and build one run for each value of each grid key, before training.
 
     Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    ``hints`` prints hints about declarations, state and time. Raises `ActlabError` for an invalid config.
+    ``hints`` prints hints about declarations and time. State outside instances is looked for in two processes,
+    which end after ``stalled`` seconds without progress; not if that is 0. Raises `ActlabError` for an invalid
+    config, or for a network with such state.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
+
+    def note(_: str, *case: str) -> None:
+        tried.append((case[0], case[1]))
+
     while True:
         try:
-            faults = worker.call(
-                requests.try_units, runs, ended, hints, on=lambda _, *unit: tried.append((unit[0], unit[1]))
-            )
-            return {run.id: fault for run in runs if (fault := faults.get(canonical(run.unit)))}
+            found = worker.call(requests.try_units, runs, ended, hints, on=note)
+            faults = found.faults | (_faults_of_state(found.cases, note, stalled) if stalled else {})
+            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
-            unit, name = tried[-1] if tried else (canonical(runs[0].unit), label(runs[0].unit))
-            ended[unit] = untried(name, how)
+            key, name = tried[-1] if tried else (key_of(runs[0]), label(runs[0].unit))
+            if key in ended:  # another process than the one that tried it
+                raise ActlabError(untried(name, how)) from how
+            ended[key] = untried(name, how)
+
+
+def _faults_of_state(
+    cases: Mapping[str, Case], note: Callable[..., None], stalled: float
+) -> dict[str, str | None]:
+    """Build each case in two processes, in opposite orders; return the faults, and print hints."""
+    with Worker(stalled=stalled) as one, Worker(stalled=stalled) as other:
+        other.ask(requests.build, cases, True)
+        found = one.call(requests.build, cases, False, on=note), other.answer(note)
+    faults = {key: fault_of(case, found[0][key], found[1][key]) for key, case in cases.items()}
+    for line in dict.fromkeys(hint_of(case, found[0][key]) for key, case in cases.items() if not faults[key]):
+        print(line, end="\n" * bool(line))
+    return faults
 
 
 def untried(name: str, ended: EndedError) -> str:
