@@ -212,7 +212,7 @@ def test_mistakes_are_named_when_the_factory_is_made() -> None:
         ("torch.nn.functional:gelo", "unknown attribute of torch.nn.functional 'gelo'; did you mean"),
         (
             "torch.nn:Linear",
-            "torch.nn:Linear needs a value for 'out_features'; write .*, where the value 'width' is",
+            "torch.nn:Linear needs a value for 'out_features'; write .*, with width for the number",
         ),
         ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),
         ({"name": "torch:relu", "beta": 1}, "cannot build torch:relu .*TypeError"),
@@ -378,7 +378,7 @@ def test_a_network_that_gives_no_width_is_told_so(spec: Any, name: str, width_fi
     named = {"name": spec} if isinstance(spec, str) else spec
     own = named["name"] if named["name"] == "prelu" else f"{width_file}:{named['name']}"
     act = factory({**named, "name": own})
-    words = rf"the number of features at its site for '{name}': call act\(width\) in the network, or give"
+    words = rf"the number of features at its site for '{name}': call act\(width\) in the network, "
     with pytest.raises(ActlabError, match=words):
         act()
 

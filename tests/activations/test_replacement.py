@@ -203,9 +203,9 @@ def test_each_place_has_the_width_of_its_input():
 @pytest.mark.parametrize(
     ("old", "example", "message"),
     [
-        ("relu", None, r"relu: Bend needs the number of features at its site for 'channels'. Give example="),
-        ("relu", torch.zeros(2, 3), "relu: Bend .* It is called with 4 and 8 features in the example: give a"),
-        ("elu", torch.zeros(2, 3), "idle: Bend .* It is not called in the example"),
+        ("relu", None, r"relu: Bend needs the number of features at its site for 'channels': .* example=INPUT"),
+        ("relu", torch.zeros(2, 3), "relu, called with 4 and 8 features in the example: Bend needs"),
+        ("elu", torch.zeros(2, 3), "idle, not called in the example: Bend needs"),
     ],
 )
 def test_a_place_without_one_width_is_named(old, example, message):

@@ -162,11 +162,7 @@ def prelu(
     >>> prelu(slope=0.5, channels=3)
     PReLU(num_parameters=3)
     """
-
-    def build(channels: int) -> nn.Module:
-        return nn.PReLU(channels, slope)
-
-    return per_channel_or_shared("prelu", build, channels, per_channel)
+    return per_channel_or_shared("prelu", lambda channels: nn.PReLU(channels, slope), channels, per_channel)
 
 
 @register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
@@ -219,11 +215,9 @@ def gelu(
         raise ActlabError("'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma")
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()
-
-    def build(channels: int) -> nn.Module:
-        return GELU(mu, sigma, learnt, channels)
-
-    return per_channel_or_shared("gelu", build, channels, per_channel)
+    return per_channel_or_shared(
+        "gelu", lambda channels: GELU(mu, sigma, learnt, channels), channels, per_channel
+    )
 
 
 @register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")

@@ -34,14 +34,7 @@ _width: ContextVar[int | None] = ContextVar("_width", default=None)
 
 
 class WidthError(ActlabError):
-    """Raised for an activation that needs the number of features at its site, which is not known.
-
-    Its arguments are what is needed, and the remedy.
-    """
-
-    def __str__(self) -> str:
-        """Return both in one line."""
-        return ": ".join(self.args)
+    """Raised for an activation that needs the number of features at its site, which is not known."""
 
 
 @contextmanager
@@ -182,27 +175,27 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
         what = "a class" if is_class else f"of type {type(target).__name__}"
         raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
-    if isinstance(target, torch.jit.ScriptFunction):
-        target = _copyable(target)
+    if isinstance(target, torch.jit.ScriptFunction):  # which cannot be copied
+        target = wraps(target)(lambda *args, _call=target, **kwargs: _call(*args, **kwargs))
     call = target if is_class else applied(target)
-    params = {key: _sized(label, call, key, value) for key, value in params.items()}
-    missing = _check_params(label, call, params)
+    params, hints, known = dict(params), _hints(call), parameters(call)
+    missing = None if known is None else _check_params(label, known, hints, params)
     widths, others = ([n for n in missing or () if (n in WIDTHS) is sized] for sized in (True, False))
-    fault = None
-    if not is_class and _may_take_tensor(call, missing, others or widths):
+    inputs, fault = others or widths, None
+    variadic = not missing and any(p.kind is p.VAR_POSITIONAL for p in (known or {}).values())
+    # the only missing parameter of a function is its input, unless its type says otherwise
+    plain = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
+    if not is_class and (known is None or variadic or plain):
         try:
             given = params | {name: _found_width(label, name) for name in widths if others}
             return _wrap_function(label, target, given, others)
         except ActlabError as error:
-            if missing is None or others:
+            if known is None or others:
                 raise
             fault = error
     if others:
-        example = f"{{name: {label}, {others[0]}: …}}"
-        what = f"value {WIDTH!r} is the number of features at each site"
-        raise ActlabError(
-            f"{label} needs a value for {', '.join(map(repr, others))}; write {example}, where the {what}"
-        )
+        example = f"{{name: {label}, {others[0]}: …}}, with {WIDTH} for the number of features at each site"
+        raise ActlabError(f"{label} needs a value for {', '.join(map(repr, others))}; write {example}")
     try:
         module = _call(label, call, params | {name: _found_width(label, name) for name in widths})
     except ActlabError as error:
@@ -216,44 +209,18 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
 
 
-def _copyable(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        return function(*args, **kwargs)
-
-    return call
-
-
 def applied(function: Any) -> Any:
     """Return what calls a function: of the class of an ``autograd.Function`` its ``apply``."""
-    is_class = isinstance(function, type)
-    return function.apply if is_class else function
+    return function.apply if isinstance(function, type) else function  # type: ignore[attr-defined]
 
 
 def _found_width(label: str, name: str) -> int:
     if (found := _width.get()) is None:
         raise WidthError(
-            f"{label} needs the number of features at its site for {name!r}",
-            f"call act(width) in the network, or give a value, as in {{name: {label}, {name}: 64}}",
+            f"{label} needs the number of features at its site for {name!r}: call act(width) in the network, "
+            f"example=INPUT in actlab.replace, or give a value, as in {{name: {label}, {name}: 64}}"
         )
     return found
-
-
-def _sized(label: str, target: Any, name: str, value: Any) -> Any:
-    """Return the width of the site for the word `WIDTH`, unless a parameter takes text; else the value."""
-    if not isinstance(value, str) or value != WIDTH:
-        return value
-    hint = _hints(target).get(name, Any)
-    default = getattr((parameters(target) or {}).get(name), "default", None)
-    takes_text = isinstance(default, str) or (_matches_hint(WIDTH, hint) and not _matches_hint(object(), hint))
-    return value if takes_text else _found_width(label, name)
-
-
-def _may_take_tensor(function: Any, missing: list[str] | None, inputs: list[str]) -> bool:
-    """Whether a function may take a tensor: it has one required parameter, which is no number, or ``*args``."""
-    if missing:
-        return len(inputs) == 1 and _hints(function).get(inputs[0]) not in (bool, int, float, str)
-    return missing is None or any(p.kind is p.VAR_POSITIONAL for p in (parameters(function) or {}).values())
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
@@ -264,18 +231,24 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | Non
         return None
 
 
-def _check_params(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> list[str] | None:
-    """Check ``params`` against the signature; return missing parameters, or None without a signature."""
-    known = parameters(target)
-    if known is None:
-        return None
+def _check_params(
+    label: str, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], params: dict[str, Any]
+) -> list[str]:
+    """Check ``params`` against a signature, replace `WIDTH` in place, and return missing parameters."""
     kinds = {parameter.kind for parameter in known.values()}
     named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    hints = _hints(target)
     for key, value in params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
-        if not _matches_hint(value, hints.get(key, Any)):
+        hint, is_text = hints.get(key, Any), key in named and isinstance(named[key].default, str)
+        if (
+            isinstance(value, str)
+            and value == WIDTH
+            and not is_text
+            and (hint is Any or not _matches_hint(value, hint))
+        ):
+            params[key] = value = _found_width(label, key)
+        if not _matches_hint(value, hint):
             wanted, given = _hint_text(hints[key]), f"{value!r} ({type(value).__name__})"
             allowed = ", ".join(named)
             raise ActlabError(
@@ -318,20 +291,17 @@ def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: 
         try:
             with torch.no_grad():
                 y = _call(label, partial(applied(target), x), params)
-        except ActlabError as error:
-            faults.append(error)
-            continue
-        if isinstance(y, Tensor) and y.shape == x.shape:
-            return Function(target, params)
-        what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        needs = f", or give a value for {missing[0]!r}" if missing else ""
-        given = f"a {tuple(x.shape)} tensor"
-        faults.append(
-            ActlabError(
+            if isinstance(y, Tensor) and y.shape == x.shape:
+                return Function(target, params)
+            what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            needs = f", or give a value for {missing[0]!r}" if missing else ""
+            given = f"a {tuple(x.shape)} tensor"
+            raise ActlabError(
                 f"{label}, given {given}, returned {what}, not {given}; "
                 f"return a tensor of the input's shape{needs}"
             )
-        )
+        except ActlabError as error:
+            faults.append(error)
     raise faults[0]
 
 
@@ -348,11 +318,7 @@ def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> 
 
 def cuda_remedy(name: str, error: BaseException) -> str:
     """Return which default of an importable activation to change, after an error for want of CUDA; else ''."""
-    if ":" not in name or not re.search("cuda|nvidia", str(error), re.IGNORECASE):
-        return ""
-    found = parameters(resolve(name)) or {}
-    changes = [f"{key}: cpu" for key, value in found.items() if str(value.default).startswith("cuda")]
-    remedy = (
-        f"write {{{', '.join([f'name: {name}', *changes])}}}" if changes else "create tensors without .cuda()"
-    )
-    return f". Activations are built on the CPU: {remedy}"
+    wants = ":" in name and re.search("cuda|nvidia", str(error), re.IGNORECASE)
+    known = (parameters(resolve(name)) if wants else None) or {}
+    changes = "".join(f", {key}: cpu" for key, p in known.items() if str(p.default).startswith("cuda"))
+    return f". Activations are built on the CPU: write {{name: {name}{changes}}}" if changes else ""

@@ -179,9 +179,6 @@ class Factory:
             return create(self.name, **self.params)
 
 
-TRIAL_WIDTH = 24  # features of a trial
-
-
 @validated_but("spec")
 def factory(spec: Spec) -> Factory:
     """Return a picklable factory for ``spec`` (see `create`), after one trial call.
@@ -202,7 +199,7 @@ def factory(spec: Spec) -> Factory:
     name, params = parse_spec(spec, {})
     made = Factory(plugins.absolute(name) if ":" in name else name, params)
     with torch.random.fork_rng(devices=[]):
-        made(TRIAL_WIDTH)
+        made(24)  # features
     return made
 
 

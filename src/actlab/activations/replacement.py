@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -127,9 +127,8 @@ def shared_parameter(one: nn.Module, other: nn.Module) -> str | None:
     parts = {id(part) for part in other.modules()}
     for path, parameter in one.named_parameters():
         if parameter.requires_grad and id(parameter) in theirs:
-            around = accumulate(path.split(".")[:-1], "{}.{}".format, initial="")
-            owners = [one.get_submodule(name.removeprefix(".")) for name in around]
-            own = [type(owner) for owner in owners if id(owner) not in parts]
+            around = [part for name, part in one.named_modules() if not name or path.startswith(f"{name}.")]
+            own = [type(part) for part in around if id(part) not in parts]
             kinds = [kind for kind in own if not kind.__module__.startswith("torch.")] or own or [type(one)]
             return f"{path} is shared by all instances of {kinds[-1].__name__}: create it in `__init__`"
     return None
@@ -217,9 +216,8 @@ def _built_for(
             module = _build(new).train(old.training)
     except plugins.WidthError as error:
         found = " and ".join(map(str, sorted(widths or ())))
-        called = f"called with {found} features" if found else "not called"
-        why = "Give example=INPUT" if widths is None else f"It is {called} in the example: give a value"
-        raise ActlabError(f"{path}: {error.args[0]}. {why}") from error
+        called = f", {f'called with {found} features' if found else 'not called'} in the example"
+        raise ActlabError(f"{path}{'' if widths is None else called}: {error}") from error
     near = _nearest_weights(model, path)
     return module if near is None else module._apply(partial(_like, near))  # type: ignore[no-untyped-call]
 
@@ -251,9 +249,10 @@ def _has_function(kind: type[nn.Module]) -> bool:
 class _Search(TorchFunctionMode):
     """Records calls of the functions of torch that have the name of a class, outside its modules."""
 
-    def __init__(self, model: nn.Module, kind: type[nn.Module]) -> None:
+    def __init__(self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]) -> None:
         super().__init__()
         self.kind = kind
+        self.widths = {path: set[int]() for path in sites if path}  # of the inputs of each site
         self.running = [("", model)]  # the modules whose forward runs, from the outermost to the innermost
         self.found: dict[FunctionalCall, None] = {}
 
@@ -266,8 +265,11 @@ class _Search(TorchFunctionMode):
             self.found[FunctionalCall(path, resolve_name(func) or name)] = None
         return func(*args, **(kwargs or {}))
 
-    def enter(self, path: str, module: nn.Module, args: object) -> None:
+    def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.running.append((path, module))
+        x = next(iter((*args, *kwargs.values())), None)
+        if path in self.widths and isinstance(x, Tensor):
+            self.widths[path].add(x.shape[1] if x.dim() > 1 else 1)
 
     def leave(self, *_: object) -> None:
         self.running.pop()
@@ -277,13 +279,16 @@ def _run(
     model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
 ) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
     """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
-    search, widths = _Search(model, kind), {path: set[int]() for path in sites if path}
+    search = _Search(model, kind, sites)
     with ExitStack() as hooks:
-        for path in widths:  # a module at several places becomes several
+        for path in search.widths:  # a module at several places becomes several, each with hooks of its own
             hooks.callback(_put, model, path, sites[path])
-            _put(model, path, _probe(sites[path], widths[path]))
+            twin, held = copy(sites[path]), vars(sites[path]).items()
+            vars(twin).update({name: copy(value) for name, value in held if isinstance(value, dict)})
+            _put(model, path, twin)
         for path, module in model.named_modules():
-            hooks.callback(module.register_forward_pre_hook(partial(search.enter, path)).remove)
+            enter = partial(search.enter, path)
+            hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
         try:
             with evaluating(model), search:
@@ -293,21 +298,7 @@ def _run(
                 f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
                 "tuple of its positional arguments"
             ) from error
-    return tuple(search.found) if _has_function(kind) else None, widths
-
-
-def _probe(module: nn.Module, widths: set[int]) -> nn.Module:
-    """Return a shallow copy of a module, with hooks of its own, that records the widths of its inputs."""
-
-    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = next(iter((*args, *kwargs.values())), None)
-        if isinstance(x, Tensor):
-            widths.add(x.shape[1] if x.dim() > 1 else 1)
-
-    made = copy(module)
-    vars(made).update({name: copy(v) for name, v in vars(module).items() if isinstance(v, dict)})
-    made.register_forward_pre_hook(record, with_kwargs=True)
-    return made
+    return tuple(search.found) if _has_function(kind) else None, search.widths
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:

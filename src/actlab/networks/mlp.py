@@ -18,17 +18,10 @@ from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 
 ActivationFactory = Callable[..., nn.Module]
-"""Called with the number of features at a site; see `activation`."""
 
 
 def activation(act: ActivationFactory, width: int) -> nn.Module:
-    """Return a fresh activation for a site with ``width`` features.
-
-    A class or function without a parameter ``width``, such as ``nn.ELU``, is called without arguments.
-
-    >>> activation(nn.ELU, 128)
-    ELU(alpha=1.0)
-    """
+    """Return a fresh activation for a site; a class or function that takes no ``width`` is called without."""
     return act(width) if "width" in inspect.signature(act).parameters else act()
 
 
