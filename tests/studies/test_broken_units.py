@@ -143,3 +143,60 @@ def test_a_disk_that_refuses_is_one_line(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) == 1
+
+
+def test_an_activation_is_tried_in_each_network(study, tmp_path):
+    """It takes eight features: the runs of the other network are left out, and no others."""
+    text = "import torch\n\n\nclass Eight(torch.nn.Module):\n    def forward(self, x):\n"
+    (tmp_path / "eight.py").write_text(f"{text}        return x.relu() * torch.ones(8)\n")
+    text = STUDY.replace("[relu]}", "[./eight.py:Eight], model.network.hidden: [[8], [16]]}")
+    (tmp_path / "tiny.yaml").write_text(text.replace("  model.network.hidden: [8]\n", ""))
+    out = study("run", *BRIEF).out
+    assert "The size of tensor a (16)" in out
+    assert "its 1 run is left out" in out
+    assert "1 of 2 runs finished" in out
+
+
+NETS = """\
+import pytorch_lightning as pl
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, inner=nn.PReLU()):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Gated(nn.Sequential):
+    def __init__(self, act, num_classes, input_shape):
+        super().__init__(nn.Flatten(), nn.Linear(784, 8), act(8), Gate(), nn.Linear(8, num_classes))
+
+
+class Module(pl.LightningModule):
+    def __init__(self, width=8):
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), Gate())
+"""
+
+
+@pytest.mark.parametrize(
+    ("grid", "name"),
+    [
+        ("{model.activation: [relu], model.network: [{class_path: nets.Gated}]}", "network.3.inner.weight"),
+        ("{model: [{class_path: nets.Module}]}", "network.2.inner.weight"),
+    ],
+)
+def test_a_network_with_a_parameter_of_all_networks_ends_the_study(study, tmp_path, monkeypatch, grid, name):
+    (tmp_path / "nets.py").write_text(NETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = STUDY.replace("grid: {model.activation: [relu]}", f"grid: {grid}")
+    (tmp_path / "tiny.yaml").write_text(text.replace("  model.network.hidden: [8]\n", ""))
+    outcome = study("run", *BRIEF)
+    assert outcome.code == 2, outcome.out
+    assert f"the network: {name} is one parameter of all networks in the process" in outcome.err
+    assert "Nothing is trained" in outcome.err
+    assert not [*tmp_path.rglob("result.json")]
