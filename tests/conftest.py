@@ -169,8 +169,12 @@ def _timed_in_one_round() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks are tried where the mark ``tries_stacks`` asks for it, also in child processes: it takes time."""
-    if "tries_stacks" not in request.keywords and "actlab.engines.stack_trial" in sys.modules:
+    """Stacks, and builds in two orders, are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    if "tries_stacks" in request.keywords:
+        return
+    if "actlab.engines.running" in sys.modules:
+        monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
+    if "actlab.engines.stack_trial" in sys.modules:
         from child_processes import serve_untried
 
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
