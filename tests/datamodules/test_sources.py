@@ -192,6 +192,15 @@ def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:
     assert f"{tmp_path} holds no parquet files" in refusal(tmp_path, cache)
 
 
+def test_a_disk_in_place_of_a_dataset_is_refused_at_once(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actlab.datamodules.sources.MOST_FOLDERS", 3)
+    for number in range(3):
+        (tmp_path / "disk" / str(number)).mkdir(parents=True)
+    assert "holds more than 3 folders: give that of the dataset" in refusal(tmp_path / "disk", cache)
+
+
 def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
     message = refusal(hub_folder("one", splits=("train",)), cache)
     assert "no 'test' images" in message

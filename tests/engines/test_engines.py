@@ -16,6 +16,7 @@ from actlab.datamodules import MNISTDataModule
 from actlab.engines import packing, training
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
+from actlab.storage.files import DamagedError
 from actlab.studies import folders
 from actlab.studies.locks import holding
 from actlab.studies.plan import MAX_STACK, Keep
@@ -231,6 +232,16 @@ def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
     begin(study(overrides=RELU).runs(), tmp_path, most=4)
     with pytest.raises(ActlabError, match="which this study no longer has"):
         packing.pack(study(overrides=[*RELU, "seeds=1"]).runs(), tmp_path)
+
+
+def test_a_record_of_a_stack_with_a_changed_name_is_damaged(study, tmp_path):
+    first = begin(wanted := study(overrides=RELU).runs(), tmp_path, most=4)
+    record = first.folder(tmp_path) / "stack.json"
+    record.write_text(record.read_text().replace(first.names[1], f"{first.names[1]}l"))
+    with pytest.raises(
+        DamagedError, match=r"stack\.json is damaged .* its runs start from scratch"
+    ):
+        packing.pack(wanted, tmp_path)
 
 
 def test_the_members_of_a_failed_stack_stay_alone_after_a_kill(study, tmp_path, monkeypatch):

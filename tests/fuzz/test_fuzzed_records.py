@@ -8,7 +8,7 @@ import pytest
 from actlab.engines import packing, settings
 from actlab.errors import ActlabError
 from actlab.storage.files import id_in
-from actlab.studies import reading
+from actlab.studies import reading, stacks
 from fuzzing import FINISHED, listed, mistake, retyped, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
@@ -55,7 +55,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
     runs = reading.load("mine.yaml").runs()
     readers = {
         "engine.json": ({"jobs": 1, "threads": 0, "compiled": False, "products": "default"}, _decided),
-        "stacks/ab/stack.json": (
+        f"stacks/{stacks.id_of([runs[0].id])}/stack.json": (
             {"members": [runs[0].id], "threads": 1, "parts": [[runs[0].id]]},
             lambda root: packing.begun(root, runs, {runs[0].id}),
         ),

@@ -24,6 +24,7 @@ from actlab.storage.files import digest_of as digest_of_file
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
+MOST_FOLDERS = 2000  # below that of a dataset; those of a disk take minutes to list
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
 REMEDY = (
@@ -129,13 +130,22 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 def has_parquet(folder: Path) -> bool:
     """Return whether there are parquet files below a folder."""
-    return next(folder.rglob("*.parquet"), None) is not None
+    return next(_parquet_below(folder), None) is not None
+
+
+def _parquet_below(folder: Path) -> Iterator[Path]:
+    """Yield the parquet files below a folder; an ActlabError for one that holds far more than a dataset."""
+    for number, (top, _, names) in enumerate(os.walk(folder)):
+        if number >= MOST_FOLDERS:
+            raise ActlabError(
+                f"{folder} holds more than {MOST_FOLDERS:,} folders: give that of the dataset alone"
+            )
+        yield from (Path(top, name) for name in names if name.endswith(".parquet"))
 
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
-    files = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
-    found = sorted(file for file in files if file.suffix == ".parquet")
+    found = sorted(_parquet_below(folder))
     for file in [*found, folder / CARD]:
         if file.is_symlink() and not file.exists():
             raise ActlabError(f"{file} is a link to {file.readlink()}, which does not exist; fetch that file")

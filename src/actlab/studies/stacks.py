@@ -7,6 +7,7 @@ parts: halves, which continue from its checkpoint, or runs alone, for which its 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Annotated, NamedTuple, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, write_json
+from actlab.storage.files import DamagedError, read_json, write_json
 
 FOLDER, FILE, CHECKPOINT = "stacks", "stack.json", "last.ckpt"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
@@ -58,10 +59,13 @@ def begun(root: Path) -> list[Stack]:
     """
     found = []
     for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
-        record = read_json(path, _Record, f"delete {path.parent}; its runs start from scratch")
-        parts = record.get("parts", [])
+        remedy = f"delete {path.parent}; its runs start from scratch"
+        record = read_json(path, _Record, remedy)
+        members, parts = record["members"], record.get("parts", [])
+        if id_of(members) != path.parent.name or not {*itertools.chain(*parts)} <= {*members}:
+            raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
         if parts or (path.parent / CHECKPOINT).exists():
-            found.append(Stack(path.parent, record["members"], record["threads"], parts))
+            found.append(Stack(path.parent, members, record["threads"], parts))
     return found
 
 
