@@ -169,7 +169,7 @@ def _timed_in_one_round() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks, and builds in two orders, are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    """Stacks and builds in two orders are tried where the mark ``tries_stacks`` asks for it: it takes time."""
     if "tries_stacks" in request.keywords:
         return
     if "actlab.engines.running" in sys.modules:

@@ -238,9 +238,7 @@ def test_a_record_of_a_stack_with_a_changed_name_is_damaged(study, tmp_path):
     first = begin(wanted := study(overrides=RELU).runs(), tmp_path, most=4)
     record = first.folder(tmp_path) / "stack.json"
     record.write_text(record.read_text().replace(first.names[1], f"{first.names[1]}l"))
-    with pytest.raises(
-        DamagedError, match=r"stack\.json is damaged .* its runs start from scratch"
-    ):
+    with pytest.raises(DamagedError, match=r"stack\.json is damaged .* its runs start from scratch"):
         packing.pack(wanted, tmp_path)
 
 

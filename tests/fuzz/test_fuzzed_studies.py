@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
 def of_each_key():
     """The studies, longest first, that have a key which none before has: the others repeat their sections."""
-    known, found = set(), []
+    known: set[tuple[str, ...]] = set()
+    found = []
     files = resource("configs/studies").glob("*.yaml")
     for path in sorted(files, key=lambda path: (-path.stat().st_size, path.stem)):
         places = (tuple(part for part in place if isinstance(part, str)) for place in paths(read_mapping(path)))
