@@ -65,10 +65,10 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
     Each attribute or list element that holds the old activation receives a fresh module in the old module's
     mode, on the device and in the dtype of the nearest weights; complex and float64 tensors keep their dtype.
     An activation that needs the number of features at a site receives dimension 1 of the input that the site
-    gets in a pass of ``example``. A module held at several places, such as one
-    ReLU twice in an ``nn.Sequential``, becomes several modules; a module held once and called several times
-    stays one. Other modules stay as they are; hooks of replaced modules are dropped. Parameters of the new
-    activation are not in an existing optimiser, so replace first. If an error is raised, nothing is changed.
+    gets in a pass of ``example``. A module held at several places, such as one ReLU twice in an
+    ``nn.Sequential``, becomes several modules; a module held once and called several times stays one. Other
+    modules stay as they are; hooks of replaced modules are dropped. Parameters of the new activation are not in
+    an existing optimiser, so replace first. If an error is raised, nothing is changed.
 
     Without parameters, ``old`` stands for all modules of the class that it names or that ``create`` returns
     for it, except those that equal another registered activation. With parameters, or as a function, it stands
