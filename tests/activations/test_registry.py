@@ -243,49 +243,9 @@ def test_the_factory_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-WIDTHS = """
-import torch
-from torch import nn
-
-class Bend(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slope * x)
-
-class Wide(nn.Module):
-    def __init__(self, n, axis="height"):
-        super().__init__()
-        self.slope = nn.Parameter(torch.zeros(n))
-        assert axis in ("height", "width")
-
-class Optional(nn.PReLU):
-    def __init__(self, channels=1):
-        super().__init__(channels)
-
-def made_of(features):
-    return nn.PReLU(features)
-
-def curried(slope=0.5):
-    return lambda channels: nn.PReLU(channels, slope)
-
-def of_features(features):
-    return 2 * features
-
-def of_pictures(x):
-    return x - x.mean((2, 3), keepdim=True)
-
-def scaled_by(x, channels):
-    return channels * x
-"""
-
-
 @pytest.fixture
-def width_file(tmp_path: Path) -> str:
-    (tmp_path / "widths.py").write_text(WIDTHS)
-    return f"{tmp_path}/widths.py"
+def width_file(programs: Path) -> str:
+    return f"{programs}/sized_activations.py"
 
 
 @pytest.fixture

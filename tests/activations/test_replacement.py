@@ -9,6 +9,7 @@ from torch import nn
 
 import actlab
 from actlab.activations import FunctionalCall, Replacement
+from actlab.activations.plugins import resolve
 from actlab.errors import ActlabError
 from actlab.tasks import ClassificationTask
 
@@ -170,13 +171,10 @@ def test_mode_device_and_dtype_are_those_of_the_place():
     assert meta[1].weight.device.type == "meta"
 
 
-class Bend(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slope * x)
+@pytest.fixture
+def bend(programs):
+    """A class that takes the number of channels of pictures."""
+    return resolve(f"{programs}/sized_activations.py:Bend")
 
 
 class Twice(nn.Module):
@@ -191,9 +189,9 @@ class Twice(nn.Module):
         return self.relu(self.second(self.relu(self.first(x))))
 
 
-def test_each_place_has_the_width_of_its_input():
+def test_each_place_has_the_width_of_its_input(bend):
     relu, example = nn.ReLU(), torch.zeros(2, 3, 8, 8)
-    for new in (Bend, {"name": "prelu", "per_channel": True}):
+    for new in (bend, {"name": "prelu", "per_channel": True}):
         model = nn.Sequential(nn.Conv2d(3, 8, 3), relu, nn.Conv2d(8, 16, 3), relu)
         assert actlab.replace(model, "relu", new, example=example).paths == ("1", "3")
         assert [next(model[i].parameters()).numel() for i in (1, 3)] == [8, 16]
@@ -208,11 +206,11 @@ def test_each_place_has_the_width_of_its_input():
         ("elu", torch.zeros(2, 3), "idle, not called in the example: Bend needs"),
     ],
 )
-def test_a_place_without_one_width_is_named(old, example, message):
+def test_a_place_without_one_width_is_named(bend, old, example, message):
     model = Twice()
     before = dict(model.named_modules())
     with pytest.raises(ActlabError, match=message):
-        actlab.replace(model, old, Bend, example=example)
+        actlab.replace(model, old, bend, example=example)
     assert dict(model.named_modules()) == before
     assert actlab.replace(model, old, "gelu", example=example).paths  # which needs none
 
@@ -241,7 +239,7 @@ class Shared(nn.Module):
         return self.inner(x)
 
 
-def test_a_parameter_at_several_places_is_refused():
+def test_a_parameter_at_several_places_is_rejected():
     model = nn.Sequential(nn.ReLU(), nn.Linear(2, 2), nn.ReLU())
     message = "inner.0.weight is shared by all instances of Shared: create it in `__init__`"
     with pytest.raises(ActlabError, match=message):

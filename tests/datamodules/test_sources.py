@@ -192,7 +192,7 @@ def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:
     assert f"{tmp_path} holds no parquet files" in refusal(tmp_path, cache)
 
 
-def test_a_disk_in_place_of_a_dataset_is_refused_at_once(
+def test_a_disk_in_place_of_a_dataset_is_rejected_at_once(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actlab.datamodules.sources.MOST_FOLDERS", 3)

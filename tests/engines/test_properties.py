@@ -19,6 +19,12 @@ def file(programs):
 
 
 @pytest.fixture
+def named(programs):
+    """Returns the spec of an activation, of `file` unless its own is given."""
+    return lambda name: f"{programs}/{name if ':' in name else f'measured_activations.py:{name}'}"
+
+
+@pytest.fixture
 def quick(monkeypatch):
     """Leaves out torch.compile, which takes longer than all other rows."""
     monkeypatch.delitem(ROWS, "torch.compile")
@@ -71,14 +77,14 @@ def test_known_numbers():
         ("HiddenInPlace", "output", "changes its input: return a new tensor"),
         ("MakesAParameter", "gradient", "creates a parameter in its first call (slope)"),
         (
-            "FirstSize",
+            "hand_written_gradients.py:FirstSize",
             "output",
             "fails for a batch of 3 after one of 2 (RuntimeError: The size of tensor a (3)",
         ),
     ],
 )
-def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row, text):
-    outcome = cli("check", f"{file}:{name}")
+def test_violated_requirements_are_named_and_studies_reject(named, cli, name, row, text):
+    outcome = cli("check", named(name))
     assert outcome.code == 1
     assert f"{row}  " in outcome.out
     assert text in outcome.out
@@ -171,7 +177,7 @@ def test_the_rows_of_higher_derivatives_name_a_value(programs, name, row, text):
             },
         ),
         ("Counts", {"course": "not compared: differs from call to call in evaluation"}),
-        ("Bend", {"output": BEND, "course": "increasing, unbounded"}),
+        ("sized_activations.py:Bend", {"output": BEND, "course": "increasing, unbounded"}),
         ("Position", {"course": "not a function of one number: its value depends on the position"}),
         (
             "Centres",
@@ -180,8 +186,8 @@ def test_the_rows_of_higher_derivatives_name_a_value(programs, name, row, text):
     ],
 )
 @pytest.mark.usefixtures("quick")
-def test_rows_compare_copies_of_one_activation(file, name, texts):
-    found = rows(f"{file}:{name}")
+def test_rows_compare_copies_of_one_activation(named, name, texts):
+    found = rows(named(name))
     for row, text in texts.items():
         assert found[row].text.startswith(text)
     assert not [one for one in found.values() if one.ok is False]

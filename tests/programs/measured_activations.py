@@ -138,21 +138,6 @@ class MakesAParameter(nn.Module):
         return self.slope * torch.tanh(x)
 
 
-class FirstSize(nn.Module):
-    """A buffer of the shape of its first input."""
-
-    mask: torch.Tensor | None
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mask", None)
-
-    def forward(self, x):
-        if self.mask is None:
-            self.mask = torch.ones_like(x)
-        return torch.relu(x) * self.mask[: len(x)]
-
-
 class Drawn(nn.Module):
     """A slope that is drawn when the module is built."""
 
@@ -199,17 +184,6 @@ class Counts(nn.Module):
     def forward(self, x):
         self.calls += 1
         return torch.tanh(x) / self.calls
-
-
-class Bend(nn.Module):
-    """One slope for each channel of pictures."""
-
-    def __init__(self, channels):
-        super().__init__()
-        self.slope = nn.Parameter(torch.full((1, channels, 1, 1), 0.3))
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slope * x)
 
 
 class Position(nn.Module):

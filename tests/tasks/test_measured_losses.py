@@ -85,7 +85,7 @@ class Contrast(HelmholtzTask):
 @pytest.mark.parametrize(
     ("name", "order"), [("KeptSlope", "second"), ("KeptCurvature", "third"), ("Right", None)]
 )
-def test_an_equation_refuses_a_wrong_derivative_before_training(programs, kind, name, order):
+def test_an_equation_rejects_a_wrong_derivative_before_training(programs, kind, name, order):
     task = equation(0, activation=f"{programs / 'hand_written_gradients.py'}:{name}", kind=kind)
     fault = fault_of(Experiment(pl.Trainer(**QUIET), task, square(0)), name)
     if order is None or kind is Contrast:

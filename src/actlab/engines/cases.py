@@ -97,7 +97,7 @@ def fault_of(case: Case, one: Builds, other: Builds) -> str | None:
     return f"{case.name}{said}"
 
 
-def hint_of(case: Case, one: Builds) -> str:
+def hint_of(one: Builds) -> str:
     """Return a line if a resumed run would compute other values, else nothing."""
     if one.forgotten is None:
         return ""

@@ -356,8 +356,9 @@ def _faults_of_state(
         other.ask(requests.build, cases, True)
         found = one.call(requests.build, cases, False, on=note), other.answer(note)
     faults = {key: fault_of(case, found[0][key], found[1][key]) for key, case in cases.items()}
-    for line in dict.fromkeys(hint_of(case, found[0][key]) for key, case in cases.items() if not faults[key]):
-        print(line, end="\n" * bool(line))
+    hints = (hint_of(found[0][key]) for key in cases if not faults[key])
+    for line in dict.fromkeys(filter(None, hints)):
+        print(line)
     return faults
 
 

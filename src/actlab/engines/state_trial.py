@@ -1,4 +1,4 @@
-"""Trial of state: whether a run depends on its config and seed alone, and whether a resumed one goes on alike.
+"""Trial of state: does a run depend on its config and seed alone, and does a resumed run compute the same?
 
 Two processes that train nothing build each network with two seeds, in opposite orders, and change all
 parameters after each build. A parameter, statistic or generator that is kept outside instances makes a build
@@ -65,13 +65,13 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 def _state(task: pl.LightningModule) -> dict[Part, str]:
     """Return digests of all parameters and buffers that have been created."""
     found = itertools.chain(task.named_parameters(), task.named_buffers())
-    return {_part(task, n): _digest(v) for n, v in found if not isinstance(v, nn.UninitializedParameter)}
-
-
-def _part(task: pl.LightningModule, name: str) -> Part:
-    """Return the part that a parameter or buffer of a task is."""
-    site = next((site for site in _sites(task) if name.startswith(f"{site}.")), "")
-    return Part(site, name[len(site) + 1 :] if site else name)
+    sites = _sites(task)
+    digests = {}
+    for name, tensor in found:
+        if not isinstance(tensor, nn.UninitializedParameter):
+            site = next((site for site in sites if name.startswith(f"{site}.")), "")
+            digests[Part(site, name.removeprefix(f"{site}."))] = _digest(tensor)
+    return digests
 
 
 def _sites(task: pl.LightningModule) -> dict[str, nn.Module]:
