@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,12 +94,12 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         if only is not None:
             stages.until(study, root, only)
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
-        tried = set[str]()
+        tried, passed = set[str](), set[str]()
         for reached, stage in stages.in_turn(study, root):
             if only in (None, reached):
                 for line in stage.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
-                failed += Start(stage, root, engine, worker, tried).run(reached)
+                failed += Start(stage, root, engine, worker, tried, passed).run(reached)
             for line in search.lines(*stages.searched(study, root)) if reached == names[0] else ():
                 if line not in said:
                     print(line, flush=True)
@@ -118,12 +119,20 @@ class Start:
         engine: how runs are executed.
         worker: tries, measures and evaluates.
         tried: ids of the runs that this command has tried; those that failed are not tried again.
+        passed: keys of the cases in which this command has found no state outside instances.
     """
 
     def __init__(
-        self, study: Study, root: Path, engine: Engine, worker: Worker | Inline, tried: set[str]
+        self,
+        study: Study,
+        root: Path,
+        engine: Engine,
+        worker: Worker | Inline,
+        tried: set[str],
+        passed: set[str],
     ) -> None:
-        self.study, self.root, self.engine, self.worker, self.tried = study, root, engine, worker, tried
+        self.study, self.root, self.engine, self.worker = study, root, engine, worker
+        self.tried, self.passed = tried, passed
         self.folders = [RunFolder(root, run) for run in study.runs()]
 
     def run(self, name: str) -> int:
@@ -166,8 +175,8 @@ class Start:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
         with phase("trying each activation on a few samples"):
-            asked = [folder.run for folder in todo], self.worker, self.engine.hints, self.engine.stalled
-            faults = faults_of(*asked)
+            trial = partial(_faults_of_state, self.passed, self.engine.stalled)
+            faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
         for folder in (folder for folder in todo if folder.run.id in faults):
             folder.fail(faults[folder.run.id])
         for fault, number in Counter(faults.values()).items():
@@ -321,14 +330,13 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
 
 
 def faults_of(
-    runs: Sequence[Run], worker: Worker | Inline, hints: bool = True, stalled: float = 0.0
+    runs: Sequence[Run], worker: Worker | Inline, hints: bool = True, trial: StateTrial | None = None
 ) -> dict[str, str]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
     Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    ``hints`` prints hints about declarations and time. State outside instances is looked for in two processes,
-    which end after ``stalled`` seconds without progress; not if that is 0. Raises `ActlabError` for an invalid
-    config, or for a network with such state.
+    ``hints`` prints hints about declarations and time; ``trial`` looks for state outside instances. Raises
+    `ActlabError` for an invalid config, or for a network with such state.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -339,7 +347,7 @@ def faults_of(
     while True:
         try:
             found = worker.call(requests.try_units, runs, ended, hints, on=note)
-            faults = found.faults | (_faults_of_state(found.cases, note, stalled) if stalled else {})
+            faults = found.faults | (trial(found.cases, note) if trial else {})
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
             key, name = tried[-1] if tried else (key_of(runs[0]), label(runs[0].unit))
@@ -348,10 +356,20 @@ def faults_of(
             ended[key] = untried(name, how)
 
 
+StateTrial = Callable[[Mapping[str, Case], Callable[..., None]], dict[str, str | None]]
+
+
 def _faults_of_state(
-    cases: Mapping[str, Case], note: Callable[..., None], stalled: float
+    passed: set[str], stalled: float, cases: Mapping[str, Case], note: Callable[..., None]
 ) -> dict[str, str | None]:
-    """Build each case in two processes, in opposite orders; return the faults, and print hints."""
+    """Build each case that has not ``passed`` in two processes, in opposite orders; return the faults.
+
+    Print hints. The processes end after ``stalled`` seconds without progress. A case without a fault is added
+    to those that have ``passed``. ``note`` receives what is reported before code of an activation runs.
+    """
+    cases = {key: case for key, case in cases.items() if key not in passed}
+    if not cases:
+        return {}
     with Worker(stalled=stalled) as one, Worker(stalled=stalled) as other:
         other.ask(requests.build, cases, True)
         found = one.call(requests.build, cases, False, on=note), other.answer(note)
@@ -359,6 +377,7 @@ def _faults_of_state(
     hints = (hint_of(found[0][key]) for key in cases if not faults[key])
     for line in dict.fromkeys(filter(None, hints)):
         print(line)
+    passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 
 
