@@ -7,7 +7,6 @@ import pytest
 from actlab.engines import progress
 from actlab.engines.jobs import Job
 from actlab.engines.progress import Display
-from actlab.engines.time_left import Part, seconds_left
 from actlab.runtime import signals
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
@@ -83,80 +82,29 @@ def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, ev
     shown = [(60 + 2 * n, n / 8) for n in range(7)]  # a minute passes before the first batch
     lines_of(display_of(tmp_path), shown, clock, RUNS[:1])
     lines = capsys.readouterr().out.splitlines()
-    assert ["left" in line for line in lines] == [False] * 2 + [True] * 4
-    assert ["about 60 s left" in lines[2], "about 50 s left" in lines[5]] == [True, True]
+    assert ["left" in line for line in lines] == [False] + [True] * 5
+    assert ["about 60 s left" in lines[1], "about 50 s left" in lines[5]] == [True, True]
 
 
 def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, every_line, clock):
-    """Of nine stacks of 15 runs the first has run for 4 s at 1 % a second: all take 15 minutes."""
-    runs = [Run(f"run{i}", {}, i, {}) for i in range(135)]
-    jobs = [Job(tuple(runs[i : i + 15])) for i in range(0, 135, 15)]
-    display = Display(runs, jobs, tmp_path, Selection(metric="val/error"))
-    lines_of(display, [(time, time / 100) for time in range(5)], clock, runs[:15])
-    assert "about 15 min left" in capsys.readouterr().out.splitlines()[-1]
+    """The first of two stacks of 15 runs has run for 4 s at 1 % a second: both take 200 s."""
+    runs = [Run(f"run{i}", {}, i, {}) for i in range(30)]
+    lines_of(display_of(tmp_path, runs), [(time, time / 100) for time in range(5)], clock, runs[:15])
+    assert "about 3 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_time_left_follows_the_speed_of_the_later_half(tmp_path, capsys, every_line, clock):
-    """The machine becomes four times as fast: at the end the mean since the start is still far off."""
-    done = [0.0005 * time if time < 240 else 0.12 + 0.002 * (time - 240) for time in range(600)]
-    lines_of(display_of(tmp_path, RUNS[:2]), enumerate(done), clock, RUNS[:1])
-    assert f"about {(2 - done[-1]) / 0.002 / 60:.0f} min left" in capsys.readouterr().out.splitlines()[-1]
-
-
-STACKS = [("mnist", True, 15, name) for name in "abc"]
-ALONE = [("mnist", False, 1, name) for name in "de"]
-
-
-@pytest.mark.parametrize(
-    ("parts", "processes", "expected"),
-    [
-        ([Part(STACKS[0], 50.0, True)], 1, (0.0, 0.0)),  # nothing is measured yet
-        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), Part(STACKS[1], 150.0)], 1, (40.0, 1.0)),
-        # The second stack is slower: what is at work counts by itself, what waits as the mean of both.
-        (
-            [
-                Part(STACKS[0], 0.0, True, 100.0, 20.0),
-                Part(STACKS[1], 50.0, True, 100.0, 60.0),
-                Part(STACKS[2], 150.0),
-            ],
-            1,
-            (90.0, 1.0),
-        ),
-        # A stack that waits begins when the first of two processes is free.
-        ([Part(s, 50.0, True, 100.0, 20.0 * n) for n, s in enumerate(STACKS[:2], 1)]
-         + [Part(STACKS[2], 100.0)], 2, (40.0, 1.0)),
-        # No stack tells how long a run takes alone; the first of these runs does, for the others.
-        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), *(Part(kind, 10.0) for kind in ALONE)], 1, (10.0, 50 / 70)),
-        ([Part(STACKS[0], 0.0, True, 100.0, 20.0), Part(ALONE[0], 5.0, True, 5.0, 15.0), Part(ALONE[1], 10.0)],
-         1, (45.0, 1.0)),
-        # Neither does another network or other data.
-        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), Part(("timit", True, 15, "f"), 50.0)], 1, (10.0, 0.5)),
-        ([], 1, (0.0, 1.0)),
-    ],
-)  # fmt: skip
-def test_what_is_left_takes_as_long_as_what_is_alike(parts, processes, expected):
-    assert seconds_left(parts, processes) == pytest.approx(expected)
-
-
-def test_an_estimate_of_a_part_of_the_jobs_is_a_bound(tmp_path, capsys, every_line, clock):
-    jobs = [Job(tuple(RUNS[:3])), Job((RUNS[3],))]
-    display = Display(RUNS, jobs, tmp_path, Selection(metric="val/error"))
-    lines_of(display, [(time, time / 20) for time in range(5)], clock, RUNS[:3])
-    assert "at least 15 s left" in capsys.readouterr().out.splitlines()[-1]
-
-
-def test_an_estimate_of_few_of_the_jobs_is_not_shown(tmp_path, capsys, every_line, clock):
-    """Three runs have 80 % to go, six others all of it, without an estimate: a bound would mislead."""
-    others = [Run(f"other{i}", {}, i, {}) for i in range(6)]
-    jobs = [Job(tuple(RUNS[:3])), *(Job((run,)) for run in others)]
-    display = Display([*RUNS[:3], *others], jobs, tmp_path, Selection(metric="val/error"))
-    lines_of(display, [(time, time / 20) for time in range(5)], clock, RUNS[:3])
-    assert " left" not in capsys.readouterr().out.splitlines()[-1]
-
-
-def test_a_resumed_run_has_only_gained_what_it_trained_now(tmp_path, capsys, every_line, clock):
-    lines_of(display_of(tmp_path, RUNS[:1]), [(0, 0.6), (1, 0.61), (2, 0.62), (3, 0.63)], clock, RUNS[:1])
-    assert "about 35 s left" in capsys.readouterr().out.splitlines()[-1]
+def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, every_line, clock):
+    """Two runs of 16 epochs resume after eight; one trains an epoch every five minutes, the other fails."""
+    runs = [Run(name, {}, 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")]
+    with display_of(tmp_path, runs) as display:
+        for epoch in range(8, 12):
+            clock[0] = 300.0 * epoch
+            display(runs[0], epoch / 16)
+        display(runs[1], 0.5)
+        display(runs[1], 1.0)
+        clock[0] = 300.0 * 12
+        display(runs[0], 12 / 16)
+    assert "1 of 2 runs done, 1 h 00 min elapsed, about 20 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_lines_come_without_progress_too(tmp_path, capsys, clock):

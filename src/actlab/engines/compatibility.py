@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -14,22 +14,23 @@ import pytorch_lightning as pl
 from actlab import experiments
 from actlab.config.keys import get_dotted, set_dotted
 from actlab.studies.groups import by_point
-from actlab.studies.plan import EPOCHS, SEED, Run
+from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task
 
 Free = dict[str, tuple[str, ...]]  # config keys that may differ in a stack, by the class paths of a model
 
 
-def similar(runs: Iterable[Run], free: Free | None = None) -> dict[str, list[Run]]:
+def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    Groups of one run are left out. What is found of models is added to what is ``free``, for later calls.
+    Groups of one run are left out.
     """
-    return {key: group for key, group in grouped(runs, {} if free is None else free).items() if len(group) > 1}
+    return {key: group for key, group in grouped(runs).items() if len(group) > 1}
 
 
-def grouped(runs: Iterable[Run], free: Free, failed: Collection[str] = ()) -> dict[str, list[Run]]:
+def grouped(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list[Run]]:
     """Group runs as `similar` does, also alone; nothing is built of a point all whose runs have ``failed``."""
+    free: Free = {}
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
     points = [(all(run.id in failed for run in alike), alike) for alike in by_point(runs)]
     built_first = sorted(points, key=lambda point: point[0])
@@ -40,28 +41,8 @@ def grouped(runs: Iterable[Run], free: Free, failed: Collection[str] = ()) -> di
     return {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
 
 
-def kinds(runs: Iterable[Run], free: Free) -> dict[str, str]:
-    """Return for each run, by id, a digest of what its time per epoch depends on most: network and data."""
-    found: dict[str, str] = {}
-    for alike in by_point(runs):
-        fixed, task = copy.deepcopy(alike[0].config), partial(_built, alike[0])
-        for key in (*_free(alike[0], free, task), "model.activation", EPOCHS):
-            set_dotted(fixed, key, None)
-        digest = hashlib.sha256(as_text(fixed).encode()).hexdigest()
-        found |= dict.fromkeys((run.id for run in alike), digest)
-    return found
-
-
 def _built(run: Run) -> pl.LightningModule:
     return experiments.build(run.config).task
-
-
-def _free(run: Run, known: Free, task: Callable[[], pl.LightningModule]) -> tuple[str, ...]:
-    """Return the config keys in which a run may differ from others of its stack; add to what is ``known``."""
-    classes = as_text(_classes(run.config["model"]))
-    if classes not in known:
-        known[classes] = declared(task())
-    return known[classes]
 
 
 def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
@@ -70,7 +51,10 @@ def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
     An ``idle`` run is not built: its key is that of the built runs that have the same settings.
     """
     task = pl.LightningModule if idle else cache(partial(_built, run))  # for both questions
-    keys = _free(run, free, task)
+    classes = as_text(_classes(run.config["model"]))
+    if classes not in free:
+        free[classes] = declared(task())
+    keys = free[classes]
     fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
     if layers not in structures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -32,13 +32,11 @@ class Job:
         runs: the runs, in the order of the run axis.
         threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
         whole: id of the stack from whose checkpoint these runs continue; empty if they start by themselves.
-        kind: digest of network and data, for estimates of time; nothing else depends on it.
     """
 
     runs: tuple[Run, ...]
     threads: int = 0
     whole: str = ""
-    kind: str = field(default="", compare=False)
 
     @property
     def names(self) -> list[str]:

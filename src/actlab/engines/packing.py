@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -77,8 +76,7 @@ def pack(
     wanted = {run.id for run in (runs if todo is None else todo)}
     missing = {name for name, folder in folders.items() if not folder.finished}
     unfinished, failed = missing & wanted, missing - wanted
-    free: compatibility.Free = {}
-    groups = compatibility.grouped(runs, free, failed) if stacked else {}
+    groups = compatibility.grouped(runs, failed) if stacked else {}
     packed = form_stacks(groups, failed, root, max_stack, settings)
     cells = [*packed.jobs]
     in_cells = {name for cell in cells for name in cell.names}
@@ -96,8 +94,7 @@ def pack(
     if shard is not None:
         mine = share_of(shard, cells, groups)
         jobs = [job for job in jobs if mine.issuperset(job.names)]
-    kinds = compatibility.kinds((job.runs[0] for job in jobs), free)
-    return packed._replace(jobs=[replace(job, kind=kinds[job.runs[0].id]) for job in jobs])
+    return packed._replace(jobs=jobs)
 
 
 def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[Run]]) -> set[str]:

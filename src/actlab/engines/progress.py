@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ from rich.progress import (
 )
 
 from actlab.engines.jobs import Job
-from actlab.engines.time_left import TimeLeft
 from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.storage import series
@@ -28,6 +26,8 @@ from actlab.studies.folders import FINISHED, RunFolder
 from actlab.studies.plan import Run, Selection
 
 LINE_EVERY = 10.0  # seconds between lines if there is no terminal
+SPEED_OVER = 1800.0  # seconds over which the speed is measured, at most; rich keeps the last 1000 updates
+_STEPS = ((10, 1), (60, 5), (600, 60), (3600, 300))  # below so many seconds, times left are rounded to these
 
 
 @contextmanager
@@ -44,8 +44,8 @@ def phase(text: str) -> Iterator[None]:
 class Display:
     """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds, also without progress.
 
-    The time left is that of the ``jobs``, of which ``processes`` are trained at a time. The best value shown is
-    that of the metric of ``select``.
+    The unit of the bar, and of the time left, is one epoch of one run; a run of unknown length counts as one.
+    The best value shown is that of the metric of ``select``.
     """
 
     def __init__(
@@ -53,21 +53,23 @@ class Display:
     ) -> None:
         self.root, self.select = root, select
         self.runs = {run.id: run for run in runs}
-        self.fractions = dict.fromkeys(self.runs, 0.0)
+        self.fractions: dict[str, float] = {}
         self.ended, self.done, self.latest = 0, 0.0, ""
         self.unread: list[Run] = []  # runs that reached 1, until their results are read
         self.best: tuple[float, str] | None = None
-        self.start = self.last_line = time.monotonic()
-        self.time_left, self.left, self.estimated = TimeLeft(jobs, self.runs, processes), "", -math.inf
+        self.start = self.last_line = self.counted = time.monotonic()
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[ended]} of {task.total} runs,"),
+            TextColumn(f"{{task.fields[ended]}} of {len(runs)} runs,"),
             TimeElapsedColumn(),
             TextColumn("elapsed{task.fields[rest]}"),
             disable=not sys.stdout.isatty(),
+            get_time=time.monotonic,
+            speed_estimate_period=SPEED_OVER,
         )
-        self.task = self.bar.add_task("training", total=len(runs), ended=0, rest="")
+        self.bar.add_task("training", total=sum(run.epochs or 1 for run in runs), ended=0, rest="")
+        (self.task,) = self.bar.tasks
 
     def __enter__(self) -> Display:
         self.bar.start()
@@ -82,18 +84,21 @@ class Display:
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
-        now = time.monotonic()
-        self.time_left.add(run, fraction, now)
-        before = self.fractions.get(run.id, fraction)
-        if before == fraction:  # or a finished member of a stack
+        if run.id not in self.runs:  # a finished member of a stack
             return
+        first, before = run.id not in self.fractions, self.fractions.get(run.id, 0.0)
         self.fractions[run.id] = fraction
-        self.done += fraction - before
+        if before == fraction:
+            return
+        gained = (fraction - before) * (run.epochs or 1)
+        self.done += gained
+        if first or (fraction >= 1 and round(gained, 6) > 1):  # trained by an earlier start, or ended early
+            self.task.completed += gained  # unlike `update`, without effect on the speed
         self.ended += (fraction >= 1) - (before >= 1)
         self.unread += [run] if fraction >= 1 else []
         epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".") if run.epochs else ""
         self.latest = f"{run.id}, " + (f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %")
-        self._show(now)
+        self._show(time.monotonic())
 
     def tick(self, parts: signals.Parts) -> None:
         """Show the time that has passed; ``parts`` are of runs that this process trains itself."""
@@ -103,18 +108,25 @@ class Display:
             self._show(time.monotonic())
 
     def _show(self, now: float) -> None:
-        if now - self.estimated >= signals.EVERY:
-            self.left, self.estimated = self.time_left.text(), now
         over = self.ended == len(self.runs)
-        rest = f", {self.left}" * (bool(self.left) and not over) + self._best()
-        description = self.latest or "training"
-        done = round(self.done, 6)
-        self.bar.update(self.task, completed=done, description=description, ended=self.ended, rest=rest)
+        if over or now - self.counted >= signals.EVERY:  # the members of a stack report one after the other
+            self.bar.update(self.task.id, completed=self.task.total if over else self.done)
+            self.counted = now
+        rest = self._left() * (not over) + self._best()
+        self.bar.update(self.task.id, description=self.latest or "training", ended=self.ended, rest=rest)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now
             rest += f"; now {self.latest}" if self.latest else ""
             passed = f"{duration(now - self.start)} elapsed"
             print(f"{self.ended} of {len(self.runs)} runs done, {passed}{rest}", flush=True)
+
+    def _left(self) -> str:
+        """Return the time left as text, ``, about 5 min left``; empty before a speed was measured."""
+        seconds = self.task.time_remaining
+        if not seconds:
+            return ""
+        step = next((step for limit, step in _STEPS if seconds < limit), 600)
+        return f", about {duration(max(1, round(seconds / step)) * step)} left"
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty before a run has finished."""
