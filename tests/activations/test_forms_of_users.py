@@ -56,6 +56,16 @@ class Plain(nn.Module):
 def scripted():
     return torch.jit.script(Plain())
 
+class Holding(nn.Module):
+    stochastic = False
+
+    def __init__(self):
+        super().__init__()
+        self.inner = scripted()
+
+    def forward(self, x):
+        return self.inner(x)
+
 @torch.jit.script
 def script(x: torch.Tensor):
     return 2 * x
@@ -72,7 +82,7 @@ def forms(tmp_path):
     return f"{tmp_path}/forms.py"
 
 
-@pytest.mark.parametrize("name", ["decorated", "Double", "scripted", "script"])
+@pytest.mark.parametrize("name", ["decorated", "Double", "scripted", "Holding", "script"])
 def test_a_form_trains(name, forms):
     x = torch.ones(2, 3)
     assert torch.equal(copy.deepcopy(actlab.create(f"{forms}:{name}"))(x), 2 * x)
@@ -96,7 +106,7 @@ def test_a_decorated_function_may_build_a_module(forms):
             r"Activations are built on the CPU: write \{name: .*forms.py:on_cuda, device: cpu\}",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs no CUDA"),
         ),
-        ("nothing_near", "Allowed: Double, Plain, building, decorated, .*script, scripted"),
+        ("nothing_near", "Allowed: Double, Holding, Plain, building, decorated, .*script, scripted"),
     ],
 )
 def test_what_cannot_be_built_says_what_to_write(name, message, forms):

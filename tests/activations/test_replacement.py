@@ -285,6 +285,12 @@ def test_calls_inside_layers_of_torch_are_listed():
     assert found.functional == (FunctionalCall("0", "torch.nn.functional.relu"),)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch's own
+def test_a_model_may_hold_a_scripted_module():
+    model = nn.Sequential(torch.jit.script(nn.Linear(4, 8)), nn.ReLU())
+    assert actlab.replace(model, "relu", "gelu", example=torch.zeros(1, 4)).functional == ()
+
+
 def test_the_search_leaves_the_model_as_it_was():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), Block().eval())
     before, modes = copy.deepcopy(model.state_dict()), [part.training for part in model.modules()]

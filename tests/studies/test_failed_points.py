@@ -20,6 +20,8 @@ import torch
 def frail(x):
     fails = os.environ.get("FRAIL")
     if fails == "in the trial" or (fails and x.shape[0] > 100):
+        if fails == "by diverging":
+            return x * torch.nan
         raise RuntimeError("tired")
     return torch.relu(x)
 """
@@ -79,7 +81,9 @@ def test_the_next_stage_opens_for_the_others_and_then_for_what_was_fixed(study, 
     assert first.code == 1
     assert len(results_of(tmp_path, "relu", 5, 6)) == len(results_of(tmp_path, "elu", 5, 6)) == 2
     assert not [*tmp_path.glob("runs/mine/frail-*seed[56]-*")]
-    assert said.count("Without values: frail. Runs that select settings failed") == 2, "before and below"
+    assert said.count("Without values: frail. Runs that select settings failed or all diverged") == 2, (
+        "before and below"
+    )
     assert "4 of 6 runs finished; the study is done except for 2 runs that failed: " in said
     assert "Primary: 1 comparison of test error % (last) with relu. The other is secondary" in said
     assert "No verdict yet against relu on 1 comparison: " in said
@@ -136,6 +140,15 @@ def test_a_failed_trial_ends_the_search_of_its_side_alone(study, tmp_path, monke
     assert fixed.code == 0, fixed.out
     assert len(results_of(tmp_path, "frail", 0, 5, 6)) == 5
     assert {point: entry for point, entry in selection(tmp_path).items() if point in known} == known
+
+
+def test_a_side_whose_trials_all_diverge_stays_planned(study, tmp_path):
+    outcome = study(SEARCHED, "run", fails="by diverging")
+    said = " ".join(outcome.out.split())
+    assert len(results_of(tmp_path, "relu", 0, 5, 6)) == 5, said
+    assert "Without values: frail. Runs that select settings failed or all diverged" in said
+    assert "the study is done except for 3 runs that failed: all trials of a search diverged (3 runs)" in said
+    assert (outcome.code, len(selection(tmp_path))) == (0, 1)
 
 
 @pytest.mark.slow  # four starts

@@ -286,7 +286,8 @@ def _run(
             twin, held = copy(sites[path]), vars(sites[path]).items()
             vars(twin).update({name: copy(value) for name, value in held if isinstance(value, dict)})
             _put(model, path, twin)
-        for path, module in model.named_modules():
+        modules = {path: m for path, m in model.named_modules() if not isinstance(m, torch.jit.ScriptModule)}
+        for path, module in modules.items():
             enter = partial(search.enter, path)
             hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)

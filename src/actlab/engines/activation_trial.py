@@ -6,7 +6,7 @@ import copy
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
 from actlab.config.keys import label, set_dotted
-from actlab.engines.cases import Case, Tried, key_of
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
 from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows
+from actlab.engines.requests import Cases, Faults, key_of
 from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -40,35 +40,34 @@ SLOW = 1000  # times as slow as ReLU
 
 
 @threads(1)  # a few samples: more threads only wait for each other
-def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str], hints: bool = True) -> Tried:
+def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = True) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Print a hint when a declaration would speed up training. ``report("trying", key, name)`` is called before
-    any code of an activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its
-    activation, raises an ActlabError.
+    Returns the fault of each case, and the cases without one. Prints a hint when a declaration would speed up
+    training. ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a
+    ``known`` fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
-    found = Tried({**known}, {})
+    faults, cases = {**known}, Cases()
     undeclared: dict[tuple[str, ...], dict[str, None]] = {}
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
         key, name = key_of(run), label(run.unit)
-        if found.faults.get(key):
+        if faults.get(key):
             continue
         report("trying", key, f"activation {name}" if run.unit else run.id)
         experiment = _built(run, name)
         if isinstance(experiment, str):
-            found.faults[key] = experiment
-        elif key not in found.faults:
+            faults[key] = experiment
+        elif key not in faults:
             task = experiment.task
             units = task.units if isinstance(task, Task) else ()
             batch = tuple(part[:SAMPLES] for part in first_batch(experiment.data)) if units else None
             sites = sites_of(task)
-            found.faults[key] = fault_of(experiment, name, batch, sites)
-            if found.faults[key]:
+            faults[key] = fault_of(experiment, name, batch, sites)
+            if faults[key]:
                 continue
-            some = pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-            found.cases[key] = Case(run, some)
+            cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
             if hints and units:
                 undeclared.setdefault(tuple(activations.left_open(units[0])), {})[name] = None
                 for line in time_hint(experiment, sites, run, name):
@@ -81,7 +80,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str], hin
                 f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
                 f"{declarations} on its class or function to train faster"
             )
-    return found
+    return faults, cases
 
 
 _DECLARATIONS = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.config.keys import canonical, get_dotted
+from actlab.config.keys import canonical, class_of, get_dotted, label
 from actlab.engines.jobs import Job, Shard
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
@@ -14,10 +14,14 @@ from actlab.studies.plan import Run, Study
 from actlab.studies.schema import Probe
 
 if TYPE_CHECKING:
-    from actlab.engines.cases import Builds, Case, Tried
     from actlab.engines.recording import LoggerFactory
+    from actlab.engines.state_trial import Builds
     from actlab.engines.workers import Report
 
+Faults = dict[str, str | None]
+"""The fault of each case, an activation in a network, by its key; None if it has none."""
+Cases = dict[str, tuple[Run, bytes]]
+"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 
@@ -71,22 +75,38 @@ def check(report: Report, study: Study) -> list[str]:
     return lines
 
 
-def try_units(report: Report, runs: Sequence[Run], known: dict[str, str], hints: bool) -> Tried:
+def key_of(run: Run) -> str:
+    """Return the key of a run's case: equal for runs with one activation in one network."""
+    data = class_of(run.config.get("data"))
+    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
+
+
+def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool) -> tuple[Faults, Cases]:
     """Try each activation of some runs; see `actlab.engines.activation_trial.try_units`."""
     from actlab.engines import activation_trial
 
     return activation_trial.try_units(report, runs, known, hints)
 
 
-def build(report: Report, cases: Mapping[str, Case], backwards: bool) -> dict[str, Builds]:
+def build(report: Report, cases: Cases, backwards: bool) -> dict[str, Builds]:
     """Build the network of each case twice; see `actlab.engines.state_trial.build`."""
     from actlab.engines import state_trial
 
     found = {}
-    for key, case in cases.items():
-        report("trying", key, case.name)
-        found[key] = state_trial.build(case, backwards)
+    for key, (run, samples) in cases.items():
+        report("trying", key, f"activation {label(run.unit)}")
+        found[key] = state_trial.build(run, samples, backwards)
     return found
+
+
+def compare(report: Report, cases: Cases, one: Mapping[str, Builds], other: Mapping[str, Builds]) -> Faults:
+    """Return the faults of cases that two processes have built in opposite orders; print hints on resumes."""
+    from actlab.engines import state_trial
+
+    faults = {key: state_trial.fault_of(run, one[key], other[key]) for key, (run, _) in cases.items()}
+    for line in dict.fromkeys(one[key][2] for key, fault in faults.items() if fault is None and one[key][2]):
+        print(line)
+    return faults
 
 
 def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path, asked: Asked) -> Arranged:

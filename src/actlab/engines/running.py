@@ -6,7 +6,7 @@ This process stays light: it plans, asks workers (`actlab.engines.workers`), and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,10 @@ from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, label, priced, short
 from actlab.engines import pool, requests, reuse, search, settings, stages
-from actlab.engines.cases import Case, fault_of, hint_of, key_of
 from actlab.engines.jobs import Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.engines.requests import Arranged, Asked
+from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
@@ -175,7 +174,7 @@ class Start:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
         with phase("trying each activation on a few samples"):
-            trial = partial(_faults_of_state, self.passed, self.engine.stalled)
+            trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
         for folder in (folder for folder in todo if folder.run.id in faults):
             folder.fail(faults[folder.run.id])
@@ -346,8 +345,8 @@ def faults_of(
 
     while True:
         try:
-            found = worker.call(requests.try_units, runs, ended, hints, on=note)
-            faults = found.faults | (trial(found.cases, note) if trial else {})
+            faults, cases = worker.call(requests.try_units, runs, ended, hints, on=note)
+            faults |= trial(cases, note) if trial else {}
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
             key, name = tried[-1] if tried else (key_of(runs[0]), label(runs[0].unit))
@@ -356,27 +355,25 @@ def faults_of(
             ended[key] = untried(name, how)
 
 
-StateTrial = Callable[[Mapping[str, Case], Callable[..., None]], dict[str, str | None]]
+StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 
 
 def _faults_of_state(
-    passed: set[str], stalled: float, cases: Mapping[str, Case], note: Callable[..., None]
-) -> dict[str, str | None]:
-    """Build each case that has not ``passed`` in two processes, in opposite orders; return the faults.
+    worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
+) -> Faults:
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
 
-    Print hints. The processes end after ``stalled`` seconds without progress. A case without a fault is added
-    to those that have ``passed``. ``note`` receives what is reported before code of an activation runs.
+    Cases without a fault are added to ``passed``. ``note`` receives what is reported before code of an
+    activation runs.
     """
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}
-    with Worker(stalled=stalled) as one, Worker(stalled=stalled) as other:
+    apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
+    with Worker(stalled=stalled) as other, apart as one:  # which train nothing
         other.ask(requests.build, cases, True)
-        found = one.call(requests.build, cases, False, on=note), other.answer(note)
-    faults = {key: fault_of(case, found[0][key], found[1][key]) for key, case in cases.items()}
-    hints = (hint_of(found[0][key]) for key in cases if not faults[key])
-    for line in dict.fromkeys(filter(None, hints)):
-        print(line)
+        builds = one.call(requests.build, cases, False, on=note)
+        faults: Faults = one.call(requests.compare, cases, builds, other.answer(note))
     passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis import results
 from actlab.analysis.points import in_words, plural
 from actlab.config.keys import canonical, short, value_key
-from actlab.errors import ActlabError, needing
+from actlab.errors import needing
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import groups
@@ -187,20 +187,15 @@ def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
 def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen | None:
     """Return the best trial of each side; before all are over what is known of as many, else None.
 
-    A side with failed trials has the first of them, and no seeds.
-
-    Raises:
-        ActlabError: if all trials of a side diverged.
+    A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
     """
     if not is_over(found):
         same = all(s.key in known and known[s.key].get("trials") == search.trials for s, _ in found)
         return known if same else None
     chosen: Chosen = {}
     for side, trials in found:
-        failed = any(trial.failed for trial in trials)
+        failed = any(trial.failed for trial in trials) or diverged(trials)
         best = (None if failed else best_of(study, trials)) or Trial(0, trials[0].values if trials else {})
-        if math.isinf(best.value or 0.0):
-            raise ActlabError(f"all trials of {side.name} diverged: search other values")
         chosen[side.key] = {
             "point": side.point,
             "chosen": best.values,
@@ -213,6 +208,11 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
             "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
         }
     return chosen
+
+
+def diverged(trials: Sequence[Trial]) -> bool:
+    """Return whether there are trials, and all have diverged."""
+    return bool(trials) and all(trial.value is not None and math.isinf(trial.value) for trial in trials)
 
 
 def is_over(found: Trials) -> bool:

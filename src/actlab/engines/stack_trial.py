@@ -33,9 +33,7 @@ from actlab.tasks.training import Training
 SAMPLES = 8
 CLOSE = 1e-6  # relative, in float64
 CLOSE_REDUCED = 0.05  # relative, of recorded means in reduced precision
-ROUNDING = (
-    1e-6  # values below it are compared with it: a mean that is zero but for rounding has no relative size
-)
+ROUNDING = 1e-6  # smaller values are compared with it: a mean that is 0 but for rounding has no relative size
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 FULL = ("64-true", "64", 64, "32-true", "32", 32, None)
 _SHORT = {

@@ -67,7 +67,11 @@ def _of_search(study: Study, asked: Search, root: Path, store: bool) -> list[Stu
         return stages
     if store and kept != known:
         write_json(root / FILE, {comparison.name: kept})
-    failures = {} if len(kept) == len(chosen) else results.load(stages[0], root).failures
+    failures = {} if len(kept) == len(chosen) else {**results.load(stages[0], root).failures}
+    for side, tried in trials:
+        if search.diverged(tried):
+            runs = search.study_of(grid, [(side, tried)]).runs()
+            failures |= dict.fromkeys((run.id for run in runs), "all trials of a search diverged")
     later = replace(_later(study, stages, comparison, search.places(trials, chosen)), failed=failures)
     return [*stages, search.compared(later, grid, trials, chosen)]
 
@@ -206,8 +210,8 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence
     points = [canonical(point) for point in plain]
     shut = [in_words(point, study.compare) for point, b in zip(plain, blocks, strict=True) if not b.opened]
     note = (
-        f"Without values: {'; '.join(shut)}. Runs that select settings failed; the comparisons stay planned, "
-        "and Holm's correction counts them."
+        f"Without values: {'; '.join(shut)}. Runs that select settings failed or all diverged; the comparisons "
+        "stay planned, and Holm's correction counts them."
     )
     return replace(
         of_grid,

@@ -2,15 +2,16 @@
 
 Two processes that train nothing build each network with two seeds, in opposite orders, and change all
 parameters after each build. A parameter, statistic or generator that is kept outside instances makes a build
-depend on those before it. In one of them a third build takes over the state dict of the first after a call.
+depend on those before it. In one of them a further build takes over the state dict of the first after a call.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,75 +20,114 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.activations.replacement import shared_parameter
-from actlab.engines.cases import Builds, Case, Part, first_difference
+from actlab.config.keys import label
 from actlab.engines.devices import threads
-from actlab.errors import described
+from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.runtime import signals
 from actlab.runtime.third_party import calling
-from actlab.studies.plan import SEED
+from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task
 from actlab.tasks.training import Batch
 
-_WHY = ", as a default argument or an attribute of a class or file is: create it in `__init__`"
+Part = tuple[str, str]
+"""What is compared: the path of an activation in the task, empty for the network around them, and a text."""
+Seen = dict[Part, str]
+"""Digests of the state of a build and of what its calls return, in the order of the calls."""
+Builds = tuple[dict[int, Seen], Part | None, str]
+"""What one process has seen: by seed; the first parameter of two builds, in a sentence; a line on resumes."""
 
 
 @threads(1)  # a few samples: more threads only wait for each other
-def build(case: Case, backwards: bool) -> Builds:
-    """Return what is seen of builds of a case with its seed and another one, or the other way round."""
+def build(run: Run, samples: bytes, backwards: bool) -> Builds:
+    """Return what is seen of builds of a run with its seed and another one, or the other way round."""
     signals.check()
-    seeds = [case.run.seed, case.run.seed + 1][:: -1 if backwards else 1]
-    resumed = not backwards
-    batch: Batch | None = pickle.loads(case.batch) if case.batch else None
-    seen: dict[int, dict[Part, str]] = {}
+    batch: Batch | None = pickle.loads(samples) if samples else None
+    seen: dict[int, Seen] = {}
     tasks: list[pl.LightningModule] = []
-    for seed in seeds:
-        task = experiments.build({**case.run.config, SEED: seed}).task
+    hint = ""
+    for seed in [run.seed, run.seed + 1][:: -1 if backwards else 1]:
+        task = experiments.build({**run.config, SEED: seed}).task
         seen[seed] = {**_state(task), **_calls(task, batch)}
-        if resumed and not tasks:
-            kept = {name: value.clone() for name, value in _tensors(task.state_dict())}
-            expected = _calls(task, batch)
+        if batch is not None and not backwards and not tasks:
+            hint = _forgotten(task, experiments.build({**run.config, SEED: seed}).task, batch)
         tasks.append(task)
-        _change(task)
-    forgotten = None
-    if resumed and batch is not None:
-        again = experiments.build({**case.run.config, SEED: seeds[0]}).task
-        again.load_state_dict({**again.state_dict(), **kept})
-        if part := first_difference(expected, _calls(again, batch)):
-            forgotten = part, type(again.get_submodule(part.site) if part.site else again.network).__name__
-    return Builds(seen, _shared(*tasks), forgotten)
+        with torch.no_grad():
+            for parameter in filter(_is_trained, task.parameters()):
+                parameter.add_(1)  # as training would
+    return seen, _shared(*tasks), hint
 
 
-def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    return ((name, value) for name, value in state.items() if isinstance(value, Tensor))
+def fault_of(run: Run, one: Builds, other: Builds) -> str | None:
+    """Return how the builds of a run depend on those before them, in one line; None if they do not.
+
+    Raises:
+        ActlabError: if the network does so outside the activations.
+    """
+    shared = one[1]
+    part = shared or next(filter(None, (_difference(one[0][seed], other[0][seed]) for seed in one[0])), None)
+    if part is None:
+        return None
+    site, text = part
+    said = (
+        f": {text}"
+        if shared
+        else f" computes something else after other builds in the process ({text}), so a run would depend on "
+        "more than its config and seed: create in `__init__` what changes, and draw random numbers from torch, "
+        "numpy or random"
+    )
+    if not site:
+        raise ActlabError(f"the network{said}. Nothing is trained")
+    return f"activation {label(run.unit)}{said}"
 
 
-def _state(task: pl.LightningModule) -> dict[Part, str]:
-    """Return digests of all parameters and buffers that have been created."""
-    found = itertools.chain(task.named_parameters(), task.named_buffers())
-    sites = _sites(task)
-    digests = {}
-    for name, tensor in found:
-        if not isinstance(tensor, nn.UninitializedParameter):
-            site = next((site for site in sites if name.startswith(f"{site}.")), "")
-            digests[Part(site, name.removeprefix(f"{site}."))] = _digest(tensor)
-    return digests
+def _difference(one: Mapping[Part, str], other: Mapping[Part, str]) -> Part | None:
+    """Return the first part whose digests differ, or that one build lacks."""
+    return next((part for part in {**one, **other} if one.get(part) != other.get(part)), None)
+
+
+def _forgotten(task: pl.LightningModule, resumed: pl.LightningModule, batch: Batch) -> str:
+    """Return a line if a build with the state dict of another one computes other values, else nothing."""
+    resumed.load_state_dict(copy.deepcopy(task.state_dict()))
+    part = _difference(_calls(task, batch), _calls(resumed, batch))
+    if part is None:
+        return ""
+    holder = resumed.get_submodule(part[0] or "network")
+    where = f" ({part[0]})" if part[0] else ""
+    return (
+        f"{type(holder).__name__}{where} changes in a training step what no checkpoint keeps: a resumed run "
+        "computes other values. Register it as a buffer (register_buffer) or return it from get_extra_state."
+    )
+
+
+def _is_trained(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad and not isinstance(parameter, nn.UninitializedParameter)
 
 
 def _sites(task: pl.LightningModule) -> dict[str, nn.Module]:
     return {f"network.{path}": unit for path, unit in task.sites.items()} if isinstance(task, Task) else {}
 
 
-def _calls(task: pl.LightningModule, batch: Batch | None) -> dict[Part, str]:
+def _state(task: pl.LightningModule) -> Seen:
+    """Return digests of all parameters and buffers that have been created."""
+    sites, digests = _sites(task), {}
+    for name, tensor in itertools.chain(task.named_parameters(), task.named_buffers()):
+        if not isinstance(tensor, nn.UninitializedParameter):
+            site = next((site for site in sites if name.startswith(f"{site}.")), "")
+            digests[site, name.removeprefix(f"{site}.")] = _digest(tensor)
+    return digests
+
+
+def _calls(task: pl.LightningModule, batch: Batch | None) -> Seen:
     """Return digests of inputs and outputs of each activation, and of the loss, in both modes."""
-    found: dict[Part, str] = {}
+    found: Seen = {}
     if batch is None or not isinstance(task, Task):
         return found
 
     def note(site: str, unit: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         mode = "training" if unit.training else "evaluation"
-        found[Part("", f"the input of {site} in {mode}")] = _digest(inputs[0])
-        found[Part(site, f"its output in {mode}")] = _digest(output)
+        found["", f"the input of {site} in {mode}"] = _digest(inputs[0])
+        found[site, f"its output in {mode}"] = _digest(output)
 
     handles = [
         unit.register_forward_hook(lambda *called, site=site: note(site, *called))
@@ -97,9 +137,9 @@ def _calls(task: pl.LightningModule, batch: Batch | None) -> dict[Part, str]:
         for mode in ("training", "evaluation"):
             with own_generators(0), calling():
                 loss = task.train(mode == "training").loss(batch)
-            found[Part("", f"the loss in {mode}")] = _digest(loss)
+            found["", f"the loss in {mode}"] = _digest(loss)
     except Exception as error:  # third-party code may raise anything
-        found[Part("", "an error")] = described(error)
+        found["", "an error"] = described(error)
     finally:
         for handle in handles:
             handle.remove()
@@ -113,21 +153,12 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def _change(task: pl.LightningModule) -> None:
-    """Change each trainable parameter, as training would."""
-    with torch.no_grad():
-        for parameter in task.parameters():
-            if parameter.requires_grad and not isinstance(parameter, nn.UninitializedParameter):
-                parameter.add_(1)
-
-
 def _shared(one: pl.LightningModule, other: pl.LightningModule) -> Part | None:
     """Return the first trainable parameter that is one object in both tasks."""
     for (site, unit), theirs in zip(_sites(one).items(), _sites(other).values(), strict=True):
         if fault := shared_parameter(unit, theirs):
-            return Part(site, fault)
+            return site, fault
     known = {id(parameter) for parameter in one.parameters() if parameter.requires_grad}
-    shared = (name for name, parameter in other.named_parameters() if id(parameter) in known)
-    return next(
-        (Part("", f"{name} is one parameter of all networks in the process{_WHY}") for name in shared), None
-    )
+    name = next((name for name, parameter in other.named_parameters() if id(parameter) in known), None)
+    why = "as a default argument or an attribute of a class or file is: create it in `__init__`"
+    return ("", f"{name} is one parameter of all networks in the process, {why}") if name else None

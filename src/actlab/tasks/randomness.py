@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+import torch
 from torch import nn
 
 from actlab.activations import Function, declared
@@ -39,6 +40,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
     """Yield once each module whose own ``forward`` may draw from torch's generator; see `draws_from_torch`.
 
     The children of modules that do not draw, such as containers, are searched; those of yielded ones are not.
+    A scripted module accepts no hooks, so the module that holds it is yielded.
     """
     waiting, seen = [module], set[int]()
     while waiting:
@@ -46,10 +48,11 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if draws_from_torch(part):
+        children = list(part.children())
+        if draws_from_torch(part) or any(isinstance(child, torch.jit.ScriptModule) for child in children):
             yield part
         else:
-            waiting += reversed(list(part.children()))
+            waiting += reversed(children)
 
 
 def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
