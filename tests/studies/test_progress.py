@@ -5,7 +5,6 @@ import re
 import pytest
 
 from actlab.engines import progress
-from actlab.engines.jobs import Job
 from actlab.engines.progress import Display
 from actlab.runtime import signals
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
@@ -23,8 +22,7 @@ def every_line(monkeypatch):
 
 
 def display_of(root, runs=RUNS, mode="min"):
-    """The display of some runs, each trained alone."""
-    return Display(runs, [Job((run,)) for run in runs], root, Selection(metric="val/error", mode=mode))
+    return Display(runs, root, Selection(metric="val/error", mode=mode))
 
 
 def finish(root, run, values, status=FINISHED):
@@ -55,7 +53,7 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
 
 
 def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, every_line):
-    with Display(RUNS, [], tmp_path, Selection(metric="val/error", at="last")) as display:
+    with Display(RUNS, tmp_path, Selection(metric="val/error", at="last")) as display:
         finish(tmp_path, RUNS[0], [0.1, 0.6])
         finish(tmp_path, RUNS[1], [0.7, 0.4])
         display(RUNS[1], 1.0)

@@ -17,7 +17,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from actlab.engines.jobs import Job
 from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.storage import series
@@ -48,9 +47,7 @@ class Display:
     The best value shown is that of the metric of ``select``.
     """
 
-    def __init__(
-        self, runs: Sequence[Run], jobs: Sequence[Job], root: Path, select: Selection, processes: int = 1
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
         self.root, self.select = root, select
         self.runs = {run.id: run for run in runs}
         self.fractions: dict[str, float] = {}
@@ -112,7 +109,7 @@ class Display:
         if over or now - self.counted >= signals.EVERY:  # the members of a stack report one after the other
             self.bar.update(self.task.id, completed=self.task.total if over else self.done)
             self.counted = now
-        rest = self._left() * (not over) + self._best()
+        rest = ("" if over else self._left()) + self._best()
         self.bar.update(self.task.id, description=self.latest or "training", ended=self.ended, rest=rest)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now

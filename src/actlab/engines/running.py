@@ -195,8 +195,7 @@ class Start:
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
         workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
-        runs, processes = [folder.run for folder in todo], found.settings.jobs
-        with Display(runs, found.jobs, self.root, self.study.select, processes) as display:
+        with Display([folder.run for folder in todo], self.root, self.study.select) as display:
             busy = self._trained(found, found.jobs, display)
             while busy and (self.engine.wait or self.engine.cluster):
                 busy = self._trained(found, pool.freed(busy, self.root, display), display)
