@@ -86,7 +86,6 @@ class _Reading:
     given: Mapping[str, type]
 
     def section(self, name: str, value: Any) -> dict[str, Any]:
-        """Return a copy of a section without the folders that it would write to."""
         arguments = value.get("init_args") or {} if isinstance(value, Mapping) else None
         if not isinstance(arguments, Mapping):
             raise _malformed(name)
@@ -95,7 +94,6 @@ class _Reading:
         return {"class_path": value["class_path"], "init_args": copy.deepcopy(kept)}
 
     def check(self, value: Any, wanted: Any, key: str) -> None:
-        """Check a value at a place with the annotation ``wanted``."""
         if isinstance(value, Mapping) and OBJECT & value.keys():
             owner = self._class(value.get("class_path"), wanted, key)
             for name, item in value.items():
@@ -117,10 +115,8 @@ class _Reading:
             raise _malformed(key)
 
     def _check_text(self, value: str, wanted: Any, key: str) -> None:
-        """Check a text. Where more than a text may stand, the parser imports paths and reads YAML in texts.
-
-        Where an object may stand, it takes a bare word for the name of any class that is imported.
-        """
+        # Where more than a text may stand, the parser imports paths and reads YAML in texts. Where an object
+        # may stand, it takes a bare word for the name of any class that is imported.
         options = kinds(wanted)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object

@@ -75,7 +75,6 @@ def plain(value: Any) -> Any:
 
 
 def _of_object(value: Any) -> dict[str, Any]:
-    """Return the arguments of an object's class, read from its attributes of the same names."""
     if isinstance(value, Tensor | partial):
         raise UnnamedError
     try:

@@ -104,7 +104,6 @@ def _is_accepted(value: Any, wanted: Any) -> bool:
 def _mistake_in_object(
     value: Mapping[str, Any], wanted: Any, where: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
-    """Return an error for a class path with its arguments, or None; as `mistake`."""
     path, arguments = value["class_path"], value.get("init_args") or {}
     if beside := [key for key in value if key not in SPEC]:
         return ActlabError(f"{where}.{beside[0]} is next to class_path: put it under init_args")
@@ -126,7 +125,6 @@ def _mistake_in_object(
 def _mistake_in_arguments(
     given: Mapping[str, Any], owner: Any, path: str, where: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
-    """Return an error for arguments of a class or function, or None; as `mistake`."""
     if (known := parameters(owner)) is None:
         return None
     for name, value in given.items():
@@ -174,13 +172,12 @@ def unbuilt(error: BaseException) -> ActlabError:
 
 
 def _raised_by_parser(error: BaseException) -> bool:
-    """Return whether the parser itself raised an error, rather than code that it called."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # The innermost frame: the parser also calls code that raises errors.
     return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("jsonargparse")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes, outermost first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -55,7 +55,6 @@ def _given(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @cache
 def _built(name: str, text: str) -> Any:
-    """Build a metric from its class path and arguments as JSON."""
     from jsonargparse import ArgumentError, ArgumentParser
 
     from actlab.config import messages

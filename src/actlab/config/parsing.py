@@ -90,7 +90,6 @@ def with_text(given: Any, found: Any, where: str, annotation: Any = Any, linked:
 
 
 def _set_arguments(given: Mapping[str, Any], found: Namespace, where: str, linked: Sequence[str]) -> None:
-    """Set the arguments of a class, or of the Trainer, that `with_text` returns, in place."""
     owner, path, arguments = pl.Trainer if where == "trainer" else None, found.get("class_path"), found
     if path:
         owner, given, arguments = locate(path), given.get("init_args") or {}, found.get("init_args")
@@ -152,8 +151,7 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
 
 
 def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
-    """Return the cache key of a section, or None if it holds objects or names files to read."""
-    if any(text.endswith(FILES) for text in texts(value)):
+    if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
         return None
     try:
         return json.dumps([name, value, *elsewhere])  # unsorted: the order of a schedule's steps matters

@@ -120,7 +120,6 @@ def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str
 
 
 def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
-    """Return the texts whose content no longer matches the recorded digest."""
     kept = found.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
     return [text for text in texts if contents.content_of(text, of_data) != kept[text]]

@@ -35,9 +35,8 @@ def top_level(command: str | None = None) -> tuple[str, ...]:
 def arguments_of(command: str) -> tuple[str, ...]:
     """Return the string and boolean arguments of a command, such as ``ckpt_path`` and ``verbose``."""
     skipped = {"self", *LightningCLI.subcommands()[command]}
-    return tuple(
-        key for key in inspect.signature(getattr(pl.Trainer, command)).parameters if key not in skipped
-    )
+    taken = inspect.signature(getattr(pl.Trainer, command)).parameters
+    return tuple(key for key in taken if key not in skipped)
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:

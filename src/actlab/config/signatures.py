@@ -170,14 +170,12 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature, with evaluated annotations if possible.
-
-    Of a class whose ``__new__`` passes anything on, as that of tasks does, it is that of ``__init__``.
-    """
+    """Return the signature, with evaluated annotations if possible."""
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
             found = inspect.signature(owner, eval_str=evaluated)
             variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            # ``__new__`` of tasks, for one, passes everything on to ``__init__``.
             if inspect.isclass(owner) and all(p.kind in variable for p in found.parameters.values()):
                 made = inspect.signature(owner.__init__, eval_str=evaluated)
                 return made.replace(parameters=[*made.parameters.values()][1:])
@@ -208,7 +206,6 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
 
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
-    """Yield classes and all their imported subclasses, without those in private modules."""
     for kind in kinds:
         if "._" not in kind.__module__:
             yield kind
@@ -251,7 +248,6 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
-    """Return an error for a missing class of some kinds, or a missing module, with the available ones."""
     if kinds:
         classes = {key: value for key, value in vars(owner).items() if inspect.isclass(value)}
         names = [key for key, value in classes.items() if issubclass(value, kinds) and not key.startswith("_")]

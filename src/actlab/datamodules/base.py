@@ -56,7 +56,6 @@ class Samples(Dataset[Batch]):
         return sample
 
     def __getitems__(self, position: Position | Sequence[int]) -> Any:
-        """Return the batch of a `Position`, or a list of samples for a list of indices."""
         if isinstance(position, Position):
             return self.batch(position)
         return list(zip(*self.batch(self.position_of(position)), strict=True))
@@ -368,7 +367,6 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     @property
     def _rank(self) -> tuple[int, int]:
-        """The number of this device and the number of devices."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def _sliced(self, loader: DataLoader[Any]) -> DataLoader[Any] | SlicedLoader:

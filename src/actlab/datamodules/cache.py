@@ -61,7 +61,6 @@ def write_cache(path: Path, tensors: Tensors) -> None:
 
 
 def _read(path: Path) -> Tensors | None:
-    """Return the tensors of a cache file, memory-mapped, or None if the file is missing or damaged."""
     try:
         state = path.stat()
         with safe_open(regular(path), framework="pt") as file:

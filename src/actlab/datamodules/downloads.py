@@ -21,10 +21,7 @@ class Remote(NamedTuple):
 
 
 def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader | None = None) -> list[Path]:
-    """Download files, given by their local names, each atomically; keep files that already exist and are valid.
-
-    A ``downloader`` replaces the network, for example in tests.
-    """
+    """Download files, given by their local names, each atomically; keep valid files that already exist."""
     import pooch
 
     write = downloader or pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)

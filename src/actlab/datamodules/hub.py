@@ -43,11 +43,10 @@ def located(dataset: str, revision: str | None = None, files: str = "*.parquet")
             "id such as ylecun/mnist, or set data.sample to true"
         )
     folder = _snapshot(dataset, revision, files)
-    return folder, folder.name
+    return folder, folder.name  # the library names a snapshot's folder by its commit
 
 
 def _snapshot(name: str, revision: str | None, files: str) -> Path:
-    """Return the folder of a hub dataset, named by its commit; without network, from the library's cache."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 

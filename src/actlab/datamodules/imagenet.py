@@ -161,10 +161,7 @@ class ImageNetDataModule(TensorDataModule):
         )
 
     def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
+        pinned = samples.device.type == "cuda"
         return ReadingLoader(
-            samples,
-            batch_sampler=batches,
-            collate_fn=as_it_is,
-            num_workers=self.workers,
-            pin_memory=samples.device.type == "cuda",
+            samples, batch_sampler=batches, collate_fn=as_it_is, num_workers=self.workers, pin_memory=pinned
         )

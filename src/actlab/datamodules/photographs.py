@@ -99,7 +99,6 @@ class ReadingLoader(DataLoader[Any]):
     """
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
-        """Yield the batches; an ActlabError of the dataset, also in a worker, is raised as one line."""
         try:
             yield from super().__iter__()
         except ActlabError as error:  # torch prepends the worker's traceback to the message

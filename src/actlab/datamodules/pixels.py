@@ -94,7 +94,6 @@ class PixelDataModule(TensorDataModule):
 
     @property
     def _is_picture(self) -> bool:
-        """Whether the dataset is a picture file."""
         path = at_home(self.dataset)
         if path.suffix.lower() in SUFFIXES and not path.exists():
             raise ActlabError(
@@ -126,7 +125,6 @@ class PixelDataModule(TensorDataModule):
 
 
 def _read(file: str) -> Tensor:
-    """Return a picture file, uint8 ``(3, H, W)``."""
     from PIL import Image
 
     try:

@@ -134,7 +134,6 @@ def has_parquet(folder: Path) -> bool:
 
 
 def _parquet_below(folder: Path) -> Iterator[Path]:
-    """Yield the parquet files below a folder; an ActlabError for one that holds far more than a dataset."""
     for number, (top, _, names) in enumerate(os.walk(folder)):
         if number >= MOST_FOLDERS:
             raise ActlabError(
@@ -179,6 +178,7 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
             place = _linked(folder, [*files, card], copy / "links" / "dataset")
             builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
             found = (builder.config.data_files or {}).items()
+            # Paths relative to the folder, stated by the card or guessed by the reader.
             splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
             stated = name is not None or "\nconfigs:" in f"\n{text}"
             _check_splits(splits, files, folder, stated)
@@ -222,10 +222,7 @@ def _is_damaged(file: Path) -> bool:
 def _check_splits(
     splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, stated: bool
 ) -> None:
-    """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file.
-
-    ``splits`` are the files that it found, relative to ``folder``: ``stated`` by the `CARD`, or guessed.
-    """
+    """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file."""
     owners: dict[str, str] = {}
     for split, names in splits.items():
         for name in names:
@@ -248,7 +245,6 @@ def _check_splits(
 
 
 def _check_shards(files: Sequence[Path]) -> None:
-    """Check that every file split into shards ``…-00000-of-00002.parquet`` has all shards, of one count."""
     names, counts = {str(file) for file in files}, dict[str, int]()
     for stem, count in ((m[1], int(m[2])) for name in sorted(names) if (m := _SHARD.fullmatch(name))):
         if (other := counts.setdefault(stem, count)) != count:
@@ -264,7 +260,6 @@ def _check_shards(files: Sequence[Path]) -> None:
 
 
 def _check_class_names(files: Sequence[Path]) -> None:
-    """Check that all parquet files of a dataset number their classes in the same way."""
     first: dict[str, tuple[Path, list[str]]] = {}
     for file, column, names in _class_names(files):
         other, expected = first.setdefault(column, (file, names))

@@ -29,6 +29,7 @@ BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"  # first bytes of packed files
+_TEXT_TYPES = ("string", "large_string")  # of columns
 _OPENERS: Mapping[bytes, Callable[[Any], Any]] = {_GZIP: gzip.open, _XZ: lzma.open}
 Text = Mapping[str, bytes]  # of train, val and test
 
@@ -167,7 +168,6 @@ class TextDataModule(TensorDataModule):
         self.val, self.test = (self._adjoining(part, text[part], device) for part in ("val", "test"))
 
     def _adjoining(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
-        """Return the first adjoining windows of a part."""
         length = self.context + 1
         whole = len(text) // length
         wanted = whole if self.windows is None else self.windows
@@ -178,7 +178,6 @@ class TextDataModule(TensorDataModule):
         return TensorDataset(*(half.to(device) for half in shifted(cut.view(number, length))))
 
     def _too_short(self, part: str, size: int, windows: int) -> str:
-        """Return the message for a part that has fewer bytes than its windows."""
         return (
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} windows of "
             f"{self.context} + 1 bytes need {windows * (self.context + 1):,}; give a longer text, or a smaller "
@@ -217,12 +216,10 @@ def _state(file: Path) -> bytes:
 
 @lru_cache(maxsize=2)
 def _read(files: tuple[Path, ...], states: tuple[Any, ...]) -> bytes:
-    """Return the text of the files, joined by newlines."""
     return _filled(b"\n".join(map(_unpacked, files)), str(files[0] if len(files) == 1 else files[0].parent))
 
 
 def _unpacked(file: Path) -> bytes:
-    """Return the bytes of a text file, plain or packed."""
     try:
         with regular(file).open("rb") as stream:
             begin = stream.peek(6)
@@ -243,7 +240,6 @@ def _filled(text: bytes, source: str) -> bytes:
 
 @lru_cache(maxsize=2)
 def _read_rows(folder: Path, name: str | None, column: str | None, states: tuple[Any, ...]) -> Text:
-    """Return the joined rows of each split of a folder in the hub's layout."""
     with tempfile.TemporaryDirectory() as place:
         tables = open_parquet(folder, Path(place), name)
         if missing := [split for split in SPLITS.values() if split not in tables]:
@@ -260,6 +256,3 @@ def _joined(table: Any, column: str | None, source: str) -> bytes:
         raise unknown(f"text column of {source}; set data.column:", column or "text", texts)
     rows = (row or "" for row in table[column or "text"])
     return _filled("".join(row if row.endswith("\n") else f"{row}\n" for row in rows).encode(), source)
-
-
-_TEXT_TYPES = ("string", "large_string")

@@ -22,7 +22,6 @@ from actlab.storage.files import at_home
 
 @cache
 def _sample(cache_dir: str | None) -> dict[str, Tensor]:
-    """Return the frames of the sample corpus, which is written and read once per process."""
     with TemporaryDirectory() as folder:
         write_sample(Path(folder))
         return load_corpus(find(Path(folder)), cache_dir)

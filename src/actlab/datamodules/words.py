@@ -64,7 +64,6 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
 
 
 def _rows(found: dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]:
-    """Return the table rows of the needed words among those found in a file; there must be one."""
     if rows := {word: row for row, word in enumerate((word for word in found if word in needed), FIRST)}:
         return rows
     raise ActlabError(
@@ -108,14 +107,10 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
 
 
 def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
-    """Return a word and its vector, of ``size`` numbers unless that is 0.
-
-    A word may contain spaces before a tab, or once the size is known: the last ``size`` fields are then the
-    numbers, unless the field before them is one too. Other whitespace may be a word.
-    """
+    """Return a word, perhaps of whitespace but spaces, and its vector, of ``size`` numbers unless that is 0."""
     word, tab, rest = line.partition("\t")
     fields = [field for field in (rest.replace("\t", " ") if tab else line).split(" ") if field]
-    if not tab:
+    if not tab:  # a word may have spaces: the last ``size`` fields are the vector, unless one more is a number
         begin = max(1, len(fields) - size) if size else 1
         if begin > 1 and _number(fields[begin - 1]) is not None:
             begin = 1

@@ -141,7 +141,6 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, init: float | str) -> None:
-        """Draw the weights of every embedding and linear layer by its name."""
         if isinstance(init, str) and init != "fan_in":
             raise unknown("init of a GPT", init, ("fan_in", "a standard deviation"))
         for name, layer in outside_units(self):

@@ -155,8 +155,4 @@ def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: in
     return Block(nn.Sequential(*before), branch, shortcut)
 
 
-BLOCKS = {
-    "paper": paper_block,
-    "paper_without_norm": paper_block_without_norm,
-    "original": original_block,
-}
+BLOCKS = {"paper": paper_block, "paper_without_norm": paper_block_without_norm, "original": original_block}

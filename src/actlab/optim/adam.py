@@ -74,7 +74,6 @@ class AdamEpsilonInRoot(Optimizer):
         torch._foreach_addcdiv_(params, first, root, [-lr / (1 - beta1**n) for n in t])
 
     def _advance(self, parameter: Tensor) -> dict[str, Any]:
-        """Return the state of a parameter with its step count increased by 1; create it on first use."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):

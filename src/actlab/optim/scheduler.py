@@ -60,7 +60,6 @@ class Scheduler:
 
     @cached_property
     def _whole(self) -> Sequence[Mapping[str, Schedule]]:
-        """The members' schedules with whole numbers in place of shares of the training."""
         if self.total is None:
             return self.members
         return [{name: one.over(self.total) for name, one in own.items()} for own in self.members]

@@ -32,9 +32,7 @@ class Schedule(ABC):
     def over(self, total: Total, begun: int = 0) -> Self:
         """Return the schedule with whole numbers in place of shares of the training.
 
-        Args:
-            total: returns the number of all epochs or updates.
-            begun: the epoch or update at which the schedule's position is 0.
+        At the epoch or update ``begun`` the schedule's position is 0.
         """
         found = copy.copy(self)
         vars(found).update(self._whole(total, begun))
@@ -239,7 +237,6 @@ def _checked(name: str, length: int | float, least: int = 1) -> int | float:
 
 
 def _of_total(length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1) -> int:
-    """Return a length as a whole number; None is what is left of the training."""
     if length is None:
         return max(least, total(by) - begun)
     return max(least, round(length * total(by))) if _is_share(length) else max(least, int(length))

@@ -68,13 +68,10 @@ class BiasShift:
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer."""
-        source = getattr(data, "training_samples", data.train)
-        index = torch.arange(min(self.samples or len(data.train), len(data.train)))
         found: dict[tuple[str, str], list[float]] = {}
         for task in subject.apart():
             sums: dict[int, Sums] = {}
-            for part in torch.split(index, BATCH):
-                batch = tuple(x.to(subject.device) for x in source.__getitems__(Position((0,), 0, part)))
+            for batch in first_batches(data, self.samples, subject.device):
                 for number, layer in layers_of(task, batch, self.layers).items():
                     sums.setdefault(number, Sums(layer)).add(layer)
             for number, of_layer in sums.items():
@@ -82,6 +79,13 @@ class BiasShift:
                     found.setdefault((metric, f"layer={number}{part_of}"), []).append(value)
         for (metric, condition), values in found.items():
             yield Measured("", metric, condition, torch.tensor(values))
+
+
+def first_batches(data: Any, samples: int | None, device: torch.device, size: int = BATCH) -> Iterator[Batch]:
+    """Yield the first training samples, or all, not augmented, on a device."""
+    source, number = getattr(data, "training_samples", data.train), len(data.train)
+    for part in torch.split(torch.arange(min(samples or number, number)), size):
+        yield tuple(x.to(device) for x in source.__getitems__(Position((0,), 0, part)))
 
 
 def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:

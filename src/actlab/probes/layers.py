@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.probes.bias_shift import Layer, correlations, layers_of
+from actlab.probes.bias_shift import Layer, correlations, first_batches, layers_of
 from actlab.probes.noise import Measured, Subject
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
 from actlab.tasks import Batch, Task
 
-BATCH = 500  # samples in a forward pass
 LARGEST = 0.1  # share of the components of a covariance that count as the largest
 
 Found = dict[tuple[str, str], float]  # by (metric, condition)
@@ -49,7 +48,7 @@ class LayerGradients:
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         parts: dict[int, list[Layer]] = {}
-        for batch in _batches(data, self.samples, device):
+        for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
         layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
@@ -108,7 +107,7 @@ class NetInputs:
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         found: Found = {}
-        parts = [net_inputs_of(task, batch) for batch in _batches(data, self.samples, device)]
+        parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
             z = torch.cat(layer).double()
             own = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
@@ -156,7 +155,7 @@ class PassedNoise:
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         sums: dict[int, Tensor] = {}  # variance of outputs and of net inputs, number of deactivated and of all
         first = 0
-        for x, *rest in _batches(data, self.samples, device):
+        for x, *rest in first_batches(data, self.samples, device):
             index = torch.arange(first, first + len(x), device=x.device)
             noise = 2 * uniform_at(Position((0,), 0, index), "passed noise", (self.draws, *x.shape[1:])) - 1
             clean = _values(task, (x, *rest))
@@ -193,7 +192,7 @@ class BlockGradients:
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield the gradient of each block, and their ratio."""
-        (batch,) = _batches(data, self.samples, subject.device, self.samples)
+        (batch,) = first_batches(data, self.samples, subject.device, self.samples)
         yield from _measured([_of_blocks(block_gradients(task, batch)) for task in subject.apart()])
 
 
@@ -212,11 +211,6 @@ def block_gradients(task: Task, batch: Batch) -> list[float]:
 def _of_blocks(lengths: Sequence[float]) -> Found:
     found = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
     return found | {("ratio", ""): lengths[0] / lengths[-1]}
-
-
-def net_inputs_of(task: Task, batch: Batch) -> list[Tensor]:
-    """Return the net inputs ``(B, U)`` of each activation, in call order."""
-    return [z for z, _ in _values(task, batch)]
 
 
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -259,15 +253,7 @@ def _inputs(modules: nn.Module) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def _batches(data: Any, samples: int, device: torch.device, size: int = BATCH) -> Iterator[Batch]:
-    """Yield the first training samples, not augmented, on a device."""
-    source = getattr(data, "training_samples", data.train)
-    for part in torch.split(torch.arange(min(samples, len(data.train))), size):
-        yield tuple(x.to(device) for x in source.__getitems__(Position((0,), 0, part)))
-
-
 def _measured(found: Sequence[Found]) -> Iterator[Measured]:
-    """Yield each metric with its value for each run."""
     for metric, condition in found[0]:
         yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in found]))
 

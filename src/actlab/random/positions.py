@@ -61,18 +61,8 @@ def uniform_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> T
 def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Tensor:
     """Draw standard normal numbers, as quantiles of 2²³ equally likely probabilities.
 
-    The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3.
-
-    Args:
-        position: position of the batch.
-        purpose: name of the use, distinct for each use.
-        shape: shape of the numbers of each sample.
-
-    Returns:
-        float32 ``(*index.shape, *shape)``, on the device of ``index``.
-
-    Raises:
-        ActlabError: the number of seeds differs from the number of runs.
+    The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3. Arguments,
+    result and errors are those of `uniform_at`.
     """
     words = _words_at(position, purpose, shape)
     whole = words.bitwise_right_shift_(9).bitwise_and_(0x7FFFFF).to(torch.float32)
@@ -81,19 +71,10 @@ def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Te
 
 
 def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int] = ()) -> Tensor:
-    """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³².
+    """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³²: int64.
 
-    Args:
-        position: position of the batch.
-        purpose: name of the use, distinct for each use.
-        high: exclusive upper bound, from 1 to 2³¹.
-        shape: shape of the numbers of each sample.
-
-    Returns:
-        int64 ``(*index.shape, *shape)``, on the device of ``index``.
-
-    Raises:
-        ActlabError: ``high`` is out of range, or the number of seeds differs from the number of runs.
+    ``high`` is from 1 to 2³¹, else an `ActlabError` is raised. Other arguments and errors, and shape and device
+    of the result, are those of `uniform_at`.
     """
     if not 1 <= high <= 2**31:
         raise ActlabError(f"cannot draw whole numbers below {high}; give a number from 1 to 2147483648")

@@ -29,15 +29,12 @@ def seed_generators(seed: int) -> None:
 
 
 def _accelerator() -> Any:
-    """Return torch's module of the accelerator that this process uses, such as ``torch.cuda``, or None.
-
-    Its functions act on the current device. An accelerator that nothing has used yet stays uninitialised.
-    """
+    """Return the module of the accelerator in use, such as ``torch.cuda``, on its current device; or None."""
     if (kind := torch.accelerator.current_accelerator()) is None:
         return None
     module = torch.get_device_module(kind)
     in_use = getattr(module, "is_initialized", None) or module.is_available  # MPS needs no initialisation
-    return module if in_use() else None
+    return module if in_use() else None  # an accelerator that nothing has used yet stays uninitialised
 
 
 class Generators(NamedTuple):

@@ -124,9 +124,7 @@ class Uniform(nn.Module):
     def keep(self, x: Tensor, p: float | Tensor) -> Tensor:
         """Return a mask of inverted dropout like ``x``: 0 with probability ``p``, else 1 / (1 − p).
 
-        Args:
-            x: gives shape, dtype and device.
-            p: drop probability, or one per run, float64 ``(R, 1)``.
+        ``p`` is a number, or one per run, float64 ``(R, 1)``.
         """
         if isinstance(p, Tensor):
             p = p.view(-1, *[1] * (x.dim() - 1))
@@ -135,10 +133,7 @@ class Uniform(nn.Module):
     def draw(self, function: Callable[..., Any], x: Tensor, *args: Any) -> Any:
         """Return ``function(source, x, *args)`` with the source of this site, for use with `uniform`.
 
-        Args:
-            function: module-level function without side effects; `compile_masks` fuses it into one pass.
-            x: the input at this site.
-            args: further arguments.
+        ``function`` is at module level and has no side effects; `compile_masks` fuses it into one pass.
         """
         if self.stream is None:
             return function(None, x, *args)

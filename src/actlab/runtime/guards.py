@@ -11,6 +11,7 @@ from actlab.errors import RunError
 from actlab.runtime import signals
 
 PLANNED, STOPPED, TIME = "planned", "stopped by callback", "max_time"  # how training ends
+_CAUSES = "a hook raised StopIteration, or the data loader yielded fewer batches than its length"
 
 
 class StopOnSignal(Callback):
@@ -60,9 +61,6 @@ class PlannedLength(Callback):
                 f"training ended after {trainer.current_epoch} epochs and {trainer.global_step} updates of "
                 f"{planned} without a stop request: {_CAUSES}"
             )
-
-
-_CAUSES = "a hook raised StopIteration, or the data loader yielded fewer batches than its length"
 
 
 def ended(trainer: pl.Trainer) -> str:

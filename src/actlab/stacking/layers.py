@@ -68,7 +68,6 @@ def form_of(layer: nn.Module) -> Form | None:
 
 
 def _has_own(layer: nn.Module) -> bool:
-    """Return whether a module itself, not a child, has parameters or buffers."""
     return any(True for _ in (*layer.parameters(recurse=False), *layer.buffers(recurse=False)))
 
 
@@ -92,7 +91,6 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 
 
 def _settings(module: nn.Module) -> list[Any]:
-    """Return the attributes of a module without parameters, and of its children, for comparison."""
     if isinstance(module, streams.Uniform):
         return []
     return [type(module), mapped(own_attributes(module), _comparable), *map(_settings, module.children())]
@@ -236,8 +234,7 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 
 def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Module]:
-    """Return the stacked form of each child by name; a child with two names has one form."""
-    forms: dict[int, nn.Module] = {}
+    forms: dict[int, nn.Module] = {}  # by the child's id: a child with two names has one form
     found = {}
     for name, child in members[0]._modules.items():
         if child is not None:

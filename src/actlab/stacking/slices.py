@@ -56,7 +56,6 @@ class Slices:
         return [self._places[part] for group in self.optimizer.param_groups for part in group["params"]]
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
-        """Yield the parameters of some runs: slices of stacked parameters, and whole ones of single runs."""
         for name in names:
             whole, (own, owner) = network.get_parameter(name), self._names[name]
             if owner is None:
@@ -109,7 +108,6 @@ def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Sch
 
 
 def _shared(members: Sequence[Task]) -> OptimizerCallable:
-    """Return the optimiser factory of all members; reject different optimisers."""
     optimizers = [checked_optimizer(member, [nn.Parameter(torch.zeros(1))]) for member in members]
     kinds = dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)
     if len(kinds) > 1:

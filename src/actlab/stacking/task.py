@@ -119,7 +119,6 @@ class StackedTask(Training):
         return found
 
     def _outputs(self, batch: Batch, shared: bool) -> Tensor:
-        """Return the outputs of all members, ``(R, B, *)``."""
         first = self.members[0]
         if _takes_run_axis(first.inputs):
             inputs = first.inputs(batch)
@@ -130,7 +129,6 @@ class StackedTask(Training):
         return output
 
     def _quantities(self, output: Tensor, batch: Batch, shared: bool) -> dict[str, Quantity]:
-        """Return the quantities of all members, from one call if the task accepts a run axis."""
         first = self.members[0]
         if _takes_run_axis(first.quantities):
             return first.quantities(output, batch)

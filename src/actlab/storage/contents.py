@@ -67,7 +67,6 @@ def module_of(text: str) -> str:
 
 
 def _path_digest(path: Path) -> str | None:
-    """Return the digest of a file or folder, or None if the path does not exist or cannot be read."""
     try:
         path = at_home(path).resolve()
         if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
@@ -93,11 +92,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """Return the files of a module and the user-defined files that they import, directly or indirectly.
-
-    Imports are searched in ``folder``, too, besides Python's path; those of an installed distribution are not
-    followed.
-    """
+    """Return the files, and those of the user that they import from ``folder`` or Python's path, in turn."""
     found, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
@@ -115,13 +110,11 @@ def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Pat
 
 
 def _is_installed(file: Path) -> bool:
-    """Return whether a file belongs to an installed distribution."""
     return not _INSTALLED.isdisjoint(file.parts)
 
 
 @lru_cache(maxsize=_MOST_PARSED)
 def _imported_names(source: bytes) -> tuple[str, ...]:
-    """Return the top-level names of the modules that Python code imports; empty on a syntax error."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -132,7 +125,6 @@ def _imported_names(source: bytes) -> tuple[str, ...]:
 
 
 def _module_digest(name: str) -> str | None:
-    """Return the digest of a user-defined module or package; None for any other name."""
     if not (files := _module_files(name)):
         return None
     is_single = len(files) == 1 and files[0].stem == name
@@ -154,7 +146,6 @@ def _module_files(name: str) -> list[Path]:
 
 
 def _files_digest(files: Sequence[Path], folder: Path | None = None) -> str:
-    """Return the digest of file names and contents; names are relative to ``folder`` if given."""
     contents = digests_of(files)
     names = [file.relative_to(folder) if folder else file.name for file in files]
     return _lines_digest(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))

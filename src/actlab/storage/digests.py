@@ -42,7 +42,6 @@ def _digest(file: Path, size: int) -> str:
 
 
 def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:
-    """Return the cached digests of unchanged files; empty if the database cannot be read."""
     with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database:
         query = "SELECT digest FROM digests WHERE path = ? AND stamp = ?"
         rows = {file: database.execute(query, (str(file.absolute()), stamp)) for file, stamp in stamps.items()}
@@ -51,7 +50,6 @@ def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:
 
 
 def _store(rows: Sequence[tuple[str, str, str]]) -> None:
-    """Store paths, stamps and digests of files; do nothing if the database cannot be written."""
     with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database, database:
         database.executemany("REPLACE INTO digests VALUES (?, ?, ?)", rows)
 

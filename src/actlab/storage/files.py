@@ -112,7 +112,6 @@ def remove(path: Path) -> None:
 
 
 def _locked(parent: Path, name: str, folder: bool) -> tuple[Path, int]:
-    """Create a temporary file or folder; return it and its lock."""
     while True:
         path = parent / f".{name}.{_HOST}.{secrets.token_hex(4)}.partial"
         path.mkdir() if folder else path.touch(exist_ok=False)
@@ -157,11 +156,7 @@ def regular(path: Path) -> Path:
 
 
 def damaged_part(path: str | Path | IO[Any]) -> str | None:
-    """Return the damaged part of a zip file, such as a checkpoint; None if all checksums match.
-
-    Raises:
-        ActlabError: if the file does not exist.
-    """
+    """Return the damaged part of a zip file, or None; an ActlabError if the file, a checkpoint, is missing."""
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip()

@@ -20,13 +20,9 @@ _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, 
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value.
-
-    ``1e-3`` is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
-    """
+    """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Read one mapping, which must have no key twice."""
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
@@ -42,6 +38,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML writer that quotes text which `_Loader` would read as a number."""
 
 
+# 1e-3 is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
 for _resolver in (_Loader, _Dumper):
     _resolver.add_implicit_resolver(
         "tag:yaml.org,2002:float",
@@ -122,7 +119,6 @@ def parse(text: str | IO[str], loader: type[_Loader] = _Loader) -> Any:
 
 
 def _check_size(root: yaml.Node) -> None:
-    """Raise a ValueError for values nested too deep or too many; an alias counts as its values."""
     waiting, seen = [(root, 0)], 0
     while waiting:
         node, depth = waiting.pop()

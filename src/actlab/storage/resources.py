@@ -32,12 +32,8 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
         return carried[path.stem]
-    raise unknown(
-        "study file" if folder.endswith("studies") else "config file",
-        name,
-        carried,
-        "Give one of these names or the path of a YAML file.",
-    )
+    kind = "study file" if folder.endswith("studies") else "config file"
+    raise unknown(kind, name, carried, "Give one of these names or the path of a YAML file.")
 
 
 def is_file(path: Path, piped: bool = False) -> bool:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[np.float64]
-Key = tuple[str, str]
-"""Name and condition. The name is ``split/metric``, or only the metric if there is no split."""
+Key = tuple[str, str]  # name and condition; the name is ``split/metric``, or only the metric without a split
 
 _TEXTS = ("split", "metric", "condition")
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)

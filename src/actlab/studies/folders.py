@@ -101,11 +101,8 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """Return rows as a data frame, sorted by step, split, metric and condition."""
     import pandas as pd  # takes 0.2 s to import, and only writers need it
 
-    types = dict.fromkeys(("split", "metric", "condition"), "str") | {
-        "epoch": "f8",
-        "step": "i8",
-        "value": "f8",
-    }
+    texts = dict.fromkeys(("split", "metric", "condition"), "str")
+    types = {**texts, "epoch": "f8", "step": "i8", "value": "f8"}
     ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition))
     return pd.DataFrame(ordered, columns=Row._fields).astype(types)
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, final
 from annotated_types import Gt  # a dependency of pydantic that imports fast
 from typing_extensions import TypedDict
 
-Point = dict[str, Any]
-"""Grid values by dotted config key."""
+Point = dict[str, Any]  # grid values by dotted config key
 
 
 class Result(TypedDict):

@@ -126,7 +126,6 @@ class Block:
     opened: bool = True
 
     def __post_init__(self) -> None:
-        """Write classes as import paths."""
         for part in ("grid", "base", "settings"):
             object.__setattr__(self, part, with_import_paths(getattr(self, part)))
 
@@ -175,10 +174,7 @@ def is_endless(config: Mapping[str, Any]) -> bool:
 
 
 def _check_equal(one: Run, other: Run) -> None:
-    """Check that two runs of one id, from two blocks, are the same run at the same grid point.
-
-    Two values, such as copies of a file, may give the same run.
-    """
+    """Check that two runs of one id, from two blocks, are the same run at the same grid point."""
     if one.identity != other.identity:
         raise ActlabError(f"two different runs would both be named {one.id}: change a seed")
     for key, value in one.point.items():
@@ -212,68 +208,39 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as given by its file and the command line; `runs` expands it into runs.
+    """A study as given by its file and the command line; `runs` expands it into runs."""
 
-    Args:
-        name: name of the study's folder under the runs directory; see `check_name`.
-        title: one line for tables and figures.
-        blocks: grids whose union is the study.
-        seeds: seeds of every grid point; with stages, those of the first.
-        compare: grid key whose values are compared, or ``block``; by default the first key that is not tuned.
-        select: rule that selects the values of tuned keys.
-        stages: stages in order; empty if the study runs as a whole; see `actlab.engines.stages`.
-        probes: evaluations after training.
-        keep: which checkpoints to keep.
-        table: columns of the table; see `actlab.analysis.columns`.
-        primary: metric, ``at`` and condition of the column that answers the study's question; by default the
-            first that is ranked.
-        published: ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at``,
-            ``value``.
-        cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``.
-        figures: figures of ``report``; see `actlab.reports.plots`.
-        reference: compared value to which costs and significance refer, or its full text.
-        reference_given: whether the reference was set explicitly; only the default may be missing in the grid.
-        notes: departures from the paper and hints for reading the results, printed below the table.
-        tags: tags of the runs in loggers.
-        tried: number of settings that an earlier stage tried, by canonical text of the grid point.
-        edges: keys and arguments for which an earlier stage chose an end of what it tried, by the same text.
-        chosen_on: seeds of the runs by which an earlier stage selected settings.
-        failed: why runs of earlier stages failed, by their ids.
-        added: activations that the user added to the file's grid.
-        more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
-            number; empty if nothing does.
-        question: digest of what a search compares, without the settings that it chooses and without seeds;
-            empty for any other study.
-    """
-
-    name: str
-    title: str
-    blocks: tuple[Block, ...]
-    seeds: tuple[int, ...]
-    compare: str = ""
+    name: str  # of the study's folder under the runs directory; see `check_name`
+    title: str  # one line for tables and figures
+    blocks: tuple[Block, ...]  # grids whose union is the study
+    seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
+    compare: str = ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
     select: Selection = Selection()
-    stages: tuple[Stage, ...] = ()
-    probes: tuple[Probe, ...] = ()
+    stages: tuple[Stage, ...] = ()  # in order; empty if the study runs as a whole; see `actlab.engines.stages`
+    probes: tuple[Probe, ...] = ()  # evaluations after training
     keep: Keep = Keep()
-    table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
+    table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)  # columns
+    # Metric, ``at`` and condition of the column that answers the question; by default the first that is ranked.
     primary: dict[str, Any] = field(default_factory=dict)
+    # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and ``value``.
     published: dict[str, Any] = field(default_factory=dict)
-    cut: str = ""
-    figures: tuple[dict[str, Any], ...] = ()
-    reference: Any = "relu"
-    reference_given: bool = False
-    notes: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    tried: Mapping[str, int] = field(default_factory=dict)
-    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    chosen_on: frozenset[int] = frozenset()
-    failed: Mapping[str, str] = field(default_factory=dict)
-    added: tuple[Any, ...] = ()
+    cut: str = ""  # how the command line or a stage changes the length of runs: ``25 epochs, not 250``
+    figures: tuple[dict[str, Any], ...] = ()  # of ``report``; see `actlab.reports.plots`
+    reference: Any = "relu"  # compared value to which costs and significance refer, or its full text
+    reference_given: bool = False  # explicitly; only the default may be missing in the grid
+    notes: tuple[str, ...] = ()  # departures from the paper and hints for reading, printed below the table
+    tags: tuple[str, ...] = ()  # of the runs in loggers
+    # Of earlier stages; keys of the first two are the canonical texts of grid points.
+    tried: Mapping[str, int] = field(default_factory=dict)  # number of settings
+    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # keys and arguments chosen at an end
+    chosen_on: frozenset[int] = frozenset()  # seeds of the runs that selected settings
+    failed: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
+    added: tuple[Any, ...] = ()  # activations that the user added to the file's grid
+    # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
-    question: str = ""
+    question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
 
     def __post_init__(self) -> None:
-        """Set the default of ``compare``, and replace texts that name grid values by these values."""
         check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in (free or self.keys):
@@ -365,7 +332,6 @@ class Study:
         return tuple(runs.values())
 
     def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
-        """Yield the runs of a grid point, one per seed; their configs share common parts."""
         block, keys = self.blocks[number], self.keys
         common = block.config({**point, SEED: self.seeds[0]})
         if is_endless(common):

@@ -34,10 +34,7 @@ class _Record(TypedDict):
 
 
 def asked(probe: Probe, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
-    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab.
-
-    ``known`` are digests found earlier; see `identity.sources_of`.
-    """
+    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
     sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args}, known)
     rule = [keep.best, keep.mode] if "best" in probe.places else []
     return [probe.class_path, probe.init_args, probe.places, *sorted(sources.values()), *rule]

@@ -26,6 +26,7 @@ from actlab.config.keys import (
     set_dotted,
     short,
     value_key,
+    without,
 )
 from actlab.config.metrics import directions
 from actlab.config.places import SAMPLE, check_sample
@@ -107,12 +108,7 @@ def load(
         compare=file.compare,
         select=select,
         stages=tuple(
-            Stage(
-                s.name,
-                seeds[s.name],
-                {k: v for k, v in s.set.items() if k not in (*changes, *brief)},
-                searches.get(s.name),
-            )
+            Stage(s.name, seeds[s.name], without(s.set, (*changes, *brief)), searches.get(s.name))
             for s in file.stages
         ),
         table=tuple(schema.given(column) for column in file.table),
@@ -151,7 +147,6 @@ def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]
 
 
 def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return the values by key of ``settings`` and of the words of the command line."""
     changes = dict(settings)
 
     def is_text() -> bool:
@@ -183,7 +178,6 @@ def _selection(file: schema.File, path: Path, blocks: Sequence[Block], keys: Col
 
 
 def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Iterable[str]) -> None:
-    """Reject settings that later ones would overwrite, and infinite or nan values."""
     for stage, block in itertools.product([{}, *(stage.set for stage in file.stages)], blocks):
         check_order({**block.settings, **stage}, [*block.grid, *searched])
         for key, value in {**block.settings, **stage, **block.grid}.items():
@@ -205,7 +199,6 @@ def _check_samples(file: schema.File, path: Path, blocks: Iterable[Block], chang
 
 
 def _check_finite(key: str, value: Any) -> None:
-    """Raise an ActlabError for the first infinite or nan number in a nested value."""
     if isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             _check_finite(key, inner)
@@ -239,7 +232,6 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
 
 
 def _base(name: str, study: Path) -> dict[str, Any]:
-    """Read a base config without the keys that run folders provide; a path is relative to the study file."""
     beside = study.parent / name
     config = read_mapping(beside if is_file(beside) else config_file(name))
     trainer = config.get("trainer") or {}
@@ -252,7 +244,6 @@ def _base(name: str, study: Path) -> dict[str, Any]:
 
 
 def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
-    """Apply the command line to a block: replace values of grid keys, set other keys in every run."""
     grid = {key: as_list(changes[key]) if key in changes else values for key, values in block.grid.items()}
     settings = {**block.settings, **{key: value for key, value in changes.items() if key not in block.grid}}
     for key, value in settings.items():
@@ -263,15 +254,12 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
 
 
 def _with_activations(block: Block, units: Sequence[Any]) -> Block:
-    """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``.
-
-    Two equal values of a grid key are rejected, because their runs would be the same.
-    """
+    """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``."""
     grid = {}
     for key, values in block.grid.items():
         known: dict[str, Any] = {}
         for value in values:
-            if (text := value_key(value)) in known:
+            if (text := value_key(value)) in known:  # their runs would be the same
                 both = f"{known[text]!r} and {value!r}"
                 raise ActlabError(f"the grid has two equal values of {key}, {both}: remove one of them")
             known[text] = value
@@ -282,7 +270,6 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
 
 
 def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
-    """Check the names of the stages, and that they select something and set no grid key."""
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
@@ -301,7 +288,6 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
 
 
 def _search(stage: schema.Stage, blocks: Sequence[Block], smoke: bool) -> Search:
-    """Return what a stage searches."""
     grid = [(key, values) for block in blocks for key, values in block.grid.items()]
     units = [unit for key, values in grid if short(key) == UNIT for unit in values]
     keys: dict[str, Space] = {}
@@ -323,7 +309,6 @@ def _search(stage: schema.Stage, blocks: Sequence[Block], smoke: bool) -> Search
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
-    """Return the checkpoints to keep: those listed in the file and those that its probes need."""
     wanted = [*file.keep, *(at for probe in file.probes for at in probe.places)]
     epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
     if epochs and epochs[0] < 0:
@@ -341,5 +326,4 @@ def activation(word: str) -> Any:
 
 
 def _located(spec: Any) -> Any:
-    """Return an activation with an absolute path of its file."""
     return {**spec, "name": located(spec.get("name"))} if isinstance(spec, Mapping) else located(spec)

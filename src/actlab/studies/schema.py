@@ -312,14 +312,6 @@ def _place(error: Any) -> list[str | int]:
 
 
 _PARTS: dict[str, type[Part]] = {
-    **{
-        "": File,
-        "select": Select,
-        "blocks": Block,
-        "stages": Stage,
-        "probes": Probe,
-        "table": Column,
-        "primary": Primary,
-    },
+    **{"": File, "select": Select, "blocks": Block, "stages": Stage, "probes": Probe, "table": Column},
     **{"primary": Primary, "published": Published, "values": Value, "figures": Figure, "panels": Panel},
 }

@@ -42,7 +42,6 @@ def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple
 
 
 def _by_stage(given: Any) -> dict[str, Any] | None:
-    """Return seeds by stage; None if they are given without a stage."""
     if isinstance(given, Mapping):
         return {str(name): seeds for name, seeds in given.items()}
     if not isinstance(given, str) or "=" not in given:

@@ -106,19 +106,12 @@ Space = Range | Choices
 
 @dataclass(frozen=True)
 class Search:
-    """What a stage searches at each grid point.
+    """What a stage searches at each grid point."""
 
-    Args:
-        keys: dotted config keys, searched at each grid point.
-        arguments: arguments searched for activations of the grid, by `actlab.config.keys.value_key`.
-        trials: number of trials at each grid point.
-        as_given: whether the next stage also has these activations with their arguments as given.
-    """
-
-    keys: Mapping[str, Space]
-    arguments: Mapping[str, Mapping[str, Space]]
-    trials: int
-    as_given: bool = False
+    keys: Mapping[str, Space]  # by dotted config key
+    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.keys.value_key`
+    trials: int  # at each grid point
+    as_given: bool = False  # whether the next stage also has these activations with their arguments as given
 
 
 def parse_space(key: str, value: Any) -> Space:

@@ -23,27 +23,18 @@ Threads = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class _Record(TypedDict):
-    """The content of ``stack.json``: ids of runs."""
-
     members: list[str]
     threads: Threads
     parts: NotRequired[list[list[str]]]
 
 
 class Stack(NamedTuple):
-    """A stack that has begun.
-
-    Args:
-        folder: its folder.
-        members: ids of its runs, in the order of the run axis.
-        threads: number of torch's threads.
-        parts: ids of the runs that are trained together instead, if the stack was split.
-    """
+    """A stack that has begun."""
 
     folder: Path
-    members: list[str]
-    threads: int
-    parts: list[list[str]]
+    members: list[str]  # ids of its runs, in the order of the run axis
+    threads: int  # of torch
+    parts: list[list[str]]  # ids of the runs that are trained together instead, if the stack was split
 
 
 def id_of(members: Iterable[str]) -> str:
@@ -52,11 +43,7 @@ def id_of(members: Iterable[str]) -> str:
 
 
 def begun(root: Path) -> list[Stack]:
-    """Return the stacks that have a checkpoint or were split.
-
-    Raises:
-        DamagedError: if a record is damaged.
-    """
+    """Return the stacks that have a checkpoint or were split; a `DamagedError` if a record is damaged."""
     found = []
     for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
         remedy = f"delete {path.parent}; its runs start from scratch"

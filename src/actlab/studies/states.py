@@ -15,18 +15,14 @@ OVER = (FINISHED, DIVERGED, DAMAGED)  # states that the next start of the study 
 class State(NamedTuple):
     """The state of a run. Whether a process holds it is another question: `actlab.studies.locks.is_held`.
 
-    Args:
-        kind: ``waiting`` has completed no epoch, ``started`` can be resumed, ``failed`` is tried again by the
-            next start, ``damaged`` has a malformed ``result.json``; else ``finished`` or ``diverged``.
-        epochs: number of epochs that an unfinished run has completed.
-        changed: time of the last progress, in seconds since 1970; None if there is none.
-        reason: why the run failed or is damaged, else empty.
+    ``waiting`` has completed no epoch, ``started`` can be resumed, ``failed`` is tried again by the next start,
+    ``damaged`` has a malformed ``result.json``; else a run is ``finished`` or ``diverged``.
     """
 
     kind: str
-    epochs: int = 0
-    changed: float | None = None
-    reason: str = ""
+    epochs: int = 0  # that an unfinished run has completed
+    changed: float | None = None  # time of the last progress, in seconds since 1970
+    reason: str = ""  # why the run failed or is damaged
 
 
 def state_of(folder: RunFolder) -> State:

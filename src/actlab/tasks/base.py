@@ -182,17 +182,14 @@ class Task(Training, ABC):
         raise NotImplementedError
 
     def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
-        """Return the `quantities` of a batch. Override it for a loss that sees the network.
+        """Return the `quantities` of a batch ``(B, *)``. Override it for a loss that sees the network.
 
-        Such a loss calls the network more than once, or differentiates it by its inputs, as in
-        ``torch.autograd.grad(u.sum(), x, create_graph=True)``. An override always runs with gradients. It is
-        marked with `actlab.tasks.takes_run_axis` if it also accepts a batch ``(R, B, …)`` and the network of a
-        stack; else its runs are trained one by one. Activations must have right derivatives up to the third
-        order; a class whose updates need fewer sets ``derivatives``, such as 1 if no input is differentiated.
-
-        Args:
-            network: maps inputs ``(B, *)`` to outputs.
-            batch: tensors ``(B, *)``.
+        Such a loss calls the network, which maps inputs ``(B, *)`` to outputs, more than once, or
+        differentiates it by its inputs, as in ``torch.autograd.grad(u.sum(), x, create_graph=True)``. An
+        override always runs with gradients. It is marked with `actlab.tasks.takes_run_axis` if it also accepts
+        a batch ``(R, B, …)`` and the network of a stack; else its runs are trained one by one. Activations must
+        have right derivatives up to the third order; a class whose updates need fewer sets ``derivatives``,
+        such as 1 if no input is differentiated.
         """
         return self.quantities(network(*self.inputs(batch)), batch)
 
@@ -272,10 +269,7 @@ class Task(Training, ABC):
         return loss
 
     def _log_step(self, loss: Tensor, batch_idx: int) -> None:
-        """Pass the loss to the loggers and the progress bar at every ``log_every_n_steps``-th update.
-
-        `log` would wait for the device at the other updates too, and make rows of a study.
-        """
+        # `log` would wait for the device at the other updates too, and make rows of a study.
         trainer, step = self.trainer, self.global_step
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
         if not every or (step + 1) % every:

@@ -58,7 +58,6 @@ def decouples(kind: type, settings: Mapping[str, Any]) -> bool:
 
 
 def _check_decay(optimizer: Optimizer, l2: L2) -> None:
-    """Reject an optimiser that cannot apply ``l2``, or has a decay of its own."""
     kind: Any = type(optimizer)
     name, defaults = kind.__name__, optimizer.defaults
     if "weight_decay" not in defaults:
@@ -185,7 +184,6 @@ def fault_of_made(module: nn.Module, known: Collection[str]) -> str | None:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in nested lists, tuples and mappings."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping | list | tuple):
@@ -225,10 +223,7 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
-    """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode.
-
-    A network with an embedding gets whole numbers.
-    """
+    """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode."""
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         training = network.training
         takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())

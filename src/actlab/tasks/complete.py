@@ -107,10 +107,7 @@ def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _difference(found: Any, wanted: Any, key: str = "") -> str | None:
-    """Return where a value lacks a part of another, or has it of another type or shape; None if it has all.
-
-    A part that is None in ``wanted`` may be anything, and mappings may have more keys.
-    """
+    """Return where a value, which may have more keys, lacks a part or has one of another type or shape."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         dotted = {name: f"{key}.{name}".lstrip(".") for name in wanted}
         if missing := [dotted[name] for name in wanted if name not in found]:
@@ -118,7 +115,7 @@ def _difference(found: Any, wanted: Any, key: str = "") -> str | None:
         parts = ((found[name], value, dotted[name]) for name, value in wanted.items())
     elif isinstance(wanted, list | tuple) and isinstance(found, list | tuple) and len(wanted) == len(found):
         parts = ((one, other, f"{key}.{i}") for i, (one, other) in enumerate(zip(found, wanted, strict=True)))
-    elif wanted is None or _kind(wanted) == _kind(found):
+    elif wanted is None or _kind(wanted) == _kind(found):  # None: any value fits
         return None
     else:
         return f"the checkpoint's {key} is {_kind(found)}, not {_kind(wanted)}"

@@ -75,12 +75,7 @@ def curves_of(task: Training, r: int) -> dict[str, list[float]]:
 def _curve(unit: nn.Module) -> list[float]:
     """Return f(x) in evaluation mode, the mean over channels that all have the input x; empty without one."""
     widths = {1, *(size for parameter in unit.parameters() for size in parameter.shape)}
-    with (
-        suppress(Exception),
-        own_generators(0),
-        calling(),
-        torch.no_grad(),
-    ):  # a user's activation may raise any
+    with suppress(Exception), own_generators(0), calling(), torch.no_grad():  # a user's code may raise anything
         still = copy.deepcopy(unit).cpu().double().eval()
         for width in sorted(widths, reverse=True):
             for shape in ((len(_X), width), (len(_X), width, 1, 1)):

@@ -33,9 +33,6 @@ class Quantity(NamedTuple):
 
         The mean of a batch that is all padding is 0.
 
-        Args:
-            runs: whether the first axis of ``values`` is the run axis.
-
         >>> Quantity(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).mean()
         tensor(2.)
         """

@@ -68,11 +68,7 @@ def restored(
 
 
 def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]) -> Any:
-    """Return a task of class ``kind`` with new weights, built from the record in a checkpoint, if it has one.
-
-    ``kind`` and ``arguments``, which replace recorded ones, are the user's words. With ``trust`` the record may
-    name any class.
-    """
+    """Return a task with new weights, built from a record; ``kind`` and ``arguments`` are the user's words."""
     if config is None:
         raise ActlabError(
             "the checkpoint holds no config of the trained task (an older version of actlab, or another "

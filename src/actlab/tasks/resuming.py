@@ -79,7 +79,6 @@ def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) ->
 def _reason_against(
     state: Mapping[str, Any] | None, checkpoint: Mapping[str, Any], trainer: pl.Trainer
 ) -> str | None:
-    """Return why training cannot resume at the batch of a checkpoint; None if it can."""
     if state is None or _position(checkpoint["loops"]["fit_loop"]) is None:
         return "without the position of the data loader"
     if not state["whole"]:

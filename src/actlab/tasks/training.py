@@ -121,7 +121,6 @@ class Training(pl.LightningModule, ABC):
         return self._scaled_for_devices(loss, weight).sum()
 
     def _move(self, batch: Batch, batch_idx: int) -> None:
-        """Set the random stream to the position of this batch, and of this device's part of it."""
         self.stream.steps = True
         position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
         if self.members[0].ragged and self.trainer.world_size > 1:
@@ -156,7 +155,6 @@ class Training(pl.LightningModule, ABC):
             self._add(f"{split}/{name}", quantity)
 
     def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
-        """Accumulate a quantity of a batch; return its mean and weight."""
         mean, weight = quantity.mean(self.stacked), quantity.weight(self.stacked)
         self._means.add(name, mean.detach(), weight)
         return mean, weight
@@ -206,7 +204,6 @@ class Training(pl.LightningModule, ABC):
         return found
 
     def _epoch_metrics(self, split: str) -> dict[str, Tensor]:
-        """Return the metrics of torchmetrics that are numbers, and keep all others in ``matrices``."""
         if not self.members[0].metrics:
             return {}
         found = [member.metrics.take(split, self.device) for member in self.members]

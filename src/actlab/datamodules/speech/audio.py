@@ -33,8 +33,6 @@ def torchaudio() -> Any:
 
 
 def _unavailable(function: Any) -> Any:
-    """Replace a function that needs the native extension by one that raises a RuntimeError."""
-
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{function.__name__} needs torchaudio's native extension, which does not fit torch")
 

@@ -76,7 +76,6 @@ class BySentence(ByFrame):
         return len(self.frames.sentences)
 
     def __getitems__(self, position: Position | Sequence[int]) -> Any:
-        """Return the batch of a `Position`, or for a list of indices a list of the frames of each sentence."""
         if isinstance(position, Position):
             return self.batch(position)
         return [self.batch(self.position_of([index])) for index in position]

@@ -62,7 +62,6 @@ def _read(corpus: Corpus) -> dict[str, Tensor]:
 
 
 def _digest_of(corpus: Corpus) -> str:
-    """Return a digest of the parts, names and file contents of a corpus' sentences."""
     digest = hashlib.sha256()
     for sentence in corpus.sentences:
         digest.update(sentence.key.encode())

@@ -66,7 +66,6 @@ def write_recording(path: Path, samples: NDArray[np.int16]) -> None:
 
 
 def _declared_samples(path: Path, packed: bytes) -> int | None:
-    """Return the number of audio samples that a SPHERE header declares, or None if the header has no count."""
     fields = dict(_FIELD.findall(packed[:1024].decode("latin-1").partition("end_head")[0]))
     coding, count = fields.get("sample_coding", "pcm"), fields.get("sample_count", "")
     if coding != "pcm":
