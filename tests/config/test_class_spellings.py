@@ -88,6 +88,13 @@ def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
     )
 
 
+def test_a_key_that_is_no_text_is_named(cli):
+    outcome = cli(
+        "study", "plan", "demo", "--set", "model.network={class_path: actlab.networks.MLP, init_args: {1: 2}}"
+    )
+    assert (outcome.code, "unknown config key 'model.network.1'. Allowed: " in outcome.err) == (2, True)
+
+
 def test_a_module_that_requires_arguments_is_one_line(cli, folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     lines = "import sys", "assert sys.argv == ['the code of the config']", "sys.exit(3)"

@@ -132,7 +132,8 @@ def _mistake_in_arguments(
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in known:
             section = f"In {path}."
-            if owner is not pl.Trainer and not get_close_matches(name, known):  # left over from another class
+            left_over = owner is not pl.Trainer and not get_close_matches(str(name), known)  # of another class
+            if left_over:
                 section += f" To set another class, replace the whole section: {where}={{class_path: {path}}}."
             while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
                 inner, value = next(iter(value.items()))
