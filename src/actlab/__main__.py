@@ -47,17 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_folder_importable() -> None:
-    """Put the current folder at the end of Python's path, as ``python -m actlab`` does.
-
-    There it hides no installed module. Python's option for a safe path (``-P``) is respected.
-    """
+    """Put the current folder on Python's path, as ``python -m`` does, but last, hiding no installed module."""
     here = str(Path.cwd())
-    if not sys.flags.safe_path and here not in sys.path:
+    if not sys.flags.safe_path and here not in sys.path:  # set by Python's option -P
         sys.path.append(here)
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
-    """Run a command and convert exits and signals to exceptions."""
     try:
         return run(args)
     except Exception:

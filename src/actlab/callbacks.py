@@ -210,7 +210,6 @@ class UnitStatistics(Callback):
         with looking(trainer, pl_module) as placed:
 
             def batches() -> Iterator[Any]:
-                """Yield the batches of samples from the start, for each pass through the network."""
                 for index in torch.split(torch.arange(number), self.batch_size):
                     batch = source.__getitems__(Position((0,), 0, index))
                     if len(batch[0]) != len(index):

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions; without any, four times as many
 LONGEST_MESSAGE = 300  # characters of an error of another library
+_EXAMPLES = "examples:"
 
 
 class ActlabError(Exception):
@@ -119,13 +120,8 @@ def _shorten(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 class _Help(argparse.HelpFormatter):
-    """Wraps texts to the width of the terminal, but not examples."""
-
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
-
-
-_EXAMPLES = "examples:"
 
 
 class Parser(argparse.ArgumentParser):

@@ -40,6 +40,14 @@ ANY_CLASSES: dict[str, Any] = {
     **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
 }
 OF_TRAINER = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "devices": 1}
+_UNRECORDED = {  # callbacks that tasks reject, and why
+    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it out and give "
+    "model.optimizer.lr, which `actlab tune` searches",
+    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and give "
+    "data.batch_size",
+    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: use "
+    "pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
+}
 
 
 class ActlabCLI(LightningCLI):
@@ -50,7 +58,7 @@ class ActlabCLI(LightningCLI):
     ``any_optimizer`` there are LightningCLI's options ``optimizer`` and ``lr_scheduler``.
     """
 
-    digests: dict[str, str | None] | None = None  # of files and code that are known
+    digests: dict[str, str | None] | None = None  # of files and code that are known; see `records.with_digests`
 
     def __init__(
         self,
@@ -148,10 +156,7 @@ class ActlabCLI(LightningCLI):
 
 
 class ConfigCLI(ActlabCLI):
-    """`ActlabCLI` for a nested config, whose sections are parsed from a cache.
-
-    ``digests`` are those known of files and code outside actlab; see `records.with_digests`.
-    """
+    """`ActlabCLI` for a nested config, whose sections are parsed from a cache."""
 
     def __init__(
         self, given: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
@@ -193,16 +198,6 @@ def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
         for kind, reason in _UNRECORDED.items():
             if isinstance(callback, kind):
                 raise ActlabError(f"{type(callback).__name__} {reason}")
-
-
-_UNRECORDED = {
-    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it out and give "
-    "model.optimizer.lr, which `actlab tune` searches",
-    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and give "
-    "data.batch_size",
-    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: use "
-    "pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
-}
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:

@@ -44,14 +44,10 @@ class Column:
     percent: bool = False  # whether to print percent; values stay fractions
     mode: str = "min"  # ``min`` or ``max`` is good
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
-    # whether activations may be ranked by it across studies; the first such column of a table is used
-    ranked: bool = True
-    # the value of random guessing, such as an error of 0.9 with ten classes; None if unknown
-    chance: float | None = None
-    # number of samples that a share was measured on, where runs did not record it
-    samples: int | None = None
-    # largest difference to the reference that counts as equivalent, fixed before the runs
-    margin: float | None = None
+    ranked: bool = True  # whether it may rank activations across studies; a table's first such column does
+    chance: float | None = None  # value of random guessing, such as an error of 0.9 with ten classes, if known
+    samples: int | None = None  # number of samples that a share was measured on, where runs did not record it
+    margin: float | None = None  # largest difference that counts as equivalent, fixed before the runs
     relative: bool = False  # whether the margin is a fraction of the reference's median
 
     @property
@@ -109,12 +105,9 @@ class Column:
         return self.ranked and "test" in self.metric.split("/")
 
     def guesses(self, value: float | None, samples: int | None = None) -> bool:
-        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``.
-
-        A value that diverged is not that of guessing.
-        """
+        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``."""
         if self.chance is None or value is None or not math.isfinite(value):
-            return False
+            return False  # a value that diverged is not that of guessing
         # Recorded values are float32.
         ours, chance = np.float32(value), np.float32(self.chance)
         apart = 2 * (sampling_error(self.chance, samples) or 0.0)

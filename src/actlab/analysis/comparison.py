@@ -17,14 +17,7 @@ from actlab.analysis.differences import Difference, equivalent, paired_differenc
 from actlab.analysis.looks import factor
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import (
-    Interval,
-    holm,
-    mean_and_sd,
-    median,
-    median_interval,
-    sampling_error,
-)
+from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
 from actlab.analysis.times import at_equal_time, cost_of
 from actlab.analysis.winning import Better, better
 from actlab.config.keys import canonical, in_full, same
@@ -130,10 +123,7 @@ def rows(results: Results) -> list[TableRow]:
 
 @lru_cache(maxsize=16)  # every verdict asks
 def hypotheses(results: Results, family: Family = "primary", margin: bool = False) -> int:
-    """Return the number of comparisons in a family, with a ``margin`` those that have one.
-
-    Comparisons count whether or not their runs have finished.
-    """
+    """Return the number of comparisons in a family, finished or not; with ``margin`` of those that have one."""
     cells = (cell for row in rows(results) for cell in row.cells if cell.family == family)
     return sum(not margin or cell.column.margin is not None for cell in cells)
 
@@ -164,10 +154,7 @@ def _row(results: Results, group: Group) -> TableRow:
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """Return the cost of a group at its selected setting, relative to the reference at its selected setting.
-
-    If no run of the reference was measured, the recorded ratios are relative to the run measured along with it.
-    """
+    """Return the cost of a group at its selected setting, relative to the reference at its selected setting."""
     mine, reference = cost_of(results, group), _reference(results, group)
     if mine is None:
         return None
@@ -176,6 +163,7 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
         is_reference = same(group.point.get(results.study.compare), results.study.reference)
         return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
     if (theirs := cost_of(results, reference)) is None:
+        # Without a measured run of the reference, ratios are to the run measured along with this one.
         return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
     parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
     return {
@@ -232,7 +220,6 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
 
 
 def _family(results: Results, group: Group, column: Column) -> Family:
-    """Return the family of a comparison: the user's activations, if any, in the primary column are primary."""
     if not column.ranked:
         return ""
     asked = not results.own or canonical(group.point) in results.own
@@ -246,7 +233,6 @@ def _missing(results: Results, group: Group, reference: Group | None) -> int:
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
-    """Return the margin of equivalence in the unit of the values; None without one."""
     if column.margin is None or not theirs:
         return None
     scale = abs(median(theirs)) if column.relative else 1.0
@@ -259,17 +245,13 @@ def _tried(results: Results, group: Group) -> int:
 
 
 def _biased(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
-    """Return whether the values of a column are the best of several.
-
-    The best value that a test metric reached always is. Where a side tried several settings, so is every
-    validation metric, not only the one that chose; unless other seeds chose, in an earlier stage.
-    """
+    """Return whether the values of a column are the best of several epochs or settings."""
     study, split = results.study, column.metric.split("/")
-    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
+    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)  # an earlier stage chose
     if reference is None or (column.at == "best" and "test" in split):
         return reference is not None
     several = max(_tried(results, group), _tried(results, reference)) > 1
-    return several and not fresh and "val" in split
+    return several and not fresh and "val" in split  # each metric, not only the one that chose
 
 
 def _reference(results: Results, group: Group) -> Group | None:

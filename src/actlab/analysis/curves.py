@@ -25,8 +25,7 @@ class Curve:
     x: Array
     band: Band
     n: int  # number of runs
-    # whether it ends before the last position of some of its runs because another run ended earlier
-    cut: bool = False
+    cut: bool = False  # whether it ends before the last position of some runs because another ended earlier
 
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
@@ -64,10 +63,7 @@ def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
-    """Return a run's values at given epochs: nan where it has none, the worst value for a recorded nan.
-
-    A diverged run also has the worst value after its last recorded epoch.
-    """
+    """Return a run's values at given epochs: nan where it has none, the worst one for nan and once diverged."""
     nothing = np.empty(0), np.empty(0)
     epochs, values = results.series_of(run, column) or nothing
     recorded = np.where(np.isnan(values), column.worst, values)
@@ -100,7 +96,6 @@ def over_conditions(
 
 
 def _curve(places: Array, runs: Sequence[Array]) -> Curve | None:
-    """Return median and interval at the positions where every run has a value; None without any."""
     if not runs:
         return None
     values = np.stack(runs)

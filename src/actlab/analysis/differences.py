@@ -70,14 +70,12 @@ class Flips:
             return -math.inf, math.inf
         low, high = np.minimum(*means), np.maximum(*means)
         low, high = np.partition(low, needed - 1)[needed - 1], np.partition(high, -needed)[-needed]
-        ends = (0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high))
-        first, last = ends
+        first, last = (0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high))
         return first, last
 
 
 @lru_cache(maxsize=1)  # `equivalent` follows on the same differences; of 20 pairs they take 16 MB
 def _subsets(d: tuple[float, ...]) -> tuple[Array, Array]:
-    """Return sum and size of all subsets of the differences, or of random ones if there are many."""
     if len(d) > EXACT:
         drawn = _drawn(len(d))
         sums = [drawn[i : i + _BATCH] @ np.array(d) for i in range(0, _DRAWS, _BATCH)]
@@ -90,7 +88,6 @@ def _subsets(d: tuple[float, ...]) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
 def _drawn(n: int) -> npt.NDArray[np.bool_]:
-    """Return random subsets of n differences, one per row."""
     return np.asarray(np.random.default_rng(0).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 

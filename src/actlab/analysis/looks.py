@@ -117,11 +117,6 @@ def record(study: Study, root: Path) -> None:
     if not decided or not seeds < set(study.seeds):
         return
     runs = [run.id for run in study.runs() if run.seed in seeds and RunFolder(root, run).finished]
-    if runs:
-        _add(root, Look(seeds=sorted(seeds), runs=runs))
-
-
-def _add(root: Path, look: Look) -> None:
-    known = read(root)
-    if look not in known:
+    look = Look(seeds=sorted(seeds), runs=runs)
+    if runs and look not in (known := read(root)):
         write_json(root / FILE, [*known, look])

@@ -21,9 +21,8 @@ class Published(NamedTuple):
 def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
     """Return the published value of a column at a grid point, or None if the paper gives none.
 
-    Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs that are
-    longer or shorter than the paper's, only entries at a given epoch are comparable; for runs on samples, none
-    is.
+    Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs of another
+    length than the paper's, only entries at a given epoch are comparable; for runs on samples, none is.
     """
     check(study)
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
@@ -52,5 +51,4 @@ def check(study: Study) -> None:
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return metric, place in the run and condition of an entry of the study file."""
     return entry["metric"], entry.get("at", "last"), entry.get("condition", "")

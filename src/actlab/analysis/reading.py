@@ -46,8 +46,7 @@ class Read(NamedTuple):
 
     series: Mapping[str, Recorded]
     results: Sequence[Result]
-    # one line, with the remedy, for each damaged run and each probe whose definition has changed
-    left_out: list[str]
+    left_out: list[str]  # one line, with the remedy, for each damaged run and probe of another definition
 
 
 def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:

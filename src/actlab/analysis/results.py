@@ -32,22 +32,16 @@ _RECORDED = "The finished runs recorded these."
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a study, as returned by `load`.
-
-    In each group of grid points that differ only in tuned values, the setting with the best median over seeds
-    of the selection metric is selected.
-    """
+    """The finished runs of a study, as returned by `load`."""
 
     study: Study
     root: Path  # the study's folder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
     series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
-    # entries of ``cost.json``; settings that could not be timed are absent
-    costs: list[Measured] = field(default_factory=list)
+    costs: list[Measured] = field(default_factory=list)  # in ``cost.json``, of settings that could be timed
     costed: bool = True  # False if the costs have not been measured yet
     left_out: tuple[str, ...] = ()  # one line for each damaged file, with the remedy
-    # the metrics that runs will record, if known before any has finished
-    declared: frozenset[str] | None = None
+    declared: frozenset[str] | None = None  # metrics that runs will record, if known before any has finished
     looks: int = 0  # verdicts seen before the study was extended; see `actlab.analysis.looks`
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
@@ -145,7 +139,6 @@ class Results:
         return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
 
     def _unrecorded(self, column: Column) -> list[str]:
-        """Return the metrics of a column that no finished run recorded; empty before a run has finished."""
         where = watched(column.at, self.study)
         read = [column.metric, *([where.metric] if where else [])]
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
@@ -175,7 +168,9 @@ class Results:
         if not self.conditions:
             if self.declared is None:
                 return
-            if not self._declares(metric, self.declared):
+            # The parameters of a user's activation are not known by name.
+            learnt = is_parameter(metric) and PARAMETERS in self.declared
+            if metric not in self.declared and not learnt:
                 raise unknown_metric(metric, self.declared, "The runs record these.")
             if is_parameter(metric) and not condition:
                 raise ActlabError(f"{metric} is recorded of each layer: give a 'condition', such as layer=1")
@@ -188,10 +183,6 @@ class Results:
                 raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
             remedy = "" if any(known) else "It was measured without a condition: leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
-
-    def _declares(self, metric: str, declared: frozenset[str]) -> bool:
-        """Return whether runs record a metric; the parameters of a user's activation are not known by name."""
-        return metric in declared or (is_parameter(metric) and PARAMETERS in declared)
 
     def with_rows(self) -> Results:
         """Read all rows, as figures need them; return results without the runs whose rows are damaged."""
@@ -283,10 +274,7 @@ class Results:
         return canonical(without(group.point, [self.study.compare]))
 
     def chosen(self, group: Group) -> Setting | None:
-        """Return the setting of a group whose runs have the best median of the selection metric.
-
-        None if no run of the group has ended.
-        """
+        """Return a group's setting with the best median of the selection metric; None if no run has ended."""
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
             return begun[0] if begun else None

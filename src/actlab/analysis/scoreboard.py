@@ -336,7 +336,6 @@ def _counted(task: Task, wanted: Sequence[str]) -> Task:
 
 
 def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
-    """Return the tasks of a study; rows that differ only in the compared value form one task."""
     keys = (value_key(named(name, record.values)) for name in (*GELU, record.table["reference"]))
     references = [texts[key] for key in keys if key in texts]
     found = []

@@ -75,11 +75,7 @@ def equal_time(results: Results, group: Group, reference: Group) -> EqualTime | 
 
 
 def _epochs(ratio: float, mine: Length, theirs: Length) -> tuple[float, float]:
-    """Return the epochs of both sides at the shorter time, if an update of mine takes ``ratio`` times as long.
-
-    >>> _epochs(2.0, Length(100, 10), Length(100, 10)), _epochs(0.5, Length(100, 10), Length(100, 10))
-    ((5.0, 10), (10, 5.0))
-    """
+    """Return both sides' epochs at the shorter time, if an update of mine takes ``ratio`` times as long."""
     updates = min(mine.updates, theirs.updates / ratio)  # of mine
     return (
         min(mine.epochs, updates * mine.epochs / mine.updates),

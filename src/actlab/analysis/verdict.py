@@ -54,7 +54,6 @@ class Verdict:
         return self.cell.family
 
     def __str__(self) -> str:
-        """Return the sentence."""
         return self.text
 
 
@@ -65,11 +64,13 @@ def verdicts(results: Results) -> list[Verdict]:
     found = []
     for row, cell in _tested(results):
         what, name = _outcome(results, cell), _name(results, row)
-        text = _difference(cell)
         if what in DECIDED:
             text = f"{name}: {_sentence(results, cell, what)}"
             last = [other for other in row.cells if other.family and other.column.tests][-1]
             text += _outlook(results, cell) * (what == "undecided") + _cost(results, row) * (cell is last)
+        else:
+            mean, quantity = cell.difference.mean, _quantity(cell.column)
+            text = quantity if mean is None else f"{_signed(mean, cell.column)} {quantity}"
         found.append(Verdict(name, what, text, cell))
     return sorted(found, key=lambda one: one.family != "primary")
 
@@ -106,9 +107,10 @@ def needs(results: Results, size: float) -> list[str]:
     """
     found = []
     for row, cell in _tested(results):
-        wanted = size / 100 if cell.column.in_percent else size
-        if (number := _pairs_for(results, cell, wanted)) is None or cell.difference.sd is None:
+        if not cell.difference.sd:
             continue
+        wanted = size / 100 if cell.column.in_percent else size
+        number = _pairs_for(results, cell, wanted / cell.difference.sd)
         seeds = f"about {number} seeds" if number <= MOST_PAIRS else f"more than {MOST_PAIRS} seeds"
         found.append(
             f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {_size(wanted, cell.column)} to "
@@ -127,15 +129,10 @@ def advised(results: Results) -> int | None:
     return pairs_to_detect(min(effects), strict) if effects else None
 
 
-def _pairs_for(results: Results, cell: Cell, size: float) -> int | None:
-    """Return how many pairs show a difference four times in five, under the look that more seeds cost.
-
-    More than `MOST_PAIRS` stands for any larger number; None without a spread.
-    """
-    if not cell.difference.sd:
-        return None
-    strict = comparison.strictness(results, cell.family, _more_looks(results))
-    return pairs_to_detect(size / cell.difference.sd, strict) or MOST_PAIRS + 1
+def _pairs_for(results: Results, cell: Cell, effect: float) -> int:
+    """Return how many pairs show an effect four times in five; above `MOST_PAIRS` for any larger number."""
+    strict = comparison.strictness(results, cell.family, _more_looks(results))  # more seeds cost a look
+    return pairs_to_detect(effect, strict) or MOST_PAIRS + 1
 
 
 @lru_cache(maxsize=4)  # every piece of advice asks
@@ -211,7 +208,6 @@ def corrections(results: Results, family: Family = "primary", more: int = 0, mar
 
 
 def _name(results: Results, row: TableRow) -> str:
-    """Return the compared value, and beside it the other keys of the grid point."""
     names = short_names(list(row.point))
     compare = results.study.compare
     others = [f"{names[k]} {results.text(k, v)}" for k, v in row.point.items() if k != compare]
@@ -220,24 +216,18 @@ def _name(results: Results, row: TableRow) -> str:
 
 
 def _cost(results: Results, row: TableRow) -> str:
-    """Return the relative time with its spread; empty if there is no spread, as in costs of a single round."""
     cost = row.cost or {}
-    if len(parts := cost.get("relative_in_parts", ())) < 2:
+    if len(parts := cost.get("relative_in_parts", ())) < 2:  # costs of a single round have no spread
         return ""
     ratio = f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
     return f" An update takes {ratio} times the time of {comparison.reference_text(results)}."
 
 
-def _difference(cell: Cell) -> str:
-    """Return the mean difference so far with its quantity."""
-    mean, what = cell.difference.mean, _quantity(cell.column)
-    return what if mean is None else f"{_signed(mean, cell.column)} {what}"
-
-
 def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
     column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
     what = f"{_quantity(column)}{' on this test set' if cell.samples else ''}"
-    said = [*_found(results, cell, verdict), _probability(cell), plural(paired.pairs, "pair")]
+    won = f"probability of being better {cell.better.text}" if cell.better and cell.better.text else ""
+    said = [*_found(results, cell, verdict), won, plural(paired.pairs, "pair")]
     details = f"({'; '.join(filter(None, said))})"
     if cell.by_probability:
         word = {"better": "better", "worse": "worse"}.get(verdict, "no significant difference")
@@ -255,7 +245,6 @@ def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
 
 
 def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
-    """Return what was measured, and its p-values before and after correction."""
     column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
     if cell.by_probability:
         infinite = [d for d in cell.differences if math.isinf(d)]
@@ -280,7 +269,6 @@ def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
 
 
 def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None, margin: bool = False) -> str:
-    """Return a p-value: ``p = 0.04 alone, 0.23 after Holm's correction for 6 comparisons``."""
     if raw is None or corrected is None:
         return ""
     many = comparison.hypotheses(results, cell.family, margin) > 1 or results.looks
@@ -288,16 +276,7 @@ def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None,
     return f"p = {p_text(raw)} alone, {p_text(corrected)} {after}" if many else f"p = {p_text(raw)}"
 
 
-def _probability(cell: Cell) -> str:
-    """Return the probability of being better with its interval."""
-    won = cell.better
-    if won is None or won.low is None or won.high is None:
-        return ""
-    return f"probability of being better {won.probability:.2f} [{won.low:.2f}, {won.high:.2f}]"
-
-
 def _disagreement(cell: Cell) -> str:
-    """Return a sentence where difference and probability differ in direction or significance."""
     paired, won = cell.difference, cell.better
     if cell.by_probability and won is not None and won.low is not None and won.high is not None:
         apart = (won.p or 1.0) < LEVEL and won.low <= 0.5 <= won.high
@@ -315,22 +294,20 @@ def _disagreement(cell: Cell) -> str:
 
 
 def _chance(cell: Cell, reference: str) -> str:
-    """Return which side is no better than guessing."""
     if cell.at_chance:
         return f" Both it and {reference} are at chance." if cell.reference_at_chance else " It is at chance."
     return f" {reference} is at chance." if cell.reference_at_chance else ""
 
 
 def _outlook(results: Results, cell: Cell) -> str:
-    """Return which difference these pairs would show, and how many pairs the margin takes."""
     spread, number = cell.difference.sd, cell.difference.pairs
     effect = detectable(number, comparison.strictness(results, cell.family))
     if not spread or effect is None:
         return ""
     text = f" {number} pairs show a difference of {_size(effect * spread, cell.column)} four times in five"
-    needed = _pairs_for(results, cell, cell.margin) if cell.margin else None
-    if cell.margin is None or needed is None or cell.margin >= effect * spread:
+    if not cell.margin or cell.margin >= effect * spread:
         return f"{text}."
+    needed = _pairs_for(results, cell, cell.margin / spread)
     many = f"about {needed}" if needed <= MOST_PAIRS else f"more than {MOST_PAIRS}"
     return f"{text}; one of the margin, {_size(cell.margin, cell.column)}, takes {many}, as a further look."
 

@@ -26,6 +26,13 @@ class Better(NamedTuple):
     high: float | None
     p: float | None  # two-sided permutation test against 1/2
 
+    @property
+    def text(self) -> str:
+        """The probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self.probability:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
 
 def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Better:
     """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
@@ -63,14 +70,8 @@ def wins(a: Array, b: Array) -> Array:
 
 
 def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
-    """Return for each split of the pooled values the share of wins of its first part, and its standard error.
-
-    Wins are counted in halves, which float32 holds exactly.
-
-    Args:
-        first: shape ``[S, n + m]``, 1 where a value belongs to the first part, else 0.
-        wins: shape ``[n + m, n + m]``, 1, ½ or 0 as the row's value wins against the column's.
-    """
+    """Return for each split of the pooled values its first part's share of wins, and the standard error."""
+    # Shapes [S, n + m], 1 in the first part, and [n + m, n + m], in halves, which float32 holds exactly.
     first, counts = np.asarray(first, np.float32), np.asarray(wins, np.float32)
     n, m = int(first[0].sum()), int((1 - first[0]).sum())
     over_first = first @ counts.T
@@ -88,7 +89,6 @@ def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=2)
 def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
-    """Return splits of n + m values into parts of n and m: all, or 20,000 random ones of a fixed seed."""
     if math.comb(n + m, n) <= _EXACT:
         # Of equal parts, a split and its mirror image lie equally far from ½: one of the two will do.
         held, start = ((0,), 1) if n == m else ((), 0)

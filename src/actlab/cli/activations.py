@@ -51,7 +51,6 @@ def unit_table() -> Table:
 
 
 def _with_default(parameter: tuple[str, object]) -> str:
-    """Return a parameter as ``name=default``, or its name alone."""
     name, default = parameter
     if default is inspect.Parameter.empty:
         return name

@@ -105,7 +105,6 @@ class Words:
             check_sample(places)
 
     def _value_of(self, option: Option) -> Any:
-        """Return the value of an option."""
         key = option.name.removeprefix("--")
         value = value_of(option.value, self.given, key)
         section, _, argument = key.partition(".")
@@ -116,7 +115,6 @@ class Words:
         return with_import_paths(value if argument else _read_if_file(value, Path()), key)
 
     def _add(self, key: str, value: Any, place: dict[str, Any]) -> None:
-        """Add a setting to the words, and to what they and the place state."""
         if key == "trainer" and isinstance(value, Mapping):  # the parser sets argument by argument
             for name, item in value.items():
                 self._add(f"trainer.{name}", item, place)
@@ -170,7 +168,6 @@ def in_run_folder(value: Any) -> Any:
 
 
 def _key(option: Option, command: str) -> str:
-    """Return the dotted config key that an option sets."""
     key = option.name.removeprefix("--")
     if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (*top_level(command), *MOVED):
         return key
@@ -179,7 +176,6 @@ def _key(option: Option, command: str) -> str:
 
 
 def _read_if_file(value: Any, folder: Path) -> Any:
-    """Return a section of a config, read from a file if the value names one."""
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
@@ -215,7 +211,6 @@ def state(given: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _overlaid(before: Any, value: Any) -> Any:
-    """Return nested values merged over others."""
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
     if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):

@@ -58,7 +58,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _print(title: str, found: Sequence[properties.Property]) -> None:
-    """Print the rows; without a terminal at most 160 characters wide."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
     for number, one in enumerate(found, 1):

@@ -84,7 +84,6 @@ def check(name: str, folder: str) -> None:
 def _check_images(
     wanted: dict[str, int], channels: int, classes: int, label: str | None, folder: str
 ) -> Report:
-    """Decode all images and compare the numbers of images and classes."""
     from actlab.datamodules.images import ImageDataModule
 
     images = ImageDataModule(folder, channels=channels, label=label).images  # type: ignore[arg-type]
@@ -120,11 +119,10 @@ def _check_twitter_pos(folder: str) -> Report:
 
 
 def _check_wikitext(folder: str) -> Report:
-    """Compare the numbers of rows, each of which ends with a newline."""
     from actlab.datamodules.text import SPLITS, TextDataModule
 
     text = TextDataModule(folder).text
-    rows = {SPLITS[part]: of_part.count(b"\n") for part, of_part in text.items()}
+    rows = {SPLITS[part]: of_part.count(b"\n") for part, of_part in text.items()}  # rows end with a newline
     return Report(rows, _differences(rows, WIKITEXT))
 
 

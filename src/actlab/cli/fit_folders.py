@@ -6,8 +6,8 @@ The digest is of what changes the numbers, without the length of training: the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ def name_of(config: Mapping[str, Any]) -> str:
 
 
 def _label(value: Any) -> str:
-    """Format an activation or class as part of a folder's name."""
     if isinstance(value, Mapping):
         rest = [f"{key}{item}" for key, item in value.items() if key != "name"]
         return "-".join([_label(value.get("name")), *map(_label, rest)])
@@ -48,7 +47,8 @@ def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
 
     ``resumed`` is a checkpoint, ``last`` or ``best`` of the newest run with this name, or None.
     """
-    used = list(_used_folders(root, name))
+    folders = (_numbered_folder(root, name, number) for number in count())
+    used = list(takewhile(lambda folder: any(folder.glob("checkpoints/*.ckpt")), folders))
     if resumed in ("last", "best"):
         return used[-1] if used else root / name
     for folder in used if resumed else ():
@@ -64,15 +64,6 @@ def folder_of(checkpoint: Path) -> Path:
 
 def _numbered_folder(root: Path, name: str, number: int) -> Path:
     return root / (f"{name}-{number}" if number else name)
-
-
-def _used_folders(root: Path, name: str) -> Iterator[Path]:
-    """Yield the folders of a run name that contain checkpoints, oldest first."""
-    for number in count():
-        folder = _numbered_folder(root, name, number)
-        if not any(folder.glob("checkpoints/*.ckpt")):
-            return
-        yield folder
 
 
 def checkpoint_in(folder: Path, which: str) -> Path:

@@ -39,12 +39,11 @@ class Loggers:
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
         found = pydoc.locate(self.path)
-        known = RunFolder(self.root, run).logger_id
         settings = {
             "save_dir": str(self.root),
             "name": run.id,
             "group": self.group,
-            "id": known,
+            "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
             "modes": self.modes,

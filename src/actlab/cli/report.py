@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,27 +14,22 @@ from actlab.reports.pages import index
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write the page about all studies, its figures and their numbers, and print their paths."""
+    """Write the page about all studies, figures and numbers, and print their paths; or print a LaTeX table."""
     args = parser().parse_args(argv)
     runs, paper = args.runs_dir, paper_of(args)
     found = scoreboard.read(runs)
     for line in found.left_out:
         print(f"note: {line}", file=sys.stderr)
-    if args.latex or args.title:
-        print_latex(found.records, args)
+    if args.title and not args.latex:
+        raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
+    if args.latex:
+        if not found.records:
+            raise ActlabError(f"{runs} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir")
+        print(latex_studies.to_latex(found.records, args.title), end="")
         return
     for path in boards.write(scoreboard.boards(found.records), runs, paper):
         print(path)
     print(index.write(runs, found))
-
-
-def print_latex(records: Sequence[scoreboard.Record], args: Namespace) -> None:
-    """Print the primary columns of all studies as one LaTeX table."""
-    if not args.latex:
-        raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
-    if not records:
-        raise ActlabError(f"{args.runs_dir} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir")
-    print(latex_studies.to_latex(records, args.title), end="")
 
 
 def parser() -> Parser:

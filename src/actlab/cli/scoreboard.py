@@ -20,15 +20,10 @@ from actlab.studies.seeds import SMOKE_SEEDS
 
 
 class Task(NamedTuple):
-    """What a study needs on the scoreboard.
+    """What a study needs on the scoreboard."""
 
-    Args:
-        data: name of its dataset; empty if it needs none.
-        rate: its learning rate in the short budgets; None if the study has only one.
-    """
-
-    data: str
-    rate: float | None = 1e-3
+    data: str  # name of its dataset; empty if it needs none
+    rate: float | None = 1e-3  # its learning rate in the short budgets; None if the study has only one
 
 
 TASKS = {
@@ -197,7 +192,6 @@ def _rate(name: str) -> dict[str, float]:
 
 
 def _shortened(brief: Study, how: str, note: str) -> Study:
-    """Return a study without what was published for the whole one."""
     return replace(
         brief,
         title=f"{brief.title}: {how}",

@@ -39,8 +39,6 @@ COMMANDS = {
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
 }
-
-
 EXAMPLES = {
     "new": ["actlab study new mine.yaml", "actlab study new mine.yaml --like gelu_mnist_noise"],
     "plan": [
@@ -122,7 +120,6 @@ def parser() -> Parser:
 
 
 def _add_study(sub: ArgumentParser) -> None:
-    """Add the arguments that select a study and its runs."""
     sub.add_argument("file", metavar="FILE", help="a study file, or the name of a study that ships with actlab")
     sub.add_argument("--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke")
     sub.add_argument(
@@ -226,7 +223,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
-    """Run a command on the study that the arguments select; return the exit code."""
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
@@ -277,14 +273,9 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
     elif reserved:
         raise ActlabError(f"--{next(iter(reserved))} is an option of --cluster: give --cluster too")
     with machines as cluster:
+        stacked = args.engine == "auto"
         engine = Engine(
-            args.engine == "auto",
-            args.max_stack,
-            loggers,
-            args.jobs,
-            args.wait,
-            cluster=cluster,
-            shard=args.shard,
+            stacked, args.max_stack, loggers, args.jobs, args.wait, cluster=cluster, shard=args.shard
         )
         failed = run(study, root, engine, args.stage)
     if args.shard is not None:

@@ -68,7 +68,6 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
 
 
 def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
-    """Yield what can be deleted."""
     for pattern in ("*", "*/*", "*/*/*"):  # of the study, its runs and their checkpoints
         yield from (Item(LEFT_OVER, path) for path in sorted(leftovers(root, pattern)))
     over = {name: state_of(RunFolder(root, run)).kind for name, run in planned.items()}
@@ -100,17 +99,15 @@ def _delete(items: Sequence[Item], root: Path, planned: Mapping[str, Run]) -> li
 
 
 def _in_words(items: Sequence[Item]) -> str:
-    """Return number and size of items: ``3 items, 12.4 MB``, with the number of finished runs among them."""
     finished = sum(item.kind == OTHERS and (item.path / "result.json").exists() for item in items)
     some = f", {plural(finished, 'finished run')} among them" if finished else ""
     return f"{plural(len(items), 'item')}, {_bytes(items)}{some}"
 
 
 def _bytes(items: Sequence[Item]) -> str:
-    """Return the size of files and folders in words; links are not followed."""
     size = 0
     for file in (file for item in items for file in (item.path, *item.path.rglob("*"))):
         with suppress(OSError):  # deleted meanwhile
-            size += 0 if file.is_dir() else file.lstat().st_size
+            size += 0 if file.is_dir() else file.lstat().st_size  # links are not followed
     scale, unit = next((step for step in _STEPS if size >= step[0]), _STEPS[-1])
     return f"{size / scale:.{0 if scale == 1 else 1}f} {unit}"

@@ -114,7 +114,6 @@ def _inner(entry: Mapping[str, Any], value: Any, parts: Mapping[str, Any], depth
 
 
 def _comment(key: str, entry: Mapping[str, Any], depth: int) -> list[str]:
-    """Return the description of a key, wrapped and indented; with a capital letter if the key is not named."""
     text = entry.get("description", "").replace("`", "")
     said = f"{key}: {text}" if key else f"{text[:1].upper()}{text[1:]}."
     indent = "# " + "  " * depth

@@ -36,10 +36,7 @@ def detection(study: Study, root: Path, stage: str | None, size: float) -> list[
 
 
 def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
-    """Print the command that trains enough seeds for a verdict, if there are too few, with its estimated time.
-
-    Without a ``--reference`` in the words of the command, GELU is suggested if the study compares it.
-    """
+    """Print the command that trains enough seeds for a verdict, with its time, where there are too few."""
     from actlab.analysis import verdict
     from actlab.reports.notes import duration
 
@@ -49,6 +46,7 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
     if (needed := verdict.advised(shown)) is None:
         return
     compared = {run.unit for run in shown.runs if isinstance(run.unit, str)}
+    # Without a --reference, GELU is suggested if the study compares it.
     usual = [] if reference is not None or "gelu" not in compared else ["--reference", "gelu"]
     seconds = sum(result.get("seconds", 0.0) for result in shown.results.values()) / len(shown.results)
     missing = len(shown.runs) / len(shown.study.seeds) * needed - len(shown.results)

@@ -111,7 +111,6 @@ def show_status(study: Study, root: Path, again: str, only: str | None = None) -
 
 
 def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -> Iterator[str]:
-    """Yield a header and a line for each stage, in columns."""
     rows = [["stage", "runs", *KINDS, "last progress"]]
     for name, states in zip(names, found, strict=True):
         count = Counter(state.kind for state in states)
@@ -177,11 +176,6 @@ def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn:
         return f"`{again}` {', '.join(left)}"
     if count[DAMAGED]:
         return "delete the folders of damaged runs, and run the study again"
-    return _ended(count, waiting, again, todo, drawn)
-
-
-def _ended(count: Mapping[str, int], waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
-    """Return what to do after all runs have ended or failed; arguments as for `_next`."""
     if failed := plural(count[FAILED], "run") if count[FAILED] else "":
         ended = (
             f"all runs have ended except {failed} that failed; `{again}` retries them once you fix the cause"

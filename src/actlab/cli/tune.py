@@ -49,10 +49,7 @@ def parser() -> Parser:
         "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
     )
     found.add_argument(
-        "--activation",
-        required=True,
-        metavar="NAME",
-        help=f"the activation to tune: {ACTIVATION_FORMS}",
+        "--activation", required=True, metavar="NAME", help=f"the activation to tune: {ACTIVATION_FORMS}"
     )
     found.add_argument(
         "--search",
@@ -95,10 +92,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab tune``.
-
-    Returns:
-        0, or 1 if runs failed.
+    """Run ``actlab tune``; return 1 if runs failed.
 
     Raises:
         ActlabError: for bad input, without Optuna, or if each side of the search has a failed run.
@@ -142,10 +136,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def as_given(study: Study, engine: Engine) -> tuple[Study, str | None]:
-    """Return a study that compares the tuned activation also as given, unless it cannot be created so.
-
-    Returns:
-        The study, and why the activation cannot be created without searched values; None if it can.
+    """Return a study that compares the activation also as given if it can be created so, and why not or None.
 
     Raises:
         ActlabError: if it cannot be created with searched values.
@@ -224,7 +215,6 @@ def plan(study: Study, unit: Any, reference: Any, spaces: Spaces, trials: int, f
 
 
 def _spaces(texts: Sequence[str]) -> Spaces:
-    """Return the spaces of ``KEY=VALUES`` by key."""
     found: dict[str, Space] = {}
     for text in texts:
         key, equals, values = text.partition("=")
@@ -237,7 +227,6 @@ def _spaces(texts: Sequence[str]) -> Spaces:
 
 
 def _fresh_seeds(text: str, used: Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds of the comparison; a number alone counts from `FIRST_FRESH` or above the used seeds."""
     value = parse(text)
     seeds = seed_list(value)
     if isinstance(value, int):

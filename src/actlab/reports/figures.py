@@ -45,26 +45,17 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     """Return a drawn figure: title, legend, panels, caption; for a paper without title and caption."""
     narrow = 1 if len(plot.panels) <= _STACKED else 2
     columns = min(len(plot.panels), narrow if paper and paper.columns == 1 else _PER_ROW)
-    rows = math.ceil(len(plot.panels) / columns)
+    rows = [_PAPER_ROW if paper else 2.45] * math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
+    palette = style.colours((line.label for line in plot.lines), plot.own)
+    styles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
+    legends = [*_units(plot, palette, width), *([styles] if len(styles) > 1 else [])]
     figure, axes = style.framed(
-        plot.name,
-        len(plot.panels),
-        columns,
-        width,
-        [_PAPER_ROW if paper else 2.45] * rows,
-        results.study.title,
-        plot.caption,
-        [*_units(plot, width), *_styles(plot)],
-        paper,
+        plot.name, len(plot.panels), columns, width, rows, results.study.title, plot.caption, legends, paper
     )
     for ax, panel in zip(axes, plot.panels, strict=True):
-        _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
+        _draw_panel(ax, panel, palette, int(_WIDE * width / columns))
     return figure
-
-
-def _palette(plot: Plot) -> dict[str, str]:
-    return style.colours((line.label for line in plot.lines), plot.own)
 
 
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -> None:
@@ -78,7 +69,6 @@ def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -
 
 
 def _set_x_axis(ax: Axes, panel: Panel) -> None:
-    """Set the x axis from epoch 0, or our first position, to our last; integer positions get integer ticks."""
     places = np.concatenate([line.ours.x for line in panel.lines])
     first, last = 0.0 if panel.over_epochs else float(places.min()), float(places.max())
     if first == last:
@@ -91,7 +81,6 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
 
 
 def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
-    """Draw our band, the published curve above it and our median on top, with dots for few positions."""
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
@@ -108,16 +97,15 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
 
 
 def _drawable(values: Any, panel: Panel) -> Any:
-    """Return scaled values, nan where not finite, or not above 0 on a logarithmic axis."""
     shown = np.isfinite(values) & ((values > 0) | (not panel.log))
     return np.where(shown, values, np.nan) * panel.scale
 
 
-def _units(plot: Plot, width: float) -> list[list[Any]]:
+def _units(plot: Plot, palette: Mapping[str, str], width: float) -> list[list[Any]]:
     """Return a legend handle per label, in as many rows as a figure of this width (in inches) needs."""
     lines: list[list[Any]] = [[]]
     used = 0.0
-    for text, colour in _palette(plot).items():
+    for text, colour in palette.items():
         needed = 0.5 + 0.075 * len(text)
         if lines[-1] and used + needed > width:
             lines.append([])
@@ -126,8 +114,3 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
         lines[-1].append(Line2D([], [], color=colour, label=text, lw=lw, solid_capstyle="butt"))
         used += needed
     return lines
-
-
-def _styles(plot: Plot) -> list[list[Any]]:
-    handles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
-    return [handles] if len(handles) > 1 else []

@@ -69,7 +69,6 @@ def caption_of(board: Board) -> str:
 
 
 def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> None:
-    """Draw the effects of a task from top to bottom, and mark the better side of zero."""
     scale = 100.0 if task.column.in_percent else 1.0
     ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
     for y, one in enumerate(ones):
@@ -86,7 +85,6 @@ def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[s
 
 
 def _draw_effect(ax: Axes, y: int, one: Effect, scale: float, colour: str) -> None:
-    """Draw mean and interval of one activation; words where it has no mean."""
     paired, thick = one.difference, 1.8 if one.own else 1.0
     if one.own:
         ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)

@@ -49,7 +49,6 @@ def escaped(text: str) -> str:
 
 
 def _greek(char: str) -> str:
-    """Return a Greek letter as a command, and any other character unchanged."""
     name = unicodedata.name(char, "")
     found = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
     if char in _LIKE_LATIN or not found:

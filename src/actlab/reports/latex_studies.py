@@ -34,8 +34,6 @@ def to_latex(records: Sequence[Record], title: str = "") -> str:
 
 
 def _cells(cell: Cell, column: Column) -> list[str]:
-    """Return runs, median, difference and p-values as printed."""
-
     def text(value: float | None, signed: bool = False) -> str:
         return number(column.worst if value is None and cell["diverged"] else value, column, signed)
 
@@ -76,7 +74,6 @@ def _caption(records: Sequence[Record], title: str) -> str:
 
 
 def _title(records: Sequence[Record]) -> str:
-    """Return what was compared in how many studies, or the title of the only one."""
     if len(records) == 1:
         return records[0].table["title"]
     points = [

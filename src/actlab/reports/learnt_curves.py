@@ -49,7 +49,6 @@ def read(results: Results) -> Plot | None:
 
 
 def _kept(results: Results, run: Run) -> Kept:
-    """Return the curves that a run keeps; none if it has not finished."""
     folder = RunFolder(results.root, run)
     finished = run.id in results.results and not results.has_diverged(run)
     file = folder.path / MATRICES
@@ -57,7 +56,6 @@ def _kept(results: Results, run: Run) -> Kept:
 
 
 def _lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:
-    """Yield the median curve over runs of each layer."""
     for layer in sorted({int(name) for found in runs for name in found if name != "x"}):
         values = [found[str(layer)] for found in runs if str(layer) in found]
         x = np.array(next(found["x"] for found in runs if str(layer) in found))

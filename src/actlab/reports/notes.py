@@ -79,7 +79,6 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return the range of the row whose relative time varied most between fifths of the rounds."""
     moved = [
         (max(parts) / min(parts), min(parts), max(parts), row)
         for row in rows
@@ -96,7 +95,6 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _equal_time(results: Results) -> str:
-    """Return where rows are read at equal training time, with the spread of the costs, and which have none."""
     if not any(column.at == EQUAL_TIME for column in results.columns):
         return ""
     read, lacking = [], []
@@ -121,7 +119,6 @@ def _equal_time(results: Results) -> str:
 
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return what actlab itself adds to an update where it seeds generators, and how to avoid it."""
     added: dict[str, list[float]] = {}
     undeclared: set[str] = set()
     for row in rows:
@@ -147,7 +144,6 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _busy(machine: Mapping[str, float]) -> str:
-    """Return a warning if other programs occupied the cores needed by timings."""
     share = machine.get("cpu_per_second")
     overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
     if not overloaded and (share is None or share >= LEAST_SHARE):
@@ -189,7 +185,6 @@ def _published(results: Results) -> str:
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return which columns lack values of which runs that ended, and how to evaluate a missing probe."""
     gaps: dict[tuple[str, ...], list[Column]] = {}
     for i, column in enumerate(results.columns):
         chosen = zip(rows, map(results.chosen, results.groups), strict=True)
@@ -247,7 +242,6 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _edges(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return what (edge) in the table means, and which arguments, which have no column, are at an edge."""
     if not any(row.edges for row in rows):
         return ""
     compare, columns = results.study.compare, results.study.select.tune
@@ -260,7 +254,6 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return which comparisons are primary, and how p-values and intervals come about."""
     cells = [cell for row in rows for cell in row.cells if cell.family]
     reference = comparison.reference_text(results)
     if not cells:
@@ -291,7 +284,6 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return which columns are not tested and why, and what unequal numbers of settings mean."""
     text, reference = "", comparison.reference_text(results)
     if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.biased):
         text = (
@@ -307,7 +299,6 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return what the size of the test set adds to an error."""
     sizes = {cell.samples for row in rows for cell in row.cells if cell.sampling_error}
     if not sizes:
         return ""

@@ -55,10 +55,8 @@ class Panel:
     scale: float = 1.0  # factor applied to our values
     ylim: tuple[float, float] | None = None  # in drawn units; None determines the limits from the values
     read: str = ""  # where runs are read and under which condition; empty for epochs without a condition
-    # selected tuned values in words, by label of the line
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    # labels without a line, because no run has the values at which the figure is drawn
-    absent: tuple[str, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)  # selected tuned values in words, by label
+    absent: tuple[str, ...] = ()  # labels without a line, because no run has the values of the figure
     log: bool = False  # whether the y axis is logarithmic
     seconds: bool = False  # whether epochs are drawn as seconds of their updates
 

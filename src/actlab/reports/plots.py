@@ -57,8 +57,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
         )
     untimed = "" if drawn == asked else "Without the panels over seconds, for no cost was measured."
     words = [caption(results, panels, entry.get("fixed", {})), untimed, entry.get("caption")]
-    said = " ".join(filter(None, words))
-    return Plot(figure, panels, said)
+    return Plot(figure, panels, " ".join(filter(None, words)))
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -101,7 +100,6 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
 
 
 def _over_epochs(panel: Mapping[str, Any]) -> bool:
-    """Return whether a panel has a line over training, in epochs or seconds, rather than over conditions."""
     return panel.get("x", EPOCH) in (EPOCH, SECONDS)
 
 
@@ -190,7 +188,6 @@ def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[A
 
 
 def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
-    """Return where runs are read and under which condition; empty for epochs without a condition."""
     if _over_seconds(panel):
         key, groups = panel["lines"], _line_groups(results, panel)
         untimed = [results.text(key, value) for value, group, _ in groups if not cost_of(results, group)]

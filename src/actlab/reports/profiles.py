@@ -37,15 +37,8 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
         own = label in board.own
         x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
         name = label if number == most else f"{label} ({plural(number, 'task')})"
-        ax.plot(
-            x,
-            y,
-            drawstyle="steps-post",
-            color=colours[label],
-            lw=2.2 if own else 1.4,
-            zorder=3 + own,
-            label=name,
-        )
+        lw, zorder = (2.2, 4) if own else (1.4, 3)
+        ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
     ax.set_xscale("log")
     round_ = [x for x in _TICKS if low <= x <= high]
     ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(6, steps=[1, 2, 5, 10]))

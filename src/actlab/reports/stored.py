@@ -58,7 +58,6 @@ def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None
 
 
 def _lines(rows: pd.DataFrame, panel: Mapping[str, Any], metrics: Mapping[str, str | None]) -> Iterator[Line]:
-    """Yield our lines, then the published curves without a line of ours."""
     published = panel["curves"]
     curves = {
         (label(unit), metric): found

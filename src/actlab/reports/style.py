@@ -38,11 +38,8 @@ _KNOWN = {
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 
-# The user's activations; actlab's own colours are neither as strong nor as dark.
-_OWN = ("#D5006D", "#111111")
-
+_OWN = ("#D5006D", "#111111")  # the user's activations; actlab's own are neither as strong nor as dark
 _LAYER = re.compile(r"layer (\d+)")
-
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
 RC: dict[Any, Any] = {
@@ -179,10 +176,7 @@ def framed(
 
 
 def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:
-    """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper; return their paths.
-
-    Files contain no dates, so that equal figures give equal files.
-    """
+    """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper, without dates; return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     if paper:
         pdf = stem.with_name(f"{stem.name}.pdf")

@@ -37,21 +37,15 @@ def to_markdown(results: Results) -> str:
         ]
         rule = ["---"] + ["---:"] * (len(names) - 1)
         texts += [f"## {title}"] if title else []
-        texts.append(
-            "\n".join(
-                "| " + " | ".join(w.replace("\n", " ") for w in line) + " |" for line in [names, rule, *lines]
-            )
-        )
+        cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *lines])
+        texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
         texts += ["## Verdict", "\n".join(f"- {one}" for one in sentences)]
     return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
 
 
 def to_latex(results: Results) -> str:
-    """Return a LaTeX table for each metric: median, published value, difference to the reference and Holm's p.
-
-    The tables require the package booktabs. Activations of the user are bold.
-    """
+    """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
     bold = {number for number, mine in enumerate(own(results)) if mine}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
     found: list[str] = []
@@ -79,17 +73,13 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
 
 
 def _families(results: Results) -> str:
-    """Return the families of comparisons: ``2 primary and 4 secondary comparisons``."""
     counts = {family: comparison.hypotheses(results, family) for family in comparison.FAMILIES}
     looks = f" and for {results.looks + 1} looks" if results.looks else ""
     return f"{' and '.join(f'{n} {family}' for family, n in counts.items() if n)} comparisons{looks}"
 
 
 def to_json(results: Results) -> str:
-    """Return the table as JSON with all digits, values, facts and notes.
-
-    Errors are fractions; the value of a diverged run is null.
-    """
+    """Return the table as JSON with all digits: errors as fractions, a diverged run's value as null."""
     rows = [
         {
             "point": _json_value(shareable(row.point)),
@@ -109,13 +99,14 @@ def to_json(results: Results) -> str:
     study = results.study
     values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
     own = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
+    sources = {name: digest for one in results.results.values() for name, digest in one["sources"].items()}
     record = {
         "study": study.name,
         "title": study.title,
         "compare": study.compare,
         "reference": in_full(shareable(study.reference)),
         "own": list(dict.fromkeys(own)),
-        "sources": _sources(results),
+        "sources": {str(shareable(name)): digest for name, digest in sources.items()},
         "looks": results.looks,
         **facts(results),
         "published": study.published.get("source"),
@@ -135,12 +126,6 @@ def to_json(results: Results) -> str:
         "notes": list(study.notes),
     }
     return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
-
-
-def _sources(results: Results) -> dict[str, str]:
-    """Return the digests of files and code outside actlab, by name; of a path only the last part."""
-    found = {k: v for result in results.results.values() for k, v in result["sources"].items()}
-    return {str(shareable(name)): digest for name, digest in found.items()}
 
 
 def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:

@@ -149,10 +149,7 @@ def p_values(cell: Cell) -> str:
 
 def probability(cell: Cell) -> str:
     """Return the probability of being better than the reference: ``0.93 [0.71, 0.99]``."""
-    won = cell.better
-    if won is None or won.low is None or won.high is None:
-        return NONE
-    return f"{won.probability:.2f} [{won.low:.2f}, {won.high:.2f}]"
+    return (cell.better.text if cell.better else "") or NONE
 
 
 def of_test_set(cell: Cell) -> str:

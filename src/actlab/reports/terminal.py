@@ -89,7 +89,6 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
 
 
 def _print_lines(console: Console, board: Board, title: str, what: str, lines: Sequence[Sequence[str]]) -> None:
-    """Print a title, and name, value and number for each activation, aligned; nothing without a line."""
     if not lines:
         return
     names = [f"{MARK * (label in board.own)}{label}" for label, *_ in lines]
@@ -113,5 +112,4 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[boo
 
 
 def _width_of(console: Console, table: Text | Table) -> int:
-    """Return the number of characters per line of an unfolded table."""
     return Measurement.get(console, console.options.update_width(_WIDEST), table).maximum

@@ -36,10 +36,7 @@ def plot_units(path: str | Path) -> Path:
 
 
 def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
-    """Draw value and derivative of activations by label, in evaluation mode, over each other.
-
-    An activation that cannot be applied to single numbers is named below the figure with its error.
-    """
+    """Draw value and derivative of activations by label, in evaluation mode, and name failed ones below."""
     left_out = []
     path.parent.mkdir(parents=True, exist_ok=True)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)

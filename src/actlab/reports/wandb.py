@@ -104,7 +104,6 @@ class RunLogger(WandbLogger):
         return self._experiment
 
     def _start_run(self) -> Any:
-        """Start a wandb run, offline if W&B cannot be reached or rejects the key."""
         arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
         del arguments["anonymous"]  # deprecated by wandb
         # No console capture: it would redirect the process's own output once per run.

@@ -67,7 +67,6 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
 
 
 def _parts(study: Study) -> dict[str, list[Any]]:
-    """Return the panels by title; curves and bars are medians over the seeds of a setting, with their range."""
     over_seeds = {"groupby": SETTING, "groupby_aggfunc": "median", "groupby_rangefunc": "minmax"}
     curves = [
         wr.LinePlot(title=metric, x="epoch", y=[metric], smoothing_factor=0, max_runs_to_show=100, **over_seeds)

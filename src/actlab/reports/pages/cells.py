@@ -92,7 +92,6 @@ def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
 
 
 def _marks(cell: Cell) -> dict[str, float]:
-    """Return the finite values of a cell that are drawn."""
     marks = {
         "low": cell.interval.low if cell.interval else None,
         "high": cell.interval.high if cell.interval else None,

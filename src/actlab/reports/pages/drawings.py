@@ -34,7 +34,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "over_epochs": panel.over_epochs,
         "seconds": panel.seconds,
         "log": panel.log,
-        "ylim": [*map(_rounded, limits(panel))],
+        "ylim": _rounded(limits(panel)),
         "lines": [_line(line, panel.scale) for line in panel.lines],
     }
 
@@ -46,18 +46,14 @@ def _line(line: Line, scale: float) -> dict[str, Any]:
         "metric": line.metric,
         "kind": line.kind,
         "n": line.ours.n,
-        "x": _rounded_values(line.ours.x),
-        "median": _rounded_values(band.median * scale),
-        "low": _rounded_values(band.low * scale),
-        "high": _rounded_values(band.high * scale),
-        "published": [*map(_rounded_values, line.published[:2])] if line.published else None,
+        "x": _rounded(line.ours.x),
+        "median": _rounded(band.median * scale),
+        "low": _rounded(band.low * scale),
+        "high": _rounded(band.high * scale),
+        "published": [*map(_rounded, line.published[:2])] if line.published else None,
     }
 
 
-def _rounded_values(values: Iterable[float]) -> list[float | None]:
-    return [_rounded(value) for value in values]
-
-
-def _rounded(value: float) -> float | None:
-    """Return a number with six digits, more than a screen shows; None if not finite, which JSON lacks."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    """Return numbers with six digits, more than a screen shows; None if not finite, which JSON lacks."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]

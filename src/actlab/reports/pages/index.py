@@ -21,10 +21,7 @@ from actlab.storage.files import DamagedError, regular
 
 
 def write(runs: Path, found: Read | None = None) -> Path:
-    """Write ``index.html`` into the folder that contains the studies' folders, and return its path.
-
-    ``found`` are the studies' tables, if they have been read already; the page lists damaged ones.
-    """
+    """Write ``index.html`` on the studies in ``runs``, whose tables are ``found`` or read; return its path."""
     records, left_out = found or scoreboard.read(runs)
     if not records:
         if left_out:
@@ -84,7 +81,6 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
 
 
 def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the panel of means over tasks, if there is any."""
     means = {label: mean for label, mean in board.means.items() if mean}
     rows = [
         {

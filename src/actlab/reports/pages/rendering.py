@@ -17,11 +17,7 @@ from actlab.storage.files import write_atomically
 def _environment() -> Environment:
     loader = PackageLoader("actlab.reports.pages")
     found = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     # One of our scripts or style sheets, unescaped.
     found.globals["source"] = lambda name: Markup(loader.get_source(found, name)[0])

@@ -26,11 +26,8 @@ _FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:
-    """Write ``report.html``, which links to the run folders, and return its path.
-
-    The last of the stages that have opened is shown; the first shows how settings were selected.
-    """
-    first, last = stages[0], stages[-1]
+    """Write ``report.html``, which links to the run folders, and return its path."""
+    first, last = stages[0], stages[-1]  # the first selected settings, the last that has opened is shown
     # Stages may share runs.
     ended = {name: result for stage in stages for name, result in stage.results.items()}
     return rendering.write(
