@@ -24,7 +24,7 @@ from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS, Search, Space, parse_space
-from actlab.studies.states import state_of
+from actlab.studies.states import OVER, state_of
 
 TRIALS, FRESH = 20, "15"
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
@@ -123,6 +123,7 @@ def main(argv: Sequence[str]) -> int:
     if len(opened) < len(study.stages):
         states = [state_of(RunFolder(root, one)) for one in opened[0].runs]
         reasons = [state.reason for state in states if state.reason]
+        reasons += ["all trials diverged: search other values"] * all(state.kind in OVER for state in states)
         raise ActlabError(next(iter(reasons), "another process trains runs of the search: repeat the command"))
     with locks.alone(root, locks.DECIDING):
         study_output.record_look(opened[-1])

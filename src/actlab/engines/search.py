@@ -255,7 +255,7 @@ def lines(study: Study, found: Trials) -> Iterator[str]:
         for trial in trials:
             if trial.value is not None:
                 yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
-    ours = [(side, trials) for side, trials in found if not any(trial.failed for trial in trials)]
+    ours = [(side, trials) for side, trials in found if not (any(t.failed for t in trials) or diverged(trials))]
     best = [(side, best_of(study, trials)) for side, trials in ours]
     said = [_text(study, side, trial) for side, trial in best if trial is not None]
     if said:
