@@ -1,7 +1,9 @@
 """An own network and an own loss by derivatives: −u_xx − u_yy = 1 on [−1, 1]², u = 0 on the sides.
 
-PYTHONPATH=examples actlab study run examples/own_equation.yaml --smoke
-python examples/own_equation.py
+The shell requires this folder on ``PYTHONPATH``; for a script it is on the path already::
+
+    PYTHONPATH=examples actlab study run examples/own_equation.yaml --smoke
+    python examples/own_equation.py
 """
 
 from torch import nn
