@@ -113,9 +113,8 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     >>> described(ValueError("no such  thing")), described(BrokenPipeError())
     ('ValueError: no such thing', 'BrokenPipeError')
     """
-    name, text = type(error).__name__, one_line(error, longest)
+    name, text, line = type(error).__name__, one_line(error, longest), last_line(error)
     text = text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
-    line = last_line(error)
     return f"{text} ({line}){hint(error)}" if line else text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,10 +42,9 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         known = isinstance(error, MisconfigurationException | ValueError | TypeError)
-        if found := (bad_input(error) if known else None) or unrestored(error):
-            raise found from error
-        if hint(error):
-            raise ActlabError(described(error)) from error
+        found = (bad_input(error) if known else None) or unrestored(error)
+        if found or hint(error):
+            raise found or ActlabError(described(error)) from error
         raise
 
 
@@ -150,16 +148,13 @@ def _mistake_in_arguments(
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]
-    if needed and (kind := next((kind for kind in _FACTORIES if _is_subclass(owner, kind)), None)):
+    factory = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
+    if needed and factory:
         return ActlabError(
             f"{where}: {path} needs {needed[0]!r}, which the module passes: annotate the argument with "
-            f"`{_FACTORIES[kind]}` of pytorch_lightning.cli, in place of its class"
+            f"`{factory[0]}` of pytorch_lightning.cli, in place of its class"
         )
     return lacking(path, needed[0], where) if needed else None
-
-
-def _is_subclass(owner: Any, kind: type) -> bool:
-    return inspect.isclass(owner) and issubclass(owner, kind)
 
 
 def bad_input(error: BaseException) -> ActlabError | None:

@@ -119,9 +119,9 @@ class Display:
             print(f"{self._count()}, {passed}{rest}", flush=True)
 
     def _count(self) -> str:
-        """Return how many runs have ended as text, ``4 of 6 runs ended (1 failed)``."""
-        ended = f"{self.ended} of {len(self.runs)} runs"
-        return f"{ended} ended ({self.failed} failed)" if self.failed else f"{ended} done"
+        """Return how many runs have ended as text: ``4 of 6 runs ended (1 failed)``."""
+        how = f"ended ({self.failed} failed)" if self.failed else "done"
+        return f"{self.ended} of {len(self.runs)} runs {how}"
 
     def _left(self) -> str:
         """Return the time left as text, ``, about 5 min left``; empty before a speed was measured."""
