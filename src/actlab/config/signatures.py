@@ -240,8 +240,7 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
                 return importlib.import_module(name), parts[length:]
         except (ImportError, SyntaxError) as error:
             if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
-                missing = str(getattr(error, "name", "")).partition(".")[0]
-                remedy = _OTHER_LIGHTNING if missing == "lightning" else ""
+                remedy = _OTHER_LIGHTNING if f"{getattr(error, 'name', '')}.".startswith("lightning.") else ""
                 raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}{remedy}") from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
