@@ -137,6 +137,32 @@ def test_examples_run(document, read_only, folder, cli):
                     carry_out(cli, shlex.split(line, comments=True)[1:], read_only)
 
 
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("    num_outputs = 1\n", "PriceTable has no num_outputs: give model.num_outputs in the config"),
+        ("self.input_shape = ", "PriceTable has no input_shape: give model.input_shape in the config"),
+        (".unsqueeze(1)", "the targets of a batch have shape (16,), but the network's output has (16, 1)"),
+    ],
+)
+def test_the_regression_on_a_users_table_fails_before_training_where_something_is_missing(
+    missing, message, folder, cli
+):
+    blocks = [*blocks_of(ROOT / "docs/guide/own_network.md")]
+    for block in blocks:
+        if block.file:
+            replaced = "shape = " if missing.startswith("self") else ""
+            (folder / block.file).write_text(block.text.replace(missing, replaced), encoding="utf-8")
+    assert missing in "".join(block.text for block in blocks)
+    (table,) = (
+        block.text for block in blocks if "prices.csv" in block.text and block.text.startswith("import")
+    )
+    exec(compile(table, "example", "exec"), {})
+    outcome = cli("fit", "-c", "price_task.yaml")
+    assert (outcome.code, message in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+    assert not [*folder.glob("runs/**/*.ckpt")]
+
+
 OPTIONAL = [
     pytest.param(block, id=f"{name_of(document)}-{block.package}")
     for document in EXAMPLES

@@ -1,15 +1,24 @@
 """Exceptions for bad input, which the command line prints as one line, and helpers for their messages."""
 
 import argparse
+import linecache
+import os
+import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions; without any, four times as many
 LONGEST_MESSAGE = 300  # characters of an error of another library
 _EXAMPLES = "examples:"
+_LIBRARIES = (f"{Path(os.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}")  # Python, actlab
+_PACKAGES = {"site-packages", "dist-packages"}
+# A frame in the text of an error, which a data loader copies from the traceback in its process.
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*$', re.MULTILINE)
 
 
 class ActlabError(Exception):
@@ -79,11 +88,18 @@ def needing(package: str, extra: str, wants: str) -> Iterator[None]:
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """Return the message of an error in one line without its middle, or its type when the message is empty."""
-    try:
-        text = str(error)
-    except Exception as second:  # the __str__ of a third-party error may raise
-        text = f"{type(error).__name__}, whose text raises {type(second).__name__}"
+    text = _text(error)
+    for frame in [*_FRAME.finditer(text)][-1:]:  # the message follows the last one, and is not indented
+        message = re.search(r"^\S.*", text[frame.end() :], re.MULTILINE | re.DOTALL)
+        text = message[0] if message else text
     return _shorten(" ".join(text.split()), longest) or type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # the __str__ of a third-party error may raise
+        return f"{type(error).__name__}, whose text raises {type(second).__name__}"
 
 
 def reason(error: BaseException) -> str:
@@ -92,13 +108,40 @@ def reason(error: BaseException) -> str:
 
 
 def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
-    """Return the type and message of an error in one line.
+    """Return the type and message of an error in one line, with the `last_line` of the user's code, if any.
 
     >>> described(ValueError("no such  thing")), described(BrokenPipeError())
     ('ValueError: no such thing', 'BrokenPipeError')
     """
-    name, text = type(error).__name__, one_line(error, longest)
-    return text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
+    name, text, line = type(error).__name__, one_line(error, longest), last_line(error)
+    text = text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
+    return f"{text} ({line}){hint(error)}" if line else text
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of the user's code that an error passed through; empty without one.
+
+    The user's code is what belongs to neither Python, nor an installed package, nor actlab.
+    """
+    frames = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
+    frames += [(file, int(number)) for file, number in _FRAME.findall(_text(error))]
+    for file, number in reversed(frames):
+        path = Path(file)
+        if not (file.startswith(("<", *_LIBRARIES)) or _PACKAGES & {*path.parts}):
+            known = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            return f"{known}, line {number}: {_shorten(linecache.getline(file, number).strip(), 100)}"
+    return ""
+
+
+def hint(error: BaseException) -> str:
+    """Return what to change where a module takes a config, or no logger, for an object; else an empty text."""
+    text, line = _text(error), last_line(error)
+    kept = re.search(r"hparams\.(\w+)", line)
+    if kept and re.search("'(Namespace|dict)' object", text):
+        return f". Under a command line `hparams` holds the config: keep the argument as `self.{kept[1]}`"
+    if re.search(r"\.logger\b", line) and "'NoneType' object" in text:
+        return ". There is no logger: give a study --logger csv, or a config trainer.logger"
+    return ""
 
 
 def shown(value: object, longest: int = 80) -> str:

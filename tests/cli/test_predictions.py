@@ -55,9 +55,13 @@ def test_rows_of_any_shape():
     assert frame.to_dict("list") == {"index": [9, 3], "output": [1, 2], "label": [7, 8]}
     frame = rows(torch.tensor([1.0, 2.0]), torch.zeros(2, 2), "output", 0)
     assert list(frame) == ["index", "output"]
+    frame = rows({"score": torch.tensor([0.5, 1.0]), "box": torch.ones(2, 2)}, {}, "output", 0)
+    assert frame.to_dict("list") == {"index": [0, 1], "score": [0.5, 1.0], "box_0": [1, 1], "box_1": [1, 1]}
 
 
-@pytest.mark.parametrize("prediction", [{"a": 1}, torch.tensor(1.0)])
+@pytest.mark.parametrize(
+    "prediction", [{"a": 1}, {}, {"a": torch.ones(2), "b": torch.ones(3)}, torch.tensor(1.0)]
+)
 def test_what_is_no_table_is_refused(prediction):
     with pytest.raises(ActlabError, match="predict_step"):
         rows(prediction, (), "output", 0)

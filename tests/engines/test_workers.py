@@ -1,6 +1,7 @@
 """Several processes train one study: the same numbers, and a worker that dies is replaced."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,11 +14,12 @@ import psutil
 import pytest
 import pytorch_lightning as pl
 
-from actlab.engines import packing, running, training
+from actlab.engines import packing, requests, running, training
 from actlab.engines.jobs import Job
 from actlab.engines.pool import Pool
 from actlab.engines.requests import Arranged
 from actlab.engines.settings import Settings
+from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
@@ -173,6 +175,26 @@ def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):
     with pytest.raises(ActlabError, match="nowhere"):
         train(jobs, tmp_path)
     assert _gone()
+
+
+def start_method(report):
+    """The method by which processes that a module of a user starts are started."""
+    return multiprocessing.get_start_method(allow_none=True)
+
+
+def misplaced(report):
+    """Raise what comes from actlab's code alone."""
+    return requests.updates_of(report, None)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_worker_starts_processes_as_a_script_does():
+    with Worker() as worker:
+        assert worker.call(start_method) is None
+        with pytest.raises(ActlabError, match=r"AttributeError: .* \(.*test_workers\.py, line \d+: return "):
+            worker.call(misplaced)
+        with pytest.raises(EndedError, match="exited with code 1 before it answered"):  # a fault of actlab
+            worker.call(requests.updates_of, None)
 
 
 def test_stopping_ends_the_workers(runs, tmp_path):

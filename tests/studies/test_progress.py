@@ -153,3 +153,14 @@ def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeyp
             display(run, 1.0)
     assert looked == [run.id for run in runs]
     assert display.bar.tasks[0].completed == len(runs)
+
+
+def test_runs_that_fail_are_counted_apart(tmp_path, capsys, every_line):
+    with display_of(tmp_path) as display:
+        for run in RUNS[:2]:
+            RunFolder(tmp_path, run).fail("ValueError: no")
+            display(run, 1.0)
+        finish(tmp_path, RUNS[2], [0.5])
+        display(RUNS[2], 1.0)
+    lines = [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [f"{n} of 4 runs ended ({min(n, 2)} failed)" for n in (1, 2, 3)]

@@ -63,17 +63,22 @@ class PredictionTable(BasePredictionWriter):
 def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> pd.DataFrame:
     """Return the rows of a batch of ``B`` samples.
 
-    The prediction has shape ``(B, …)``. A second item of the batch that is a tensor of ``B`` rows is the label.
-    ``index`` is that of each sample in the dataset, or of the first one.
+    The prediction has shape ``(B, …)``, or maps names to such tensors. A second item of the batch that is a
+    tensor of ``B`` rows is the label. ``index`` is that of each sample in the dataset, or of the first one.
     """
-    if not isinstance(prediction, Tensor) or prediction.dim() == 0:
-        raise ActlabError(
-            f"a prediction of type {type(prediction).__name__} does not fit a table: "
-            "let predict_step return a tensor whose first dimension is the batch"
-        )
-    size = len(prediction)
+    parts = prediction if isinstance(prediction, Mapping) and prediction else {name: prediction}
+    first = next(iter(parts.values()))
+    for part in parts.values():
+        if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(first):
+            raise ActlabError(
+                f"a prediction of type {type(part).__name__} does not fit a table: let predict_step return a "
+                "tensor whose first dimension is the batch, or a dictionary of such tensors"
+            )
+    size = len(first)
     positions = list(range(index, index + size)) if isinstance(index, int) else list(index)
-    found = {"index": positions, **columns(name, prediction)}
+    found: dict[str, Any] = {"index": positions}
+    for key, part in parts.items():
+        found |= columns(str(key), part)
     labels = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
     if isinstance(labels, Tensor) and labels.shape[:1] == (size,):
         found |= columns("label", labels)

@@ -14,12 +14,15 @@ import pytorch_lightning as pl
 from jsonargparse import ArgumentError, ArgumentParser
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningCLI
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
 from actlab.config.keys import SPEC
 from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
-from actlab.errors import ActlabError, described, one_line, unknown
+from actlab.errors import ActlabError, described, hint, one_line, unknown
 
+_FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
 _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
 
@@ -39,8 +42,9 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         known = isinstance(error, MisconfigurationException | ValueError | TypeError)
-        if found := (bad_input(error) if known else None) or unrestored(error):
-            raise found from error
+        found = (bad_input(error) if known else None) or unrestored(error)
+        if found or hint(error):
+            raise found or ActlabError(described(error)) from error
         raise
 
 
@@ -81,7 +85,9 @@ def mistake(
     if Any in options or _is_accepted(value, wanted):
         return None
     if isinstance(value, Mapping) and bases:
-        return ActlabError(f"{where} has arguments but no class: give its class path first")
+        return ActlabError(
+            f"{where} has arguments but no class: give its class path first, as {{class_path: …, init_args: …}}"
+        )
     text = f"{where} {value!r}: {owner} expects {formatannotation(wanted).replace('typing.', '')}"
     if isinstance(value, bool | int | float) and str in options:
         quoted = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
@@ -142,6 +148,12 @@ def _mistake_in_arguments(
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]
+    factory = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
+    if needed and factory:
+        return ActlabError(
+            f"{where}: {path} needs {needed[0]!r}, which the module passes: annotate the argument with "
+            f"`{factory[0]}` of pytorch_lightning.cli, in place of its class"
+        )
     return lacking(path, needed[0], where) if needed else None
 
 

@@ -57,6 +57,7 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
         if (value := config.get(section)) is None:
             raise ActlabError(
                 f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
+                + (". Move a module's own data loaders into a LightningDataModule" if section == "data" else "")
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")

@@ -20,6 +20,7 @@ from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
 from actlab.errors import ActlabError, importing, unknown
 
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
+_OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
@@ -200,8 +201,7 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
         raise ActlabError(f"{where}: {error}") from error
     if not callable(found) or (inspect.isclass(found) and not issubclass(found, kinds)):
         of_lightning = any(base.__module__.startswith("lightning.") for base in getattr(found, "__mro__", ()))
-        remedy = ": write pytorch_lightning in place of lightning.pytorch in its imports"
-        raise ActlabError(f"{wants}, got {path!r}{remedy if of_lightning else ''}")
+        raise ActlabError(f"{wants}, got {path!r}{_OTHER_LIGHTNING if of_lightning else ''}")
     return found
 
 
@@ -240,7 +240,8 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
                 return importlib.import_module(name), parts[length:]
         except (ImportError, SyntaxError) as error:
             if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
-                raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
+                remedy = _OTHER_LIGHTNING if f"{getattr(error, 'name', '')}.".startswith("lightning.") else ""
+                raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}{remedy}") from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
         "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"

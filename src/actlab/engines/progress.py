@@ -51,21 +51,22 @@ class Display:
         self.root, self.select = root, select
         self.runs = {run.id: run for run in runs}
         self.fractions: dict[str, float] = {}
-        self.ended, self.done, self.latest = 0, 0.0, ""
+        self.ended, self.failed, self.done, self.latest = 0, 0, 0.0, ""
+        self.early: list[float] = []  # epochs of runs that were ended before their last one
         self.unread: list[Run] = []  # runs that reached 1, until their results are read
         self.best: tuple[float, str] | None = None
         self.start = self.last_line = self.counted = time.monotonic()
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn(f"{{task.fields[ended]}} of {len(runs)} runs,"),
+            TextColumn("{task.fields[ended]},"),
             TimeElapsedColumn(),
             TextColumn("elapsed{task.fields[rest]}"),
             disable=not sys.stdout.isatty(),
             get_time=time.monotonic,
             speed_estimate_period=SPEED_OVER,
         )
-        self.bar.add_task("training", total=sum(run.epochs or 1 for run in runs), ended=0, rest="")
+        self.bar.add_task("training", total=sum(run.epochs or 1 for run in runs), ended=self._count(), rest="")
         (self.task,) = self.bar.tasks
 
     def __enter__(self) -> Display:
@@ -110,12 +111,17 @@ class Display:
             self.bar.update(self.task.id, completed=self.task.total if over else self.done)
             self.counted = now
         rest = ("" if over else self._left()) + self._best()
-        self.bar.update(self.task.id, description=self.latest or "training", ended=self.ended, rest=rest)
+        self.bar.update(self.task.id, description=self.latest or "training", ended=self._count(), rest=rest)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now
             rest += f"; now {self.latest}" if self.latest else ""
             passed = f"{duration(now - self.start)} elapsed"
-            print(f"{self.ended} of {len(self.runs)} runs done, {passed}{rest}", flush=True)
+            print(f"{self._count()}, {passed}{rest}", flush=True)
+
+    def _count(self) -> str:
+        """Return how many runs have ended as text: ``4 of 6 runs ended (1 failed)``."""
+        how = f"ended ({self.failed} failed)" if self.failed else "done"
+        return f"{self.ended} of {len(self.runs)} runs {how}"
 
     def _left(self) -> str:
         """Return the time left as text, ``, about 5 min left``; empty before a speed was measured."""
@@ -132,6 +138,9 @@ class Display:
             if folder.finished:  # the result is written shortly after the last epoch
                 self.unread.remove(run)
                 self._update_best(folder)
+            elif folder.failure_file.exists():
+                self.unread.remove(run)
+                self.failed, self.latest = self.failed + 1, f"{run.id}, failed"
         if self.best is None:
             return ""
         return f"; best {self.select.metric} {self.best[0]:.4g}: {self.best[1]}"
@@ -141,6 +150,11 @@ class Display:
             result = folder.result()
         except DamagedError:
             return  # reported when the table is read
+        epochs = folder.run.epochs or 0
+        epoch = result.get("last_good_epoch", epochs)
+        if result["status"] == FINISHED and epoch < epochs:  # by early stopping, for example
+            self.early.append(epoch)
+            self.latest = f"{folder.run.id}, ended after epoch {epoch:g} of {epochs}"
         summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None:
             return

@@ -205,6 +205,9 @@ class Start:
                 f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; "
                 "start the study again when it has ended, or wait for it with --wait"
             )
+        if display.early:
+            after = " to ".join(f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)}))
+            print(f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}")
         states = {folder.run.id: state_of(folder) for folder in todo}
         failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
         for name, failure in failed.items():
@@ -307,13 +310,13 @@ def _costs(root: Path) -> list[Cost]:
 def measure_costs(
     worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
 ) -> list[dict[str, Any]]:
-    """Return the costs of grid points, none if measuring them ends the worker; see `cost.measure`."""
+    """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         found: list[dict[str, Any]] = worker.call(
             requests.measure, runs, study.compare, study.reference, tuned, rounds
         )
-    except EndedError as ended:
-        print(f"costs were not measured: the process that measured them {ended.how}")
+    except ActlabError as error:  # the table does not need them
+        print(f"costs were not measured: {error}")
         return []
     return found
 

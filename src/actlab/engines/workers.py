@@ -21,7 +21,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from actlab.engines.settings import Settings, quiet
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, described, last_line
 from actlab.runtime import signals
 
 Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
@@ -35,7 +35,7 @@ _PRELOADED = [
 ]
 
 
-class EndedError(Exception):
+class EndedError(ActlabError):
     """A worker ended before it answered, with an exit code, ``-n`` for signal ``n``.
 
     ``stalled`` is the time without progress, in seconds, after which this process ended it; 0 if it ended by
@@ -43,8 +43,8 @@ class EndedError(Exception):
     """
 
     def __init__(self, code: int, stalled: float = 0.0) -> None:
-        super().__init__(code)
         self.code, self.stalled = code, stalled
+        super().__init__(f"a process of actlab {self.how} before it answered")
 
     @property
     def how(self) -> str:
@@ -232,6 +232,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     """Run a worker: answer the requests received through the pipe, until None is received."""
     from actlab.runtime.denormals import flush_denormals
 
+    mp.set_start_method(None, force=True)  # processes of data loaders start as in a script
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_by_signal)
     threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
@@ -257,6 +258,10 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
                 report("done", function(report, *args))
             except ActlabError as error:
                 report("error", str(error))
+            except Exception as error:
+                if not last_line(error):  # a fault of actlab: its traceback is printed
+                    raise
+                report("error", described(error))
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,148 @@
+"""Modules as people write them: each trains in `fit` and in a study, or one line says what it needs."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from actlab.errors import described
+
+DATA = {"Partials": "Halves", "GAN": "Ring", "Segmenter": "Squares", "VAE": "Halves"}
+DATA |= {"Forecaster": "Windows", "Tagger": "Corpus"}
+RECORDED = {  # a metric that each module logs
+    **{"Partials": "val/acc", "GAN": "val_mse", "Segmenter": "val1/iou"},
+    **{"VAE": "val/kl", "Forecaster": "val_loss", "Tagger": "val_accuracy"},
+}
+TRAINER = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+QUICK = ("Partials", "Tagger")
+ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}}
+
+
+@pytest.fixture
+def folder(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    program("six_modules")
+    program("mistaken_modules")
+    return tmp_path
+
+
+def write(folder, model, data, grid="model.activation: [relu]", **trainer):
+    """Write ``base.yaml``, in JSON, and ``own.yaml`` with a grid over it."""
+    base = {"model": model, "data": data, "trainer": {**TRAINER, **trainer}}
+    (folder / "base.yaml").write_text(json.dumps({name: part for name, part in base.items() if part}))
+    (folder / "own.yaml").write_text(f"base: base.yaml\ngrid: {{{grid}}}\nseeds: 1\n")
+
+
+def six(folder, name, **data):
+    key, arguments = "model.activation", {}
+    if name == "Partials":
+        key = "model.net.activation"
+        schedule = {"class_path": "torch.optim.lr_scheduler.StepLR", "init_args": {"step_size": 1}}
+        net = {"class_path": "six_modules.Perceptron"}
+        arguments = {"net": net, "optimizer": ADAM, "scheduler": schedule}
+    write(
+        folder,
+        {"class_path": f"six_modules.{name}", "init_args": arguments},
+        {"class_path": f"six_modules.{DATA[name]}", "init_args": data},
+        f"{key}: [relu, gelu]",
+    )
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DATA])
+def test_each_trains_in_a_fit_and_in_a_study(cli, folder, name):
+    six(folder, name)
+    outcome = cli("fit", "-c", "base.yaml")
+    assert outcome.code == 0, outcome.err
+    outcome = cli("study", "run", "own.yaml")
+    assert outcome.code == 0, outcome.err
+    assert "2 of 2 runs finished." in outcome.out
+    for path in folder.glob("runs/own/*/metrics.parquet"):
+        names = {"/".join(filter(None, row)) for row in pd.read_parquet(path)[["split", "metric"]].to_numpy()}
+        assert RECORDED[name] in names
+    if name in ("Tagger", "Forecaster"):
+        (checkpoint,) = folder.glob("runs/base/*/checkpoints/*.ckpt")
+        outcome = cli("predict", "--ckpt_path", checkpoint, "--trust")
+        assert outcome.code == 0, outcome.err
+        (table,) = folder.glob("runs/base/*/predictions.parquet")
+        found = pd.read_parquet(table)
+        assert len(found) == {"Tagger": 16, "Forecaster": 18}[name]
+        assert name != "Tagger" or {"label", "score"} <= {*found.columns}
+
+
+@pytest.mark.slow
+def test_loaders_of_a_study_have_processes_as_in_a_script(cli, folder):
+    """A closure as ``collate_fn`` cannot be pickled; forked processes need no pickles."""
+    six(folder, "Tagger", num_workers=1)
+    outcome = cli("study", "run", "own.yaml", "--jobs", "1")
+    assert outcome.code == 0, outcome.err
+    assert "2 of 2 runs finished." in outcome.out
+
+
+MISTAKES = {
+    "TakesAnOptimizer": (
+        "model.optimizer: torch.optim.Adam needs 'params', which the module passes: annotate the argument with "
+        "`OptimizerCallable` of pytorch_lightning.cli"
+    ),
+    "CallsItsConfig": "`hparams` holds the config: keep the argument as `self.optimizer`",
+    "Logs": "There is no logger: give a study --logger csv, or a config trainer.logger",
+    "HasLoaders": "no data is given: name its class in a config (-c FILE) or as --data CLASS. Move a module's "
+    "own data loaders into a LightningDataModule",
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_a_script_does_not_need_is_one_line(cli, folder, name):
+    takes = {"optimizer": ADAM} if name in ("TakesAnOptimizer", "CallsItsConfig") else {}
+    data = None if name == "HasLoaders" else {"class_path": "mistaken_modules.Points"}
+    write(folder, {"class_path": f"mistaken_modules.{name}", "init_args": takes}, data)
+    outcome = cli("fit", "-c", "base.yaml")
+    assert (outcome.code, MISTAKES[name] in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+    assert "Traceback" not in outcome.err
+    outcome = cli("study", "run", "own.yaml")
+    assert MISTAKES[name] in outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
+    if name == "Logs":
+        assert "1 of 1 runs ended (1 failed)" in outcome.out
+        assert cli("study", "run", "own.yaml", "--logger", "csv").code == 0
+
+
+@pytest.mark.parametrize("line", ["import lightning as pl", "import lightning.pytorch as pl"])
+def test_lightning_of_the_other_name_gets_its_remedy_where_it_is_not_installed(cli, folder, line):
+    (folder / f"theirs{len(line)}.py").write_text(f"{line}\n\n\nclass Net(pl.LightningModule):\n    pass\n")
+    outcome = cli("fit", "--model", f"theirs{len(line)}.Net", "--data", "mistaken_modules.Points")
+    assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+    assert "write pytorch_lightning in place of lightning.pytorch" in outcome.err
+
+
+def test_an_error_in_the_data_ends_a_study_with_one_line(cli, folder):
+    points = {"class_path": "mistaken_modules.Points", "init_args": {"missing": "setup"}}
+    write(folder, {"class_path": "mistaken_modules.Line"}, points)
+    outcome = cli("study", "run", "own.yaml", "--jobs", "1")
+    line = (
+        "actlab: error: FileNotFoundError: no images here (mistaken_modules.py, line 54: "
+        'raise FileNotFoundError("no images here"))'
+    )
+    assert (outcome.code, outcome.err.splitlines()) == (2, [line])
+
+
+def test_an_error_in_a_process_of_a_loader_names_the_line_too(folder):
+    import mistaken_modules
+
+    with pytest.raises(FileNotFoundError) as raised:
+        next(iter(mistaken_modules.Points("loader", num_workers=1).train_dataloader()))
+    assert described(raised.value) == (
+        "FileNotFoundError: no images here (mistaken_modules.py, line 54: "
+        'raise FileNotFoundError("no images here"))'
+    )
+
+
+def test_a_run_that_early_stopping_ends_says_at_which_epoch(cli, folder):
+    stopping = {"monitor": "val/loss", "patience": 1, "min_delta": 1e9}
+    callback = {"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": stopping}
+    model, data = {"class_path": "mistaken_modules.Line"}, {"class_path": "mistaken_modules.Points"}
+    write(folder, model, data, callbacks=[callback], max_epochs=9)
+    outcome = cli("study", "run", "own.yaml")
+    assert outcome.code == 0, outcome.err
+    assert ", ended after epoch 2 of 9\n" in outcome.out
+    assert "1 run ended before the last epoch, after epoch 2\n" in outcome.out
