@@ -49,8 +49,8 @@ class TestEveryEpoch(Callback):
         every_n_epochs: test only after every n-th epoch, and after the last.
 
     Raises:
-        ActlabError: if there is no ``test_dataloader`` or ``test_step``, or if ``setup("test")`` of the module
-            replaces its parameters.
+        ActlabError: if a module that can be tested has no ``test_dataloader``, or if its ``setup("test")``
+            replaces parameters.
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -68,6 +68,8 @@ class TestEveryEpoch(Callback):
         epochs = trainer.current_epoch + 1
         if not trainer.limit_test_batches or (epochs % self.every_n_epochs and epochs != trainer.max_epochs):
             return
+        if not is_overridden("test_step", pl_module):  # nothing is tested
+            return
         with _averaged(trainer, pl_module):
             if _tested_by_steps(trainer, pl_module):
                 self._step(trainer, pl_module, trainer.datamodule.test_dataloader())  # type: ignore[attr-defined]
@@ -75,14 +77,14 @@ class TestEveryEpoch(Callback):
                 self._run_loop(trainer, pl_module)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check before training that there is something to test."""
+        """Check before training that there is a test set."""
         data = trainer.datamodule or pl_module  # type: ignore[attr-defined]
-        for name, part in (("test_dataloader", data), ("test_step", pl_module)):
-            if stage == "fit" and not is_overridden(name, part):
-                raise ActlabError(
-                    f"TestEveryEpoch needs a test set, but {type(part).__name__} has no {name}: define it, or "
-                    "leave actlab.callbacks.TestEveryEpoch out of trainer.callbacks"
-                )
+        tests = stage == "fit" and is_overridden("test_step", pl_module)
+        if tests and not is_overridden("test_dataloader", data):
+            raise ActlabError(
+                f"TestEveryEpoch needs a test set, but {type(data).__name__} has no test_dataloader: define "
+                "it, or leave actlab.callbacks.TestEveryEpoch out of trainer.callbacks"
+            )
 
     def _step(self, trainer: pl.Trainer, module: pl.LightningModule, loader: Any) -> None:
         """Call the steps alone, with no other hook of testing."""

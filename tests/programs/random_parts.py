@@ -42,11 +42,7 @@ class RandomData(pl.LightningDataModule):
 
     def __init__(self, workers: int = 0, persistent: bool = False):
         super().__init__()
-        self.options: dict[str, Any] = {
-            "batch_size": 8,
-            "num_workers": workers,
-            "persistent_workers": persistent,
-        }
+        self.options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
 
     def setup(self, stage):
         x = torch.rand(48, 4, generator=torch.Generator().manual_seed(0))
