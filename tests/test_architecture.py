@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "callbacks": {"config", "random", "runtime", "errors"},
     "tasks": {"activations", "networks", "optim", "config", "random", "runtime", "storage", "errors"},
     "probes": {"tasks", "random", "errors"},
-    "experiments": {"tasks", "activations", "config", "runtime", "storage", "errors"},
+    "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
     "stacking": {
         *("experiments", "tasks", "activations", "networks", "optim", "config", "random", "runtime", "errors"),
     },

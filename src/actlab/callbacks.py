@@ -1,4 +1,4 @@
-"""Callbacks: test metrics after every epoch, a progress bar and statistics of units.
+"""Callbacks: test metrics and seeds of every epoch, a progress bar and statistics of units.
 
 Shapes: ``R`` runs (1 for a single task), ``B`` batch, ``U`` units of all layers, ``S`` values of a unit.
 """
@@ -14,33 +14,43 @@ import torch
 from pytorch_lightning.callbacks import (
     Callback,
     ModelCheckpoint,
+    ProgressBar,
     RichProgressBar,
     StochasticWeightAveraging,
     WeightAveraging,
 )
 from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
-from pytorch_lightning.trainer.states import RunningStage
-from pytorch_lightning.utilities.data import extract_batch_size
+from pytorch_lightning.trainer.states import RunningStage, TrainerFn
+from pytorch_lightning.utilities.model_helpers import is_overridden
 from rich.progress import BarColumn
 from torch import Tensor, nn
 
 from actlab.config.batches import limited
 from actlab.errors import ActlabError
+from actlab.random.hashing import seed_for
 from actlab.random.positions import Position
+from actlab.random.seeding import Generators, seed_generators
 from actlab.runtime.modules import evaluating
 
 _BAR = 10  # characters of the progress bar
+_TIMES = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
+_HOOKS = [f"on_test_{when}" for when in _TIMES]
 
 
 class TestEveryEpoch(Callback):
     """Log ``test/…`` after training epochs, for test curves as in the papers; nothing is selected by them.
 
-    The task's ``test_step`` and ``on_test_epoch_end`` are called as in ``trainer.test``, with the Trainer's
-    ``limit_test_batches``. With the callback `WeightAveraging`, averaged weights are tested, as in a
-    validation.
+    The result equals that of ``trainer.test`` after seeding the global generators by the run's seed (of
+    `SeedEveryEpoch`, or else the seed given to torch last): all hooks of testing are called, ``setup("test")``
+    once before the first test. Training continues as if there had been no test. With the callback
+    `WeightAveraging`, averaged weights are tested, as in a validation.
 
     Args:
         every_n_epochs: test only after every n-th epoch, and after the last.
+
+    Raises:
+        ActlabError: if a module that can be tested has no ``test_dataloader``, or if its ``setup("test")``
+            replaces parameters.
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -51,21 +61,139 @@ class TestEveryEpoch(Callback):
         if every_n_epochs < 1:
             raise ActlabError(f"every_n_epochs {every_n_epochs}: give a whole number from 1")
         self.every_n_epochs = every_n_epochs
+        self._generators: Generators | None = None  # their states after `setup("test")`
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log; the weights are those of a validation."""
         epochs = trainer.current_epoch + 1
         if not trainer.limit_test_batches or (epochs % self.every_n_epochs and epochs != trainer.max_epochs):
             return
-        loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        if not is_overridden("test_step", pl_module):  # nothing is tested
+            return
+        with _averaged(trainer, pl_module):
+            if _tested_by_steps(trainer, pl_module):
+                self._step(trainer, pl_module, trainer.datamodule.test_dataloader())  # type: ignore[attr-defined]
+            else:
+                self._run_loop(trainer, pl_module)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check before training that there is a test set."""
+        data = trainer.datamodule or pl_module  # type: ignore[attr-defined]
+        tests = stage == "fit" and is_overridden("test_step", pl_module)
+        if tests and not is_overridden("test_dataloader", data):
+            raise ActlabError(
+                f"TestEveryEpoch needs a test set, but {type(data).__name__} has no test_dataloader: define "
+                "it, or leave actlab.callbacks.TestEveryEpoch out of trainer.callbacks"
+            )
+
+    def _step(self, trainer: pl.Trainer, module: pl.LightningModule, loader: Any) -> None:
+        """Call the steps alone, with no other hook of testing."""
         if loader == []:  # there is no test set
             return
-        batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
-        with looking(trainer, pl_module) as placed, _averaged(trainer, pl_module):
+        with looking(trainer, module) as placed:
+            batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
             for number, batch in enumerate(batches):
-                with _weighted_by_batch_size(pl_module, given := placed(batch)):
-                    pl_module.test_step(given, number)
-        pl_module.on_test_epoch_end()
+                module.test_step(placed(batch), number)
+        module.on_test_epoch_end()
+
+    def _run_loop(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Run the Trainer's test loop, then restore what it changes."""
+        loop, logged, steps = trainer.test_loop, trainer._logger_connector, trainer.fit_loop.epoch_loop
+        replaced: list[tuple[Any, str, Any]] = [
+            (trainer.state, "fn", TrainerFn.TESTING),
+            (trainer.state, "stage", RunningStage.TESTING),
+            (loop, "verbose", False),
+            (loop, "inference_mode", False),  # tensors that a module keeps are used in training
+            (steps, "_batches_that_stepped", steps._batches_that_stepped - 1),  # as where Lightning logs epochs
+            (logged, "_first_loop_iter", None),
+            (logged, "_current_fx", None),
+        ]
+        if hasattr(trainer, "_last_val_time"):
+            replaced.append((trainer, "_last_val_time", trainer._last_val_time))
+        former, generators = [(of, name, getattr(of, name)) for of, name, _ in replaced], Generators.now()
+        try:
+            for of, name, value in replaced:
+                setattr(of, name, value)
+            if self._generators is None:
+                callbacks = trainer.callbacks  # type: ignore[attr-defined]
+                seeds = [callback.seed for callback in callbacks if isinstance(callback, SeedEveryEpoch)]
+                seed_generators([*seeds, torch.initial_seed()][0])
+                self._set_up(trainer, module)
+                self._generators = Generators.now()
+            self._generators.restore()
+            loop.run()
+        finally:
+            for of, name, value in former:
+                setattr(of, name, value)
+            generators.restore()
+
+    @staticmethod
+    def _set_up(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Prepare the data and call ``setup("test")``, in the order of ``trainer.test``."""
+        before = {id(parameter) for parameter in module.parameters()}
+        trainer._data_connector.prepare_data()
+        if (data := trainer.datamodule) is not None:  # type: ignore[attr-defined]
+            data.setup("test")
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            callback.setup(trainer, module, "test")
+        module.setup("test")
+        if new := [name for name, parameter in module.named_parameters() if id(parameter) not in before]:
+            raise ActlabError(
+                f"TestEveryEpoch: setup('test') of {type(module).__name__} replaces the parameter {new[0]}, "
+                "which is in training: create parameters in __init__, or only where stage is 'fit'"
+            )
+
+
+def _tested_by_steps(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
+    """Whether ``test_step`` alone gives what ``trainer.test`` gives, as module, data and callbacks declare."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    hooked = [callback for callback in callbacks if any(is_overridden(hook, callback) for hook in _HOOKS)]
+    watching = [callback for callback in hooked if not isinstance(callback, ProgressBar)]
+    parts = [module, trainer.datamodule, *watching]  # type: ignore[attr-defined]
+    own = all(getattr(part, "tested_by_steps", False) for part in parts)
+    return own and not any(is_overridden(hook, module) for hook in _HOOKS if hook != "on_test_epoch_end")
+
+
+class SeedEveryEpoch(Callback):
+    """Seed torch's, NumPy's and Python's generators at the start of each epoch, from the seed and the epoch.
+
+    Dropout, shuffling and workers of data loaders then draw the same numbers after a resume as without a stop,
+    and shuffles do not depend on what an activation draws. `actlab fit` and studies add this callback where the
+    module or the datamodule is not actlab's, and seed before both are built and before training. The same in a
+    script::
+
+        pl.seed_everything(7, workers=True)
+        data = Data()
+        pl.seed_everything(7, workers=True)
+        module = Module()
+        trainer = pl.Trainer(callbacks=[SeedEveryEpoch(7)])
+        pl.seed_everything(7, workers=True)
+        trainer.fit(module, datamodule=data)
+
+    Batches that are augmented in the main process still depend on what was drawn before in their epoch. Workers
+    that persist over epochs keep generators of their own, which no resume restores: a line says so.
+
+    Args:
+        seed: the seed of the run.
+    """
+
+    stackable = True
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self._starts = seed, True
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Seed the generators; have the batches of the epoch drawn after that."""
+        loop: Any = trainer.fit_loop
+        persist = any(getattr(one, "persistent_workers", False) for one in loop._combined_loader.flattened)
+        if persist and trainer.current_epoch and self._starts and trainer.is_global_zero:
+            note = "note: no resume restores the random numbers of persistent workers"
+            print(f"{note}: give persistent_workers=False for those of a training without a stop", flush=True)
+        seed_generators(seed_for(self.seed, "epoch", trainer.current_epoch))
+        if trainer.current_epoch == 0:
+            iter(loop._data_fetcher)  # Lightning made this iterator earlier
+        loop._resuming_from_checkpoint = False  # else Lightning would keep an iterator that it made earlier
+        self._starts = False
 
 
 class BestSoFar(RichProgressBar):
@@ -137,21 +265,6 @@ def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callabl
 
     with evaluating(module), precision.forward_context():
         yield placed
-
-
-@contextmanager
-def _weighted_by_batch_size(module: pl.LightningModule, batch: Any) -> Iterator[None]:
-    """Weight metrics that a third-party module logs by the batch size, as Lightning's loops do."""
-    plain = module.log
-
-    def log(*args: Any, **options: Any) -> None:
-        plain(*args, **{**options, "batch_size": options.get("batch_size") or extract_batch_size(batch)})
-
-    module.log = log  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del module.log
 
 
 class UnitValues(NamedTuple):

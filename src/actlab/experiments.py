@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,12 +15,14 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.config import messages, metrics, records, sections
+from actlab.callbacks import SeedEveryEpoch
+from actlab.config import identity, messages, metrics, records, sections
 from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
+from actlab.random.seeding import seed_generators
 from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
@@ -111,7 +113,7 @@ class ActlabCLI(LightningCLI):
             activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Set the training record for checkpoints, and check the shapes that the config sets."""
+        """Set the training record for checkpoints, and check the shapes that the config sets; then seed."""
         for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
@@ -123,15 +125,30 @@ class ActlabCLI(LightningCLI):
             self.model.config = config
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             writer.config = config
+        if self.seeds_globally:
+            seed_generators(self.config[sections.SEED])
 
     def instantiate_classes(self) -> None:
-        """Build data, task and Trainer."""
+        """Build data, task and Trainer; seed before each where classes outside actlab may draw."""
+        for action in self.parser._actions if self.seeds_globally else ():
+            if action.dest in sections.SECTIONS:
+                seeded: Any = partial(self._seeded, action.instantiate_classes)  # type: ignore[attr-defined]
+                action.instantiate_classes = seeded  # type: ignore[attr-defined]
         try:
             super().instantiate_classes()
         except ActlabError:
             raise
         except Exception as error:  # a third-party class may raise anything
             raise messages.bad_input(error) or messages.unbuilt(error) from error
+
+    @property
+    def seeds_globally(self) -> bool:
+        """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
+        return not identity.is_own({name: self.config[name].class_path for name in sections.SECTIONS})
+
+    def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
+        seed_generators(self.config[sections.SEED])
+        return instantiate(value)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer with our callbacks and, unless a plugin is given, atomic checkpoints."""
@@ -151,6 +168,8 @@ class ActlabCLI(LightningCLI):
         own: list[Any] = [StopOnSignal(), PlannedLength()]
         if not isinstance(self.model, Training):  # tasks check their checkpoints themselves
             own.append(CompleteCheckpoint())
+        if self.seeds_globally:
+            own.append(SeedEveryEpoch(self.config[sections.SEED]))
         trainer.callbacks[:0] = own  # type: ignore[attr-defined]
         return trainer
 

@@ -45,6 +45,16 @@ def ids(tmp_path):
     return of
 
 
+def test_how_runs_of_other_libraries_are_seeded_counts_for_them_alone(ids, monkeypatch):
+    others = TEXT + "set: {data.class_path: mine.Data}\n"
+    before, before_of_others = ids(), ids(text=others)
+    monkeypatch.setattr(identity, "NUMERICS_OF_OTHERS", 0)
+    assert ids() == before
+    assert not {*ids(text=others)} & {*before_of_others}
+    assert identity.is_own({"model": "ClassificationTask", "data": {"class_path": "MNISTDataModule"}})
+    assert not identity.is_own({"model": "ClassificationTask", "data": "mine.MNISTDataModule"})
+
+
 def test_how_things_are_written_does_not_count(ids, tmp_path):
     first = ids()
     assert len(set(first)) == 4

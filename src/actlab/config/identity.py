@@ -17,6 +17,7 @@ from actlab.config.keys import as_number, class_of, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
+NUMERICS_OF_OTHERS = 1  # the same for runs whose model or data is not in `OWN`
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
@@ -45,8 +46,15 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
-    text = json.dumps([NUMERICS, counts, sorted(set(sources.values()))], sort_keys=True, default=str)
+    others = [] if is_own(counts) else [NUMERICS_OF_OTHERS]
+    text = json.dumps([NUMERICS, counts, sorted(set(sources.values())), *others], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_own(config: Mapping[str, Any]) -> bool:
+    """Return whether model and data are of classes in `OWN`, by import path or bare name."""
+    found = {section: f".{class_of(config.get(section))}" for section in OWN}
+    return all(any(f".{own}".endswith(found[section]) for own in OWN[section]) for section in OWN)
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:

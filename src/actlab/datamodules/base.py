@@ -306,6 +306,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.val: Samples | None = None
         self.test: Samples | None = None
 
+    tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     @property

@@ -24,6 +24,8 @@ def taken_matrices(trainer: pl.Trainer, runs: int) -> list[dict[str, Any]]:
 class MatrixFile(Callback):
     """Writes the latest results that are not numbers to a JSON file, after each evaluation."""
 
+    tested_by_steps = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
 

@@ -157,6 +157,18 @@ def train(
     return training.work(job, root, progress, logger, locked)
 
 
+def unmeasured(report: Report, runs: Sequence[Run]) -> str:
+    """Return a line that says why no costs can be measured; empty if those of a run can be."""
+    from actlab.config.signatures import locate
+    from actlab.tasks import Task
+
+    models = {locate(str(class_of(run.config["model"]))) for run in runs}
+    if any(issubclass(model, Task) for model in models):
+        return ""
+    names = ", ".join(sorted(model.__name__ for model in models))
+    return f"costs are not measured: only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
+
+
 def measure(
     report: Report, runs: Sequence[Run], key: str, reference: Any, tuned: Sequence[str], rounds: int | None
 ) -> list[dict[str, Any]]:

@@ -260,7 +260,9 @@ class Start:
             if not (unknown := uncosted(self.study, self.root)):
                 return 0
             tuned = [key for key in self.study.select.tune if short(key) == "lr"]
-            with phase("measuring the time and memory of an update"):
+            if line := self.worker.call(requests.unmeasured, unknown):
+                print(line)
+            with nullcontext() if line else phase("measuring the time and memory of an update"):
                 rounds = 1 if self.study.smoke else None
                 measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
             write_json(self.root / COSTS, [*_costs(self.root), *measured])

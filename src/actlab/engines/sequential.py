@@ -23,10 +23,11 @@ def train(
     folder = RunFolder(root, run)
     if rank() == 0:
         folder.open()
+    made = logger(run) if logger else None  # before the run is built, which leaves the generators seeded
     recorder = Recorder([folder], folder.checkpoint, progress, folder.remedy)
     trainer, task, data = experiments.build(run.config, callbacks=[recorder], default_root_dir=str(folder.path))
-    if logger:
-        trainer.logger = logger(run)
+    if made is not None:
+        trainer.logger = made
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
     resume = _resumable(folder)

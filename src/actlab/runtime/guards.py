@@ -17,7 +17,7 @@ _CAUSES = "a hook raised StopIteration, or the data loader yielded fewer batches
 class StopOnSignal(Callback):
     """Ends a Trainer within one batch after a signal, even if code swallowed the exception `Stopped`."""
 
-    stackable = True
+    stackable = tested_by_steps = True
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """Raise `Stopped` if a signal has arrived."""

@@ -46,6 +46,7 @@ class Training(pl.LightningModule, ABC):
 
     network: nn.Module
     stream: Stream
+    tested_by_steps = True  # what `actlab.callbacks.TestEveryEpoch` needs
 
     def __init__(self) -> None:
         super().__init__()
