@@ -15,6 +15,7 @@ from actlab.analysis.points import few, in_words, printer
 from actlab.config.keys import canonical, import_path, label
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
+from actlab.studies import directions
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
 
@@ -46,7 +47,7 @@ class Loggers:
             "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
-            "modes": self.modes,
+            "modes": {**directions.read(self.root), **self.modes},
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]

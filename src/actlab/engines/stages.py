@@ -19,6 +19,7 @@ from actlab.engines import search
 from actlab.engines.search import Place, Trials
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_json
+from actlab.studies.directions import directed
 from actlab.studies.folders import RunFolder, finished_in
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
@@ -38,6 +39,7 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
     stores selections made now.
     """
+    study = directed(study, root)
     if not study.stages:
         return [study]
     first, *others = study.stages
@@ -96,7 +98,7 @@ def searched(study: Study, root: Path) -> tuple[Study, Trials]:
     """Return the grid of a study that searches, and its trials so far; no trials where it does not search."""
     if not study.stages or not study.stages[0].search:
         return study, []
-    grid = whole(study, study.stages[0])
+    grid = whole(directed(study, root), study.stages[0])
     return grid, search.trials(grid, study.stages[0].search, root)
 
 
