@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 
 from actlab.api import results
+from actlab.engines.recording import packed, unpacked
 from actlab.storage.series import names
+from actlab.studies.folders import Row
 
 BASE = {
     "model": {"class_path": "logged_metrics.Module"},
@@ -108,6 +110,15 @@ def test_what_another_loop_logged_selects_nothing(study):
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
     assert "batch is not a validation metric: give one, such as val/loss, val_loss, val_mean, " in outcome.err
+
+
+def test_a_checkpoint_keeps_loops_and_conditions():
+    rows = [
+        Row(1.0, 4, "", "loss", "one batch", 0.5, "train"),
+        Row(1.0, 4, "valid", "acc", "", 0.5, "val"),
+        Row(1.0, 4, "activation", "beta", "layer=1", 0.5),
+    ]
+    assert unpacked(packed(rows)) == rows
 
 
 def test_a_name_that_two_loops_logged_never_hides_another():

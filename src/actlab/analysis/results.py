@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import looks, reading
-from actlab.analysis.columns import (
-    SUMMED,
-    Column,
-    column,
-    last_epoch,
-    read_at,
-    read_where,
-    undirected,
-    watched,
-)
+from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
 from actlab.config import metrics
@@ -133,16 +124,12 @@ class Results:
         """
         loops, named = self._loops_of(metric), metrics.loop_of(metric)
         own = self.declared is not None or any("loops" not in found for found in self.results.values())
-        if own or metric.startswith("val/"):
-            allowed = metric.startswith("val/")
-        else:
-            allowed = loops <= {"val"} if loops else named in ("", "val")
-        if not allowed:
-            logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
-            such = (
-                "such as val/loss" if own else f"such as {logged}" if logged else "which validation_step logs"
-            )
-            raise ActlabError(f"'{key}': {metric} is not a validation metric: give one, {such}")
+        allowed = loops == {"val"} or (not loops and named in ("", "val"))
+        if metric.startswith("val/") or (allowed and not own):
+            return
+        logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
+        such = "val/loss" if own else logged or "what validation_step logs"
+        raise ActlabError(f"'{key}': {metric} is not a validation metric: give one, such as {such}")
 
     @cached_property
     def primary(self) -> Column | None:
@@ -376,8 +363,6 @@ def load(study: Study, root: Path) -> Results:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
     results = {result["id"]: result for result in found.results}
-    if results and (unknown := undirected(study)):
-        raise metrics.undirected(unknown[0])
     states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
@@ -385,6 +370,8 @@ def load(study: Study, root: Path) -> Results:
         looks=looked,
         failures={**study.failed, **failures},
     )
+    if results and (needed := [metric for metric in undirected(study) if metric in loaded.conditions]):
+        raise metrics.undirected(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 
 

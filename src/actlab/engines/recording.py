@@ -43,6 +43,7 @@ class Recorder(Checkpoint):
     """
 
     engine = "sequential"
+    tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
     def __init__(self, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress, remedy: str) -> None:
         self.folders, self.checkpoint, self.progress, self.remedy = folders, checkpoint, progress, remedy
@@ -110,10 +111,10 @@ class Recorder(Checkpoint):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add rows for the test metrics at this step; those of the training epoch are still to come."""
-        seen, self._seen = self._seen, self._before_test
-        self._add_logged(trainer, "test")
-        now = self._seen
-        self._seen = seen | {name: now[name] for name in now if now[name] is not self._before_test.get(name)}
+        before, now = self._before_test, trainer.callback_metrics
+        fresh = {name: value for name, value in now.items() if value is not before.get(name)}
+        self._add_rows(trainer, {name: float(value) for name, value in fresh.items()}, "test")
+        self._seen |= fresh
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
@@ -186,16 +187,21 @@ class Recorder(Checkpoint):
         step, found = trainer.global_step, self._logged(trainer)
         if trainer.sanity_checking:
             return
-        epoch = epochs_done(trainer)
-        if isinstance(trainer.lightning_module, Training):  # the names of its metrics say the loop
-            for rows, values in zip(self._pending, found, strict=True):
-                rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
+        if not isinstance(trainer.lightning_module, Training):
+            self._add_rows(trainer, found[0], loop)
             return
+        epoch = epochs_done(trainer)
+        for rows, values in zip(self._pending, found, strict=True):
+            rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
+
+    def _add_rows(self, trainer: pl.Trainer, values: Mapping[str, float], loop: str) -> None:
+        """Add rows with the loop, of a module whose names of metrics need not say it."""
         last = of_last_batch(trainer) if loop == "train" else {}
-        of_loop = {name: value for name, value in found[0].items() if name not in last}
-        for condition, values in (("", of_loop), (ONE_BATCH, last)):
-            named = ((split_name(name)[:2], value) for name, value in values.items())
-            self._pending[0] += [Row(epoch, step, *name, condition, value, loop) for name, value in named]
+        of_loop = {name: value for name, value in values.items() if name not in last}
+        at = epochs_done(trainer), trainer.global_step
+        for condition, logs in (("", of_loop), (ONE_BATCH, last)):
+            named = ((split_name(name)[:2], value) for name, value in logs.items())
+            self._pending[0] += [Row(*at, *name, condition, value, loop) for name, value in named]
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call; Lightning keeps older values."""
@@ -273,16 +279,8 @@ def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return training rows as a checkpoint stores them: names, and numbers as tensors.
-
-    A name with a loop is stored in its four parts, else as split and logged name.
-    """
-    named: list[tuple[str, ...]] = [
-        (row.split, row.metric, row.condition, row.loop)
-        if row.loop
-        else (row.split, logged(row.metric, row.condition))
-        for row in rows
-    ]
+    """Return training rows as a checkpoint stores them: names, in four parts with a loop, and tensors."""
+    named = [row[2:5] + row[6:] if row.loop else (row.split, logged(row.metric, row.condition)) for row in rows]
     number = {name: n for n, name in enumerate(dict.fromkeys(named))}
     return {
         "names": list(number),
@@ -296,14 +294,11 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
 def unpacked(found: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
     columns = (found[key].tolist() for key in ("epoch", "step", "value"))
-    parts = [
-        tuple(name) if len(name) == 4 else (*split_name("/".join(filter(None, name))), "")
-        for name in found["names"]
-    ]
+    parts = [name if len(name) == 4 else split_name("/".join(filter(None, name))) for name in found["names"]]
     names = (parts[number] for number in found["name"].tolist())
     return [
-        Row(epoch, step, split, metric, condition, value, loop)
-        for epoch, step, value, (split, metric, condition, loop) in zip(*columns, names, strict=True)
+        Row(epoch, step, split, metric, condition, value, *loop)
+        for epoch, step, value, (split, metric, condition, *loop) in zip(*columns, names, strict=True)
     ]
 
 

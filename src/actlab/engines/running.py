@@ -28,8 +28,8 @@ from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, write_json
-from actlab.studies import directions, locks, stacks
-from actlab.studies.folders import COSTS, RunFolder, finished_in
+from actlab.studies import locks, stacks
+from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
@@ -121,12 +121,12 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     if not undirected(study):
         return
     runs = (stages.whole(study, study.stages[0]) if study.stages else study).runs()
-    if undirected(directions.directed(study, root)) or not all(RunFolder(root, run).finished for run in runs):
+    if undirected(stages.directed(study, root)) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
             found = worker.call(requests.directions, runs)
         if unknown := undirected(replace(study, directions=found)):
             raise metrics.undirected(unknown[0])
-        write_json(root / directions.FILE, found)
+        write_json(root / DIRECTIONS, found)
 
 
 class Start:

@@ -54,6 +54,7 @@ METRICS = "metrics.parquet"  # file name in a run's folder: all rows
 MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
+DIRECTIONS = "directions.json"  # likewise: `min` or `max` by metric, where only the objects of a module say it
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"

@@ -240,7 +240,7 @@ class Study:
     # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
-    directions: Mapping[str, str] = field(default_factory=dict)  # by metric; see `studies.directions`
+    directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
 
     def __post_init__(self) -> None:
         check_name(self.name)
