@@ -105,11 +105,11 @@ def test_rows_say_which_loop_logged_them_and_what_is_of_one_batch(study, tmp_pat
 
 def test_what_another_loop_logged_selects_nothing(study):
     outcome = study("plan", metric="train_loss")
-    assert "'select: metric: train_loss': train_loss is not a validation metric" in outcome.err
+    assert "'select: metric: train_loss' is not a validation metric" in outcome.err
     outcome = study("run", metric="batch, mode: min")
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
-    assert "batch is not a validation metric: give one, such as val/loss, val_loss, val_mean, " in outcome.err
+    assert "batch' is not a validation metric: give one, such as val/loss, val_loss, val_mean, " in outcome.err
 
 
 def test_a_checkpoint_keeps_loops_and_conditions():

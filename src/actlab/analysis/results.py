@@ -90,7 +90,7 @@ class Results:
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
-                self.check_validation(where.metric, f"at: {c.at}")
+                self.check_validation(where.metric, f"'at: {c.at}': {where.metric}")
                 self.check(where.metric)
         return columns
 
@@ -117,8 +117,8 @@ class Results:
         loops: Iterable[Mapping[str, str]] = (found.get("loops", {}) for found in self.results.values())
         return {found[metric] for found in loops if metric in found}
 
-    def check_validation(self, metric: str, key: str) -> None:
-        """Raise an ActlabError unless validation logs a metric by which ``key`` of the study selects.
+    def check_validation(self, metric: str, what: str) -> None:
+        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric.
 
         Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
         """
@@ -129,7 +129,7 @@ class Results:
             return
         logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
         such = "val/loss" if own else logged or "what validation_step logs"
-        raise ActlabError(f"'{key}': {metric} is not a validation metric: give one, such as {such}")
+        raise ActlabError(f"{what} is not a validation metric: give one, such as {such}")
 
     @cached_property
     def primary(self) -> Column | None:
@@ -316,7 +316,7 @@ class Results:
 
     def check_selection(self) -> None:
         """Raise an ActlabError unless the metric that selects settings is a recorded one of validation."""
-        self.check_validation(self.study.select.metric, f"select: metric: {self.study.select.metric}")
+        self.check_validation(self.study.select.metric, f"'select: metric: {self.study.select.metric}'")
         self.check(self.study.select.metric)
 
     def scores(self, settings: Iterable[Setting]) -> list[float]:

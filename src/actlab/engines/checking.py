@@ -48,7 +48,7 @@ def check(study: Study) -> list[str]:
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
-    if study.select.tune:
+    if study.select.tune or any(stage.search for stage in study.stages):
         planned.check_selection()
     if planned.declared is not None and (unknown := undirected(study)):
         raise metrics.undirected(unknown[0])
