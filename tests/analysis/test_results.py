@@ -47,8 +47,10 @@ def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None
 
 
 def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
+    plan = one_unit(table=({"metric": "test/error", "at": "best test/error"},))
+    write(tmp_path, plan.runs()[0], {"test/error": [0.8]})
     with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
-        column({"metric": "test/loss", "at": "best test/error"}, one_unit())
+        results.load(plan, tmp_path).columns  # noqa: B018 (checked when it is built)
     plan = one_unit(table=({"metric": "test/error", "at": "best val/lost"},))
     write(tmp_path, plan.runs()[0], {"test/error": [0.8], "val/loss": [3.0]})
     loaded = results.load(plan, tmp_path)

@@ -94,7 +94,7 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypat
     places = ("last", "best", "best_epoch")
     table = (
         *({"metric": "test/error", "at": at} for at in places),
-        {"metric": "val/dead", "condition": "layer=1"},
+        {"metric": "val/dead", "condition": "layer=1", "ranked": False},
     )
     plan = study(seeds=tuple(range(7)), table=table)
     for run in plan.runs()[:-1]:
@@ -145,7 +145,7 @@ def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
 
 
 def test_texts_of_any_type_are_read(tmp_path: Path) -> None:
-    rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields)
+    rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields[:-1])
     rows["metric"] = rows["metric"].astype("category")
     rows.to_parquet(tmp_path / "x.parquet", row_group_size=1)
     ((key, found),) = series.read(tmp_path / "x.parquet", "p/").items()

@@ -116,9 +116,8 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         assert advice in line
     (line,) = lines(loaded(tmp_path, planned(3), shifts))
     assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
-    more = planned(
-        6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"}
-    )
+    f1 = {"metric": "test/f1", "mode": "max"}
+    more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, f1)
     for run in more.runs():
         write(tmp_path / "b", run, {column["metric"]: [1.0] for column in more.table})
     said = lines(results.load(more, tmp_path / "b"))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis.statistics import sampling_error
-from actlab.config.keys import is_parameter, logged, mode_of
+from actlab.config import metrics
+from actlab.config.keys import is_parameter, logged
 from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
@@ -42,13 +43,14 @@ class Column:
     metric: str  # ``split/metric``, or ``probe/split/metric``
     at: str | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
-    mode: str = "min"  # ``min`` or ``max`` is good
+    mode: str = "min"  # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
     ranked: bool = True  # whether it may rank activations across studies; a table's first such column does
     chance: float | None = None  # value of random guessing, such as an error of 0.9 with ten classes, if known
     samples: int | None = None  # number of samples that a share was measured on, where runs did not record it
     margin: float | None = None  # largest difference that counts as equivalent, fixed before the runs
     relative: bool = False  # whether the margin is a fraction of the reference's median
+    loop: str = ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
 
     @property
     def name(self) -> str:
@@ -95,6 +97,11 @@ class Column:
         return is_parameter(self.metric) and bool(self.condition)  # a user's metric may be called activation/…
 
     @property
+    def is_neutral(self) -> bool:
+        """Whether its values are neither good nor bad, so that a diverged run has none."""
+        return self.is_parameter or not self.mode
+
+    @property
     def describes(self) -> bool:
         """Whether it is never ranked or tested: a learnt parameter, or a value at equal training time."""
         return self.is_parameter or self.at == EQUAL_TIME
@@ -102,7 +109,12 @@ class Column:
     @property
     def tests(self) -> bool:
         """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
-        return self.ranked and "test" in self.metric.split("/")
+        return self.ranked and self.split == "test"
+
+    @property
+    def split(self) -> str:
+        """``train``, ``val`` or ``test``: the loop that logged the metric; "" if nothing says it."""
+        return metrics.loop_of(self.metric) or self.loop
 
     def guesses(self, value: float | None, samples: int | None = None) -> bool:
         """Return whether a value is not better than chance by two sampling errors of a share of ``samples``."""
@@ -151,21 +163,27 @@ def watched(at: str | float, study: Study) -> Column | None:
     if at == "selected":
         return Column(study.select.metric, "best_epoch", mode=study.select.mode)
     found = _BEST_OF.fullmatch(str(at))
-    return Column(found["metric"], "best_epoch", mode=mode_of(found["metric"], study.modes)) if found else None
+    return Column(found["metric"], "best_epoch", mode=study.mode_of(found["metric"])) if found else None
+
+
+def undirected(study: Study) -> list[str]:
+    """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
+    columns = [column(entry, study) for entry in study.table]
+    read = [where for one in columns if (where := watched(one.at, study))]
+    found = [one.metric for one in columns if one.ranked or one.at in ("best", "best_epoch") if not one.mode]
+    found += [where.metric for where in read if not where.mode]
+    chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
+    return [*dict.fromkeys([*found, *([study.select.metric] if chooses and not study.select.mode else [])])]
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
     """Return the column of an entry of the study file's ``table``.
 
     An entry without ``mode`` has the mode that the selection or another column gives for this metric, or for a
-    metric with the same last part, such as ``f1`` of ``test/f1``. Without these, high values are good for
-    accuracies only.
+    metric of the same quantity, such as ``f1`` of ``test/f1``; else see `Study.mode_of`.
     """
     at, metric = entry.get("at", "last"), entry["metric"]
-    where = watched(at, study)
-    if where and not where.metric.startswith("val/"):
-        raise ActlabError(f"'at: {at}': {where.metric} is not a validation metric: give one, such as val/loss")
-    mode = entry.get("mode") or mode_of(metric, study.modes)
+    mode = entry.get("mode") or study.mode_of(metric)
     margin, relative = _margin(entry.get("margin"), metric)
     own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
     found = Column(metric, at, mode=mode, margin=margin, relative=relative, **own)

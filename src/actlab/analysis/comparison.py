@@ -194,7 +194,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     biased, missing = _biased(results, group, reference, column), _missing(results, group, reference)
     tested = not biased and not missing and not column.describes
     paired = paired_difference(mine, theirs, test=tested)
-    won = better(mine, theirs, column.mode, test=tested) if seeds else None
+    won = better(mine, theirs, column.mode, test=tested) if seeds and column.mode else None
     differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
     middle, samples = median(values.values()) if values else None, results.samples(column)
     return Cell(
@@ -246,12 +246,12 @@ def _tried(results: Results, group: Group) -> int:
 
 def _biased(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
     """Return whether the values of a column are the best of several epochs or settings."""
-    study, split = results.study, column.metric.split("/")
+    study = results.study
     fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)  # an earlier stage chose
-    if reference is None or (column.at == "best" and "test" in split):
+    if reference is None or (column.at == "best" and column.split == "test"):
         return reference is not None
     several = max(_tried(results, group), _tried(results, reference)) > 1
-    return several and not fresh and "val" in split  # each metric, not only the one that chose
+    return several and not fresh and column.split == "val"  # each metric, not only the one that chose
 
 
 def _reference(results: Results, group: Group) -> Group | None:

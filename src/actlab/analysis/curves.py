@@ -73,8 +73,8 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:
-    """Return whether a run has the worst value from its end on, because it diverged; no parameter is worst."""
-    return results.has_diverged(run) and not column.is_parameter
+    """Return whether a run has the worst value from its end on, because it diverged; no neutral one is."""
+    return results.has_diverged(run) and not column.is_neutral
 
 
 def over_conditions(

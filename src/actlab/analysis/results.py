@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import looks, reading
-from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, watched
+from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
+from actlab.config import metrics
 from actlab.config.keys import PARAMETERS, canonical, is_parameter, same, without
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
@@ -89,6 +90,7 @@ class Results:
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
+                self.check_validation(where.metric, f"'at: {c.at}': {where.metric}")
                 self.check(where.metric)
         return columns
 
@@ -101,8 +103,33 @@ class Results:
 
     @cached_property
     def planned(self) -> list[Column]:
-        """The columns given in the study file."""
-        return [column(entry, self.study) for entry in self.study.table]
+        """The columns given in the study file; a metric of training batches alone gets its condition."""
+        found = []
+        for one in (column(entry, self.study) for entry in self.study.table):
+            of_batch = not one.condition and self.conditions.get(one.metric) == [metrics.ONE_BATCH]
+            condition = metrics.ONE_BATCH if of_batch else one.condition
+            loop = "".join(self._loops_of(one.metric))
+            found.append(replace(one, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
+        return found
+
+    def _loops_of(self, metric: str) -> set[str]:
+        """Return which loops of the finished runs logged a metric; empty where the runs do not say."""
+        loops: Iterable[Mapping[str, str]] = (found.get("loops", {}) for found in self.results.values())
+        return {found[metric] for found in loops if metric in found}
+
+    def check_validation(self, metric: str, what: str) -> None:
+        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric.
+
+        Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
+        """
+        loops, named = self._loops_of(metric), metrics.loop_of(metric)
+        own = self.declared is not None or any("loops" not in found for found in self.results.values())
+        allowed = loops == {"val"} or (not loops and named in ("", "val"))
+        if metric.startswith("val/") or (allowed and not own):
+            return
+        logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
+        such = "val/loss" if own else logged or "what validation_step logs"
+        raise ActlabError(f"{what} is not a validation metric: give one, such as {such}")
 
     @cached_property
     def primary(self) -> Column | None:
@@ -223,7 +250,7 @@ class Results:
         if run.id not in self.results:
             return None
         if self.has_diverged(run):
-            return None if column.is_parameter else column.worst
+            return None if column.is_neutral else column.worst
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None
         key, recorded = (column.metric, column.condition), self.series[run.id]
@@ -287,11 +314,15 @@ class Results:
         select = self.study.select
         return Column(select.metric, select.at, mode=select.mode)
 
+    def check_selection(self) -> None:
+        """Raise an ActlabError unless the metric that selects settings is a recorded one of validation."""
+        self.check_validation(self.study.select.metric, f"'select: metric: {self.study.select.metric}'")
+        self.check(self.study.select.metric)
+
     def scores(self, settings: Iterable[Setting]) -> list[float]:
         """Return the median of the selection metric at each setting; its worst value where no run has one."""
         column = self.selected_by
-        check_selection(column.metric)
-        self.check(column.metric)
+        self.check_selection()
         return [median(self.values(s, column).values(), column.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
@@ -306,12 +337,6 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
     tested = any(name.startswith("test/") for name in recorded)
     remedy = f" {TESTED}" if metric.startswith("test/") and not tested else ""
     return unknown("metric", metric, recorded, which + remedy)
-
-
-def check_selection(metric: str) -> None:
-    """Raise an ActlabError for a selection metric that is not a validation metric."""
-    if not metric.startswith("val/"):
-        raise ActlabError(f"'select: metric: {metric}' is not a validation metric: give one, such as val/loss")
 
 
 def load(study: Study, root: Path) -> Results:
@@ -345,6 +370,8 @@ def load(study: Study, root: Path) -> Results:
         looks=looked,
         failures={**study.failed, **failures},
     )
+    if results and (needed := [metric for metric in undirected(study) if metric in loaded.conditions]):
+        raise metrics.undirected(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 
 

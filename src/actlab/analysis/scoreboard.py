@@ -36,7 +36,7 @@ class Cell(TypedDict):
     metric: str
     at: str | float
     condition: str
-    mode: Literal["min", "max"]
+    mode: Literal["min", "max", ""]
     percent: bool
     primary: bool
     n: int

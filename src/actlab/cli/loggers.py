@@ -13,6 +13,7 @@ from typing import Any
 
 from actlab.analysis.points import few, in_words, printer
 from actlab.config.keys import canonical, import_path, label
+from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
@@ -46,7 +47,7 @@ class Loggers:
             "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
-            "modes": self.modes,
+            "modes": {**stages.directions(self.root), **self.modes},
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.results import check_selection
 from actlab.cli import study_output
 from actlab.config.keys import check_order, label, plain_unit, same, short, value_key
 from actlab.engines import stages
@@ -103,7 +102,6 @@ def main(argv: Sequence[str]) -> int:
     require_optuna()
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     study = load(args.file, args.smoke, [*args.overrides, *seeds], staged=False)
-    check_selection(study.select.metric)
     unit = activation(args.activation)
     reference = study.reference if args.reference is None else activation(args.reference)
     engine = Engine(jobs=args.jobs)

@@ -15,7 +15,6 @@ from actlab.storage.mappings import read_word
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
-HIGH = ("accuracy", "psnr")  # ends of the names of metrics whose high values are better
 PARAMETERS = "activation/"  # start of the names of activations' learnt parameters, which are metrics of a layer
 LEARNT: Final = "learnt_activation"  # the curve that these parameters give
 INITIAL: Final = "initial_activation"
@@ -199,22 +198,6 @@ def in_full(value: Any) -> str:
         parameters = ", ".join(f"{k}={in_full(v)}" for k, v in value.items() if k != "name")
         return f"{value['name']}({parameters})" if parameters else str(value["name"])
     return label(value) if isinstance(value, float) and float(label(value)) == value else str(value)
-
-
-def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
-    """Return whether low (``min``) or high (``max``) values of a metric are better.
-
-    Modes are ``known`` by name with split or by last part; "" must be given. Of any other metric, high values
-    are better if it is one of `HIGH`, else low values.
-
-    >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
-    ('max', 'max', 'min')
-    """
-    known, last = known or {}, metric.rpartition("/")[2]
-    found = known.get(metric, known.get(last, "max" if last.endswith(HIGH) else "min"))
-    if not found:
-        raise ActlabError(f"{metric} does not say whether low or high values are better: give mode: min or max")
-    return found
 
 
 def is_parameter(metric: str) -> bool:

@@ -1,21 +1,75 @@
-"""Metrics of torchmetrics in a config; torch is loaded only for configs that name such metrics."""
+"""Names and directions of metrics, and those of torchmetrics in a config, which alone load torch."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from actlab.config.keys import class_of, get_dotted, set_dotted
+from actlab.config.keys import PARAMETERS, class_of, get_dotted, set_dotted
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 
 KEY = "model.metrics"
 _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
+ONE_BATCH = "one batch"  # condition of what training logged without ``on_epoch``: the value of the last batch
+LOOPS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # by first word
+_LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse"}
+_HIGH = {"accuracy", "psnr"}
+_PLAIN = ("units/", PARAMETERS)
+_OF_LIGHTNING = re.compile(r"(_step|_epoch)?(/dataloader_idx_\d+)?$")  # what Lightning appends to a name
+_WORDS = re.compile(r"[/_.-]")
+
+
+def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
+    """Return whether low (``min``) or high (``max``) values of a metric are better; "" if nothing says so.
+
+    Modes are ``known`` by name or by `quantity`. Of any other metric the last word of the name decides; of
+    statistics of units and of learnt parameters, which no target is compared with, low values count as better.
+
+    >>> mode_of("val/accuracy"), mode_of("test_f1", {"f1": "max"}), mode_of("test/error"), mode_of("val/acc")
+    ('max', 'max', 'min', '')
+    """
+    found = (known or {}).get(metric) or (known or {}).get(quantity(metric))
+    if found:
+        return found
+    word = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))[-1]
+    low = word in _LOW or quantity(metric).endswith("bits_per_byte") or metric.startswith(_PLAIN)
+    return "min" if low else "max" if word in _HIGH else ""
+
+
+def quantity(metric: str) -> str:
+    """Return what a metric measures: its name without loop, probe and what Lightning appends.
+
+    >>> quantity("val_f1"), quantity("test/f1_epoch"), quantity("noise/val/f1"), quantity("f1/dataloader_idx_0")
+    ('f1', 'f1', 'f1', 'f1')
+    """
+    last = _OF_LIGHTNING.sub("", metric).rpartition("/")[2]
+    first, *rest = _WORDS.split(last, maxsplit=1)
+    return rest[0] if rest and first in LOOPS else last
+
+
+def loop_of(metric: str) -> str:
+    """Return the loop that the name of a metric says: ``train``, ``val`` or ``test``; "" if it says none.
+
+    >>> loop_of("noise/test/error"), loop_of("valid_acc"), loop_of("loss")
+    ('test', 'val', '')
+    """
+    words = [*metric.split("/"), *_WORDS.split(metric)]
+    return next((LOOPS[word] for word in words if word in LOOPS), "")
+
+
+def undirected(metric: str) -> ActlabError:
+    """Return the error for a metric whose direction is needed and unknown."""
+    return ActlabError(
+        f"{metric} does not say whether low or high values are better: give mode: min or max, beside this "
+        "metric in 'table' or 'select'; a column that is not to be ranked needs 'ranked: false'"
+    )
 
 
 def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:

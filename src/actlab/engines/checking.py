@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import comparison, published
-from actlab.analysis.results import TESTED, Results, check_selection
+from actlab.analysis.columns import undirected
+from actlab.analysis.results import TESTED, Results
+from actlab.config import metrics
 from actlab.config.keys import PARAMETERS, as_list, class_of, get_dotted
 from actlab.engines.search import at_ends
 from actlab.engines.stages import whole
@@ -46,9 +48,10 @@ def check(study: Study) -> list[str]:
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
-    if study.select.tune:
-        planned.check(study.select.metric)
-        check_selection(study.select.metric)
+    if study.select.tune or any(stage.search for stage in study.stages):
+        planned.check_selection()
+    if planned.declared is not None and (unknown := undirected(study)):
+        raise metrics.undirected(unknown[0])
     if study.reference:  # the trials of a search have none
         comparison.check_reference(planned)
     published.check(study)
@@ -138,7 +141,6 @@ def declared(runs: list[Run]) -> frozenset[str] | None:
 
 
 def _metrics(config: Mapping[str, Any]) -> set[str] | None:
-    from actlab.config import metrics
     from actlab.config.signatures import locate
     from actlab.tasks import Task
 

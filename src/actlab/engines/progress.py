@@ -156,7 +156,7 @@ class Display:
             self.early.append(epoch)
             self.latest = f"{folder.run.id}, ended after epoch {epoch:g} of {epochs}"
         summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
-        if result["status"] != FINISHED or summed is None:
+        if result["status"] != FINISHED or summed is None or not self.select.mode:
             return
         value, sign = summed.read(self.select.at, self.select.mode), -1 if self.select.mode == "max" else 1
         if self.best is None or sign * value < sign * self.best[0]:

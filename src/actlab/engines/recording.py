@@ -16,9 +16,11 @@ from torch import Tensor
 
 from actlab import activations
 from actlab.config.keys import INITIAL, LEARNT, logged
+from actlab.config.metrics import ONE_BATCH
 from actlab.engines import unit_records
 from actlab.engines.devices import name_of
 from actlab.engines.matrices import taken_matrices
+from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -41,6 +43,7 @@ class Recorder(Checkpoint):
     """
 
     engine = "sequential"
+    tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
     def __init__(self, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress, remedy: str) -> None:
         self.folders, self.checkpoint, self.progress, self.remedy = folders, checkpoint, progress, remedy
@@ -52,6 +55,7 @@ class Recorder(Checkpoint):
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
+        self._before_test: dict[str, Tensor] = {}
         self._since = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,7 +82,7 @@ class Recorder(Checkpoint):
         for r, folder in self._active_runs():
             good, self._best[r] = best_of(folder.run.keep, self.rows[r]) or (0, math.inf)
             if trainer.is_global_zero:
-                folder.rewrite(self.rows[r])
+                folder.rewrite(self.rows[r], not isinstance(pl_module, Training))
                 if trainer.current_epoch == 0:
                     self._keep_curves(r, trainer, INITIAL)
                 unit_records.cut_back(folder, trainer.current_epoch)
@@ -99,11 +103,22 @@ class Recorder(Checkpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add rows for the validation metrics at this step."""
-        self._add_logged(trainer)
+        self._add_logged(trainer, "val")
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Record the metrics logged so far, which do not belong to this test within training."""
+        self._before_test = dict(trainer.callback_metrics)
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add rows for the test metrics at this step; those of the training epoch are still to come."""
+        before, now = self._before_test, trainer.callback_metrics
+        fresh = {name: value for name, value in now.items() if value is not before.get(name)}
+        self._add_rows(trainer, {name: float(value) for name, value in fresh.items()}, "test")
+        self._seen |= fresh
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
-        self._add_logged(trainer)
+        self._add_logged(trainer, "train")
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
         self.scored |= getattr(pl_module, "scored", {})
@@ -167,13 +182,26 @@ class Recorder(Checkpoint):
             if r not in self.diverged and not folder.finished
         ]
 
-    def _add_logged(self, trainer: pl.Trainer) -> None:
-        """Add rows at this step for the metrics logged since the last call."""
+    def _add_logged(self, trainer: pl.Trainer, loop: str) -> None:
+        """Add rows at this step for the metrics that a loop has logged since the last call."""
         step, found = trainer.global_step, self._logged(trainer)
-        if not trainer.sanity_checking:
-            epoch = epochs_done(trainer)
-            for rows, values in zip(self._pending, found, strict=True):
-                rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
+        if trainer.sanity_checking:
+            return
+        if not isinstance(trainer.lightning_module, Training):
+            self._add_rows(trainer, found[0], loop)
+            return
+        epoch = epochs_done(trainer)
+        for rows, values in zip(self._pending, found, strict=True):
+            rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
+
+    def _add_rows(self, trainer: pl.Trainer, values: Mapping[str, float], loop: str) -> None:
+        """Add rows with the loop, of a module whose names of metrics need not say it."""
+        last = of_last_batch(trainer) if loop == "train" else {}
+        of_loop = {name: value for name, value in values.items() if name not in last}
+        at = epochs_done(trainer), trainer.global_step
+        for condition, logs in (("", of_loop), (ONE_BATCH, last)):
+            named = ((split_name(name)[:2], value) for name, value in logs.items())
+            self._pending[0] += [Row(*at, *name, condition, value, loop) for name, value in named]
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call; Lightning keeps older values."""
@@ -202,7 +230,7 @@ class Recorder(Checkpoint):
             self.folders[r].keep_matrices({name: found})
 
     def _improved(self, r: int, keep: Keep, rows: list[Row]) -> bool:
-        values = [lowered(row.value, keep) for row in rows if keep.best is not None and row.name == keep.best]
+        values = [lowered(row.value, keep) for row in rows if is_kept(row, keep)]
         if not values or not values[-1] < self._best.get(r, math.inf):
             return False
         self._best[r] = values[-1]
@@ -234,6 +262,16 @@ class Recorder(Checkpoint):
         )
 
 
+def of_last_batch(trainer: pl.Trainer) -> dict[str, float]:
+    """Return what training logged for each batch and not for the epoch, of the last batch that logged it.
+
+    Lightning drops such values at a validation.
+    """
+    results: Any = trainer.fit_loop.epoch_loop._results
+    of_batch = (one for _, one in results.valid_items() if one.meta.on_step and not one.meta.on_epoch)
+    return {one.meta.name: float(one._forward_cache) for one in of_batch if one._forward_cache is not None}
+
+
 def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
     """Return whether an activation of run ``r`` declares that its gradient is a surrogate."""
     task = trainer.lightning_module
@@ -241,8 +279,8 @@ def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return training rows as a checkpoint stores them: names, and numbers as tensors."""
-    named = [(row.split, logged(row.metric, row.condition)) for row in rows]
+    """Return training rows as a checkpoint stores them: names, in four parts with a loop, and tensors."""
+    named = [row[2:5] + row[6:] if row.loop else (row.split, logged(row.metric, row.condition)) for row in rows]
     number = {name: n for n, name in enumerate(dict.fromkeys(named))}
     return {
         "names": list(number),
@@ -256,11 +294,11 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
 def unpacked(found: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
     columns = (found[key].tolist() for key in ("epoch", "step", "value"))
-    parts = [split_name("/".join(filter(None, name))) for name in found["names"]]
+    parts = [name if len(name) == 4 else split_name("/".join(filter(None, name))) for name in found["names"]]
     names = (parts[number] for number in found["name"].tolist())
     return [
-        Row(epoch, step, split, metric, condition, value)
-        for epoch, step, value, (split, metric, condition) in zip(*columns, names, strict=True)
+        Row(epoch, step, split, metric, condition, value, *loop)
+        for epoch, step, value, (split, metric, condition, *loop) in zip(*columns, names, strict=True)
     ]
 
 
@@ -269,12 +307,18 @@ def lowered(value: float, keep: Keep) -> float:
     return value if keep.mode == "min" else -value
 
 
+def is_kept(row: Row, keep: Keep) -> bool:
+    """Return whether a row is of the metric that selects an epoch: ``val/loss``, or validation's ``loss``."""
+    names = (row.name, f"val/{row.name}") if row.loop == "val" else (row.name,)
+    return row.loop in ("", "val") and keep.best in names
+
+
 def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
     """Return after how many epochs the kept metric was best, and its value as returned by `lowered`.
 
     The last value of each epoch counts. None if there is no value but NaN.
     """
-    last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if row.name == keep.best}
+    last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if is_kept(row, keep)}
     known = [(lowered(value, keep), epoch) for epoch, value in last.items() if not math.isnan(value)]
     if not known:
         return None
@@ -286,8 +330,10 @@ def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
     """Call a logger's ``log_summary(values, diverged)``, if it has one, with all rows."""
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
+        rows = [*rows]
+        named = series.names(row.logs for row in rows)
         for row in rows:
-            values.setdefault(row.logged, []).append(row.value)
+            values.setdefault(logged(named[row.logs], row.condition), []).append(row.value)
         log_summary(values, diverged)
 
 

@@ -75,6 +75,13 @@ def check(report: Report, study: Study) -> list[str]:
     return lines
 
 
+def directions(report: Report, runs: Sequence[Run]) -> dict[str, str]:
+    """Return which values of metrics are better; see `actlab.engines.sanity.directions`."""
+    from actlab.engines import sanity
+
+    return sanity.directions(runs)
+
+
 def key_of(run: Run) -> str:
     """Return the key of a run's case: equal for runs with one activation in one network."""
     data = class_of(run.config.get("data"))

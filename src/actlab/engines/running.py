@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import looks
+from actlab.analysis.columns import undirected
 from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
+from actlab.config import metrics
 from actlab.config.keys import canonical, label, priced, short
 from actlab.engines import pool, requests, reuse, search, settings, stages
 from actlab.engines.jobs import Shard
@@ -27,7 +29,7 @@ from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, write_json
 from actlab.studies import locks, stacks
-from actlab.studies.folders import COSTS, RunFolder, finished_in
+from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
@@ -90,6 +92,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     with engine.worker() as worker:
         for line in worker.call(requests.check, study):
             print(line)
+        direct(study, root, worker)
         if only is not None:
             stages.until(study, root, only)
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
@@ -107,6 +110,23 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         later = names[names.index(reached) + 1]
         print(f"stage {later} starts when all runs of the stages before it have ended")
     return failed
+
+
+def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
+    """Store the directions that only the modules of a study know, if any is needed, before anything trains.
+
+    Raises:
+        ActlabError: for a metric whose direction nothing says, and that is ranked, read at its best or selects.
+    """
+    if not undirected(study):
+        return
+    runs = (stages.whole(study, study.stages[0]) if study.stages else study).runs()
+    if undirected(stages.directed(study, root)) or not all(RunFolder(root, run).finished for run in runs):
+        with phase("asking the module which values of its metrics are better"):
+            found = worker.call(requests.directions, runs)
+        if unknown := undirected(replace(study, directions=found)):
+            raise metrics.undirected(unknown[0])
+        write_json(root / DIRECTIONS, found)
 
 
 class Start:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from actlab.analysis import results
 from actlab.analysis.points import in_words
@@ -19,7 +19,7 @@ from actlab.engines import search
 from actlab.engines.search import Place, Trials
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_json
-from actlab.studies.folders import RunFolder, finished_in
+from actlab.studies.folders import DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
@@ -30,6 +30,17 @@ FILE = "selection.json"
 REMEDY = "delete it; the settings of later stages are then selected again"
 
 
+def directed(study: Study, root: Path) -> Study:
+    """Return a study with the directions of metrics that a start has stored in its folder."""
+    return study if study.directions else replace(study, directions=directions(root))
+
+
+def directions(root: Path) -> dict[str, Literal["min", "max"]]:
+    """Return ``min`` or ``max`` by metric; empty without the file, which few studies need."""
+    file, remedy = root / DIRECTIONS, "delete it; the next start of the study writes it again"
+    return read_json(file, dict[str, Literal["min", "max"]], remedy) if file.exists() else {}
+
+
 def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     """Return the stages that can be run, each as a separate study; without stages, the study itself.
 
@@ -38,6 +49,7 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
     stores selections made now.
     """
+    study = directed(study, root)
     if not study.stages:
         return [study]
     first, *others = study.stages
@@ -96,7 +108,7 @@ def searched(study: Study, root: Path) -> tuple[Study, Trials]:
     """Return the grid of a study that searches, and its trials so far; no trials where it does not search."""
     if not study.stages or not study.stages[0].search:
         return study, []
-    grid = whole(study, study.stages[0])
+    grid = whole(directed(study, root), study.stages[0])
     return grid, search.trials(grid, study.stages[0].search, root)
 
 

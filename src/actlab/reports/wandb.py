@@ -14,7 +14,8 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
-from actlab.config.keys import get_dotted, is_parameter, label, mode_of, shareable
+from actlab.config.keys import get_dotted, is_parameter, label, shareable
+from actlab.config.metrics import mode_of
 from actlab.errors import one_line
 from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
@@ -50,8 +51,8 @@ class RunLogger(WandbLogger):
             False.
         job_type: kind of run within its group.
         system_metrics: whether to log the use of processors, memory and accelerators.
-        modes: ``max`` for metrics, by full name or last part, whose high values are good. For other metrics
-            high values are good only if the metric is an accuracy.
+        modes: ``min`` or ``max`` for metrics, by full name or without the split; by default the last word of
+            the name decides. The summary has no best value of a metric of which neither is known.
     """
 
     def __init__(
@@ -151,10 +152,11 @@ class RunLogger(WandbLogger):
     def _write_summary(self) -> None:
         summary, logged = self.experiment.summary, self._logged.items()
         for name, series in ((name, series) for name, series in logged if name not in _COUNTERS and series):
-            if is_parameter(name):  # neither good nor bad
+            mode = mode_of(name, self._modes)
+            if is_parameter(name) or not mode:  # neither good nor bad, or unknown
                 summary[f"last/{name}"] = series[-1]
                 continue
-            high = mode_of(name, self._modes) == "max"
+            high = mode == "max"
             known = [value for value in series if value == value]
             best = (max if high else min)(known, default=series[-1])
             worst = -math.inf if high else math.inf

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ Array = npt.NDArray[np.float64]
 Key = tuple[str, str]  # name and condition; the name is ``split/metric``, or only the metric without a split
 
 _TEXTS = ("split", "metric", "condition")
+_LOOP = "loop"  # a column that older files and those of actlab's tasks lack
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),
@@ -29,7 +31,7 @@ _TEXT = (
     lambda type: pa.types.is_dictionary(type) and pa.types.is_string(type.value_type),  # pandas' categories
 )
 # Column → predicates of the allowed types.
-_ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys(_TEXTS, _TEXT)
+_ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys((*_TEXTS, _LOOP), _TEXT)
 _REMEDY = "delete it, and run the study again"
 _DIGITS = 6  # fractions of an epoch come from divisions; rounding makes equal epochs identical
 
@@ -106,6 +108,23 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
     }
 
 
+def names(logs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the name of what each loop logged: ``loop/name`` where several loops logged one name.
+
+    >>> names([("loss", "train"), ("loss", "val"), ("val_acc", "val")])
+    {('loss', 'train'): 'train/loss', ('loss', 'val'): 'val/loss', ('val_acc', 'val'): 'val_acc'}
+    """
+    distinct = dict.fromkeys(logs)
+    shared = Counter(name for name, _ in distinct)
+    found = {}
+    for name, loop in distinct:
+        full = f"{loop}/{name}" if shared[name] > 1 and loop else name
+        while full != name and full in shared:  # as a module that logs both `loss` and `val/loss` has it
+            full = f"{loop}/{full}"
+        found[name, loop] = full
+    return found
+
+
 def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     """Return the series in a parquet file of rows, in the order in which the run first recorded them.
 
@@ -116,11 +135,14 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
     epochs, values = _numbers(table, "epoch").round(_DIGITS).tolist(), _numbers(table, "value").tolist()
-    texts = (table[column].to_pylist() for column in _TEXTS)
+    splits, metrics, conditions = (table[column].to_pylist() for column in _TEXTS)
+    loops = table[_LOOP].to_pylist() if _LOOP in table.column_names else [""] * len(table)
+    plain = (f"{s}/{m}" if s else m or "" for s, m in zip(splits, metrics, strict=True))
+    logs = [(name, loop or "") for name, loop in zip(plain, loops, strict=True)]
+    named = names(logs)
     found: dict[Key, dict[float, float]] = {}
-    for epoch, value, split, metric, condition in zip(epochs, values, *texts, strict=True):
-        name = f"{split}/{metric}" if split else metric or ""
-        found.setdefault((prefix + name, condition or ""), {})[epoch] = value
+    for epoch, value, log, condition in zip(epochs, values, logs, conditions, strict=True):
+        found.setdefault((prefix + named[log], condition or ""), {})[epoch] = value
     series: dict[Key, Series] = {}
     for key, by_epoch in sorted(found.items(), key=lambda item: min(item[1])):
         at, numbers = zip(*sorted(by_epoch.items(), key=lambda item: item[0]), strict=True)
@@ -136,12 +158,13 @@ def write(frame: pd.DataFrame, file: Path) -> None:
 def _table(content: bytes) -> Any:
     """Return the rows of a parquet file; names, types and number are checked, which no checksum covers."""
     opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-    if sorted(opened.schema_arrow.names) != sorted(_ROW):
+    columns = sorted(opened.schema_arrow.names)
+    if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
         found = ", ".join(opened.schema_arrow.names)[:100]
         raise ValueError(f"the columns are {found or 'missing'}; they must be {', '.join(_ROW)}")
     for field in opened.schema_arrow:
         if not any(is_kind(field.type) for is_kind in _ROW[field.name]):
-            words = "text" if field.name in _TEXTS else "numbers"
+            words = "text" if field.name in (*_TEXTS, _LOOP) else "numbers"
             raise ValueError(f"the column {field.name} has type {field.type}; it must hold {words}")
     table = opened.read(use_threads=False)
     table.validate(full=True)

@@ -54,6 +54,7 @@ METRICS = "metrics.parquet"  # file name in a run's folder: all rows
 MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
+DIRECTIONS = "directions.json"  # likewise: `min` or `max` by metric, where only the objects of a module say it
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
@@ -65,7 +66,9 @@ class Row(NamedTuple):
     """One measured value.
 
     ``epoch`` counts passes over the training data and may be fractional. ``condition`` is empty for metrics of
-    training, but ``layer=3`` for learnt parameters; probes set it to what they measure, such as ``noise=0.5``.
+    training, but ``layer=3`` for learnt parameters and ``one batch`` for values of a batch; probes set it to
+    what they measure, such as ``noise=0.5``. ``loop`` is the one that logged the value, ``train``, ``val`` or
+    ``test``; it is empty for actlab's tasks, whose ``split`` says it.
     """
 
     epoch: float
@@ -74,11 +77,17 @@ class Row(NamedTuple):
     metric: str
     condition: str
     value: float
+    loop: str = ""
 
     @property
     def name(self) -> str:
         """``split/metric``, or only the metric if there is no split."""
         return f"{self.split}/{self.metric}" if self.split else self.metric
+
+    @property
+    def logs(self) -> tuple[str, str]:
+        """The name, and the loop that logged it; see `actlab.storage.series.names`."""
+        return self.name, self.loop
 
     @property
     def logged(self) -> str:
@@ -98,13 +107,18 @@ def split_name(name: str) -> tuple[str, str, str]:
 
 
 def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
-    """Return rows as a data frame, sorted by step, split, metric and condition."""
+    """Return rows as a data frame, sorted by step and names, without the column ``loop`` if no row has one."""
     import pandas as pd  # takes 0.2 s to import, and only writers need it
 
-    texts = dict.fromkeys(("split", "metric", "condition"), "str")
+    texts = dict.fromkeys(("split", "metric", "condition", "loop"), "str")
     types = {**texts, "epoch": "f8", "step": "i8", "value": "f8"}
-    ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition))
-    return pd.DataFrame(ordered, columns=Row._fields).astype(types)
+    ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition, row.loop))
+    frame = pd.DataFrame(ordered, columns=Row._fields).astype(types)
+    return frame if any(row.loop for row in ordered) else frame.drop(columns="loop")
+
+
+def _cells(row: Row) -> list[Any]:
+    return [*row[:6], *filter(None, row[6:])]
 
 
 class RunFolder:
@@ -180,10 +194,10 @@ class RunFolder:
         self.try_again()
         write_atomically(self.path / "config.yaml", written(without_replaced_dataset(self.run.config)))
 
-    def rewrite(self, rows: Iterable[Row]) -> None:
-        """Start ``metrics.csv`` with the rows of the checkpoint that training resumes from."""
+    def rewrite(self, rows: Iterable[Row], loops: bool = False) -> None:
+        """Start ``metrics.csv``, with a column of ``loops`` or not, with the rows of the resumed checkpoint."""
         text = io.StringIO(newline="")
-        csv.writer(text).writerows([Row._fields, *rows])
+        csv.writer(text).writerows([Row._fields if loops else Row._fields[:-1], *map(_cells, rows)])
         write_atomically(self._so_far, text.getvalue())  # also over a pipe, which `open` would wait for
 
     def append(self, rows: Iterable[Row]) -> None:
@@ -194,7 +208,7 @@ class RunFolder:
                 "resumes"
             )
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
+            csv.writer(file).writerows(map(_cells, rows))
 
     def keep_matrices(self, found: Mapping[str, Any]) -> None:
         """Write results that are not numbers to ``matrices.json``, over those of the same names."""
@@ -208,6 +222,7 @@ class RunFolder:
         with replacing(self.metrics) as partial:
             series.write(frame_of(rows), partial)
             recorded = series.read(partial)
+        loops = {name: loop for (_, loop), name in series.names(row.logs for row in rows).items() if loop}
         result = {
             "status": status,
             "id": self.run.id,
@@ -218,6 +233,7 @@ class RunFolder:
             "summary": series.as_entry(series.summaries(recorded)),
             "versions": versions(),
             "hardware": hardware(),
+            **({"loops": loops} if loops else {}),
             **facts,
         }
         write_json(self._result, result)

@@ -27,6 +27,7 @@ class Result(TypedDict):
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
     scored: NotRequired[dict[str, int]]
+    loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]
     hardware: str
 

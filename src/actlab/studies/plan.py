@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ from actlab.config.keys import (
     short,
     with_import_paths,
 )
-from actlab.config.metrics import directions
+from actlab.config.metrics import directions, mode_of, quantity
 from actlab.errors import ActlabError, unknown
 from actlab.studies.schema import Probe
 from actlab.studies.spaces import Search
@@ -52,7 +52,8 @@ class Selection:
     """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
 
     ``tune`` are grid keys whose values are selected rather than compared, such as the learning rate. Of each
-    run the ``best`` value of the metric counts, or the ``last``, by ``at``; ``mode`` is ``min`` or ``max``.
+    run the ``best`` value of the metric counts, or the ``last``, by ``at``. A study that knows which values of
+    the metric are better replaces an empty ``mode`` by ``min`` or ``max``.
     """
 
     tune: tuple[str, ...] = ()
@@ -239,6 +240,7 @@ class Study:
     # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
+    directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -251,6 +253,10 @@ class Study:
         object.__setattr__(self, "reference", named(reference, self._values(self.compare)))
         for part in ("published", "figures"):
             object.__setattr__(self, part, self._with_values(getattr(self, part)))
+        if not self.select.mode and (mode := self.mode_of(self.select.metric)):
+            object.__setattr__(self, "select", replace(self.select, mode=mode))
+        if not self.keep.mode:
+            object.__setattr__(self, "keep", replace(self.keep, mode=self.select.mode))
 
     def _values(self, key: str) -> list[Any]:
         if key == BLOCK:
@@ -283,11 +289,17 @@ class Study:
 
     @cached_property
     def modes(self) -> dict[str, str]:
-        """``min`` or ``max`` by metric, from its class, the selection rule and the table; see `mode_of`."""
-        found = directions(block.first for block in self.blocks)
-        said = {self.select.metric: self.select.mode}
-        said |= {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
-        return {**found, **{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
+        """``min`` or ``max`` by metric, from the study file, the metric's class or `directions`."""
+        of_class = directions(block.first for block in self.blocks)
+        given = {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
+        given |= {self.select.metric: self.select.mode} if self.select.mode else {}
+        return {**self.directions, **of_class, **{quantity(m): mode for m, mode in given.items()}, **given}
+
+    def mode_of(self, metric: str) -> str:
+        """Return ``min`` or ``max``, of what actlab's probes measure ``min``; "" where nothing says it."""
+        first, _, rest = metric.partition("/")
+        own = (probe.name for probe in self.probes if probe.class_path.startswith("actlab."))
+        return mode_of(metric, self.modes) or ("min" if first in own and "/" not in rest else "")
 
     def is_own(self, key: str, value: Any) -> bool:
         """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.

@@ -19,7 +19,6 @@ from actlab.config.keys import (
     in_full,
     label,
     located,
-    mode_of,
     named,
     plain_unit,
     same,
@@ -28,7 +27,6 @@ from actlab.config.keys import (
     value_key,
     without,
 )
-from actlab.config.metrics import directions
 from actlab.config.places import SAMPLE, check_sample
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
@@ -91,7 +89,7 @@ def load(
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
     searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
     searched = [key for search in searches.values() for key in search.keys]
-    select = _selection(file, path, blocks, keys)
+    select = _selection(file, path, keys)
     select = replace(select, tune=(*select.tune, *searched))
     _check_settings(file, blocks, searched)
     _check_names(file.figures, path)
@@ -168,9 +166,9 @@ def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequ
     return changes
 
 
-def _selection(file: schema.File, path: Path, blocks: Sequence[Block], keys: Collection[str]) -> Selection:
-    mode = file.select.mode or mode_of(file.select.metric, directions(block.first for block in blocks))
-    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode, file.select.at)
+def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selection:
+    asked = file.select
+    select = Selection(tuple(as_list(asked.tune)), asked.metric, asked.mode or "", asked.at)
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")

@@ -20,7 +20,10 @@ At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected", "equa
 Place = int | Literal["last", "best"]
 Mode = Annotated[
     Literal["min", "max"] | None,
-    Field(description="whether low or high values are better; default: `max` for an accuracy, else `min`"),
+    Field(
+        description="whether low or high values are better; default: what the last word of the name says, such "
+        "as `loss` or `accuracy`, else the class of torchmetrics; where neither says so, give it"
+    ),
 ]
 _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
     "description": "how many, a range such as 5-19, or a list",

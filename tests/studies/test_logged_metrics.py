@@ -1,0 +1,127 @@
+"""What the modules of users log: which values are better, which loop logged them, and of how many batches."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from actlab.api import results
+from actlab.engines.recording import packed, unpacked
+from actlab.storage.series import names
+from actlab.studies.folders import Row
+
+BASE = {
+    "model": {"class_path": "logged_metrics.Module"},
+    "data": {"class_path": "logged_metrics.Data"},
+    "trainer": {"max_epochs": 2, "accelerator": "cpu"},
+}
+STUDY = """\
+base: base.yaml
+grid: {model.activation: [relu], model.lr: [0.03, 1.0e-6]}
+select: {tune: [model.lr], metric: METRIC}
+seeds: 1
+table: [COLUMNS]
+"""
+
+
+@pytest.fixture
+def study(cli, program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    program("logged_metrics")
+    (tmp_path / "base.yaml").write_text(json.dumps(BASE))
+
+    def run(command, *words, metric="valid/acc", columns="{metric: val_loss}"):
+        text = STUDY.replace("METRIC", metric).replace("COLUMNS", columns)
+        (tmp_path / "own.yaml").write_text(text)
+        return cli("study", command, "own.yaml", *words)
+
+    return run
+
+
+def test_metric_objects_say_which_values_are_better(study, tmp_path):
+    columns = "{metric: valid_BinaryF1Score, at: best valid/acc}, {metric: valid_BinaryHingeLoss}"
+    columns += ", {metric: val_mean, ranked: false}"
+    outcome = study("run", columns=columns)
+    assert outcome.code == 0, outcome.err
+    assert "asking the module which values of its metrics are better" in outcome.out
+    stored = json.loads((tmp_path / "runs/own/directions.json").read_text())
+    assert stored["valid/acc"] == stored["acc"] == stored["valid_BinaryF1Score"] == "max"
+    assert stored["valid_BinaryHingeLoss"] == "min"
+    found = results("own.yaml")
+    assert found.study.select.mode == "max"
+    modes = {column.metric: column.mode for column in found.stages[-1].columns}
+    assert modes == {"valid_BinaryF1Score": "max", "valid_BinaryHingeLoss": "min", "val_mean": ""}
+    assert list(found.table["lr"]) == ["0.03"]
+    again = study("run", columns=columns)
+    assert (again.code, "asking" in again.out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [
+        ("valid/acc", "{metric: val_mean}"),
+        ("valid/acc", "{metric: val_mean, ranked: false, at: best}"),
+        ("valid/acc", "{metric: val_loss, at: best val_mean}"),
+        ("val_mean", "{metric: val_loss}"),
+    ],
+)
+def test_an_unknown_direction_is_asked_for_before_training(study, tmp_path, metric, column):
+    assert study("plan", metric=metric, columns=column).code == 0
+    outcome = study("run", metric=metric, columns=column)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "val_mean does not say whether low or high values are better: give mode: min or max" in outcome.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_given_mode_needs_no_module(study):
+    outcome = study("run", metric="val_mean, mode: max", columns="{metric: val_mean, at: best}")
+    assert outcome.code == 0, outcome.err
+    assert "asking" not in outcome.out
+
+
+def test_rows_say_which_loop_logged_them_and_what_is_of_one_batch(study, tmp_path):
+    columns = "{metric: train/loss}, {metric: val/loss}, {metric: train_loss}, {metric: batch, ranked: false}"
+    outcome = study("run", metric="val_loss", columns=columns)
+    assert outcome.code == 0, outcome.err
+    for path in tmp_path.glob("runs/own/*/metrics.parquet"):
+        frame = pd.read_parquet(path)
+        rows = frame.groupby(["metric", "condition", "loop"]).size().to_dict()
+        assert rows.pop(("acc", "", "val")) == 2
+        expected = [("loss", "", loop) for loop in ("train", "val")]
+        expected += [
+            ("val_loss", "", "val"),
+            ("val_mean", "", "val"),
+            ("train_loss", "one batch", "train"),
+            ("batch", "one batch", "train"),
+        ]
+        expected += [(f"valid_{name}", "", "val") for name in ("BinaryF1Score", "BinaryHingeLoss")]
+        assert rows == dict.fromkeys(expected, 2)
+        assert frame[frame["metric"] == "batch"]["value"].tolist() == [3, 3]
+    assert "train loss (one batch, last)" in " ".join(outcome.out.split())
+    (row,) = results("own.yaml").table.to_dict("records")
+    assert row["val/loss@last"] != row["train/loss@last"]
+
+
+def test_what_another_loop_logged_selects_nothing(study):
+    outcome = study("plan", metric="train_loss")
+    assert "'select: metric: train_loss' is not a validation metric" in outcome.err
+    outcome = study("run", metric="batch, mode: min")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert "batch' is not a validation metric: give one, such as val/loss, val_loss, val_mean, " in outcome.err
+
+
+def test_a_checkpoint_keeps_loops_and_conditions():
+    rows = [
+        Row(1.0, 4, "", "loss", "one batch", 0.5, "train"),
+        Row(1.0, 4, "valid", "acc", "", 0.5, "val"),
+        Row(1.0, 4, "activation", "beta", "layer=1", 0.5),
+    ]
+    assert unpacked(packed(rows)) == rows
+
+
+def test_a_name_that_two_loops_logged_never_hides_another():
+    assert names([("loss", ""), ("loss", "val")]) == {("loss", ""): "loss", ("loss", "val"): "val/loss"}
+    logs = [("loss", "train"), ("loss", "val"), ("val/loss", "val")]
+    assert len({*names(logs).values()}) == 3
