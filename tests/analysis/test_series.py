@@ -30,6 +30,7 @@ ROWS = st.builds(
     st.sampled_from(["loss", "error"]),
     st.sampled_from(["", "layer=1"]),
     VALUES,
+    loop=st.just(""),
 )
 
 

@@ -184,7 +184,7 @@ def start_method(report):
 
 def misplaced(report):
     """Raise what comes from actlab's code alone."""
-    return requests.updates_of(report, None)
+    return requests.updates_of(report, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("importable")

@@ -60,5 +60,5 @@ def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(
     assert units.plot_compared(compared, tmp_path / "a.png") == tmp_path / "a.png"
     (line,) = shown
     assert line.startswith("boom is not drawn: ")
-    assert line.endswith("ValueError: needs 4 dimensions")
+    assert line.endswith("line 2: raise ValueError('needs 4 dimensions'))")
     assert (tmp_path / "a.png").exists()

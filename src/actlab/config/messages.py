@@ -149,7 +149,7 @@ def _mistake_in_arguments(
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]
     factory = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
-    if needed and factory:
+    if factory and needed[:1] == [*known][:1]:  # parameters or optimiser: the module has them
         return ActlabError(
             f"{where}: {path} needs {needed[0]!r}, which the module passes: annotate the argument with "
             f"`{factory[0]}` of pytorch_lightning.cli, in place of its class"
