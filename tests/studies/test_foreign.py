@@ -26,17 +26,9 @@ BASE = {
 
 
 @pytest.fixture
-def study(cli, program, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    program("plain_lightning")
-    (tmp_path / "base.yaml").write_text(json.dumps(BASE))
-
-    def run(command, *words, text=STUDY):
-        (tmp_path / "own.yaml").write_text(text)
-        return cli("study", command, "own.yaml", *words)
-
-    return run
+def study(own_study):
+    run = own_study("plain_lightning", BASE)
+    return lambda command, *words, text=STUDY: run(text, command, *words)
 
 
 def rows(tmp_path):

@@ -25,16 +25,11 @@ table: [COLUMNS]
 
 
 @pytest.fixture
-def study(cli, program, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    program("logged_metrics")
-    (tmp_path / "base.yaml").write_text(json.dumps(BASE))
+def study(own_study):
+    on = own_study("logged_metrics", BASE)
 
     def run(command, *words, metric="valid/acc", columns="{metric: val_loss}"):
-        text = STUDY.replace("METRIC", metric).replace("COLUMNS", columns)
-        (tmp_path / "own.yaml").write_text(text)
-        return cli("study", command, "own.yaml", *words)
+        return on(STUDY.replace("METRIC", metric).replace("COLUMNS", columns), command, *words)
 
     return run
 
