@@ -121,7 +121,8 @@ def main(argv: Sequence[str]) -> int:
     if len(opened) < len(study.stages):
         states = [state_of(RunFolder(root, one)) for one in opened[0].runs]
         reasons = [state.reason for state in states if state.reason]
-        reasons += ["all trials diverged: search other values"] * all(state.kind in OVER for state in states)
+        if all(state.kind in OVER for state in states):
+            reasons.append("all trials diverged: search other values")
         raise ActlabError(next(iter(reasons), "another process trains runs of the search: repeat the command"))
     with locks.alone(root, locks.DECIDING):
         study_output.record_look(opened[-1])

@@ -111,8 +111,7 @@ class Recorder(Checkpoint):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add rows for the test metrics at this step; those of the training epoch are still to come."""
-        before, now = self._before_test, trainer.callback_metrics
-        fresh = {name: value for name, value in now.items() if value is not before.get(name)}
+        fresh = logged_since(self._before_test, trainer)
         self._add_rows(trainer, {name: float(value) for name, value in fresh.items()}, "test")
         self._seen |= fresh
 
@@ -204,11 +203,10 @@ class Recorder(Checkpoint):
             self._pending[0] += [Row(*at, *name, condition, value, loop) for name, value in named]
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
-        """Return the metrics of each run logged since the last call; Lightning keeps older values."""
-        metrics = trainer.callback_metrics
-        fresh = {name: float(value) for name, value in metrics.items() if value is not self._seen.get(name)}
-        self._seen = dict(metrics)
-        return [fresh]
+        """Return the metrics of each run logged since the last call."""
+        fresh = logged_since(self._seen, trainer)
+        self._seen = dict(trainer.callback_metrics)
+        return [{name: float(value) for name, value in fresh.items()}]
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
         """Return the weights of a run, under the names in its own task, and the config that was trained."""
@@ -260,6 +258,11 @@ class Recorder(Checkpoint):
             hardware=name_of(trainer.strategy.root_device),
             **facts,
         )
+
+
+def logged_since(before: Mapping[str, Tensor], trainer: pl.Trainer) -> dict[str, Tensor]:
+    """Return the metrics logged since there were those ``before``; Lightning keeps older values."""
+    return {name: value for name, value in trainer.callback_metrics.items() if value is not before.get(name)}
 
 
 def of_last_batch(trainer: pl.Trainer) -> dict[str, float]:

@@ -194,20 +194,26 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
         return known if same else None
     chosen: Chosen = {}
     for side, trials in found:
-        failed = any(trial.failed for trial in trials) or diverged(trials)
-        best = (None if failed else best_of(study, trials)) or Trial(0, trials[0].values if trials else {})
+        best = _chosen(study, trials)
+        first = trials[0].values if trials else {}
         chosen[side.key] = {
             "point": side.point,
-            "chosen": best.values,
+            "chosen": best.values if best else first,
             "tried": len({canonical(trial.values) for trial in trials}) or 1,
             "trials": search.trials,
             "metric": study.select.metric,
             "mode": study.select.mode,
             "at": study.select.at,
-            "seeds": [] if failed else [*study.seeds],
+            "seeds": [*study.seeds] if best or not trials else [],
             "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
         }
     return chosen
+
+
+def _chosen(study: Study, trials: Sequence[Trial]) -> Trial | None:
+    """Return the best trial; None without trials, if a run of one failed, or if all diverged."""
+    lost = any(trial.failed for trial in trials) or diverged(trials)
+    return None if lost else best_of(study, trials)
 
 
 def diverged(trials: Sequence[Trial]) -> bool:
@@ -255,8 +261,7 @@ def lines(study: Study, found: Trials) -> Iterator[str]:
         for trial in trials:
             if trial.value is not None:
                 yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
-    ours = [(side, trials) for side, trials in found if not (any(t.failed for t in trials) or diverged(trials))]
-    best = [(side, best_of(study, trials)) for side, trials in ours]
+    best = [(side, _chosen(study, trials)) for side, trials in found]
     said = [_text(study, side, trial) for side, trial in best if trial is not None]
     if said:
         yield f"best so far: {'; '.join(said)}"
