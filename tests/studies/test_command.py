@@ -189,7 +189,7 @@ def test_a_unit_from_a_scratch_file_joins_the_grid_and_an_edited_one_is_another(
     outcome = finished("run", *words)
     assert "6 runs, 4 finished, 2 to run" in outcome.out
     assert "2 finished runs in " in outcome.out
-    assert "have other settings, data or code; they are ignored" in finished("show", *words).err
+    assert "of other settings, data or code" in finished("show", *words).err
 
 
 def test_smoke_lies_apart(study, tmp_path):

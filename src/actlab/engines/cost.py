@@ -18,7 +18,8 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
-from actlab.config.keys import canonical, label, same, without
+from actlab.config.keys import canonical, class_of, label, same, without
+from actlab.config.signatures import locate
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
@@ -74,8 +75,9 @@ def measure(
         first.setdefault(canonical(without(run.point, tuned)), run)
     if not first:
         return []
-    built = {name: experiments.build(run.config) for name, run in first.items()}
-    samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
+    timed = {name: run for name, run in first.items() if issubclass(model_of(run), Task)}
+    built = {name: experiments.build(run.config) for name, run in timed.items()}
+    samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
         trials = _timed(built, rounds)
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
@@ -91,6 +93,12 @@ def measure(
         for name, run in first.items()
     )
     return [{**entry, "measured": now} for entry in entries]
+
+
+def model_of(run: Run) -> type:
+    """Return the class of a run's model."""
+    found: type = locate(str(class_of(run.config["model"])))
+    return found
 
 
 def _entry(
@@ -128,7 +136,7 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
 def _timed(built: Mapping[str, Experiment], rounds: int) -> dict[str, Trial]:
     """Return a timed trial of each experiment, without those that fail, as a third-party activation may."""
     trials: dict[str, Trial] = {}
-    failed = {name for name, experiment in built.items() if not isinstance(experiment.task, Task)}
+    failed = set[str]()
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:

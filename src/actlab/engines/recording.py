@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from actlab import activations
@@ -30,6 +32,7 @@ from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
 Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
+_KNOWN = {"actlab", "lightning", "pytorch_lightning"}  # whose callbacks keep what training needs
 
 
 class Recorder(Checkpoint):
@@ -56,6 +59,8 @@ class Recorder(Checkpoint):
         self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
+        self._resumed = False
+        self._unrestored: dict[str, bytes] = {}  # attributes of callbacks that no checkpoint keeps, by class
         self._since = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,6 +78,7 @@ class Recorder(Checkpoint):
         if [*rows] != own:
             other = min(rows.keys() - {*own}, default="another version of actlab")
             raise DamagedError(f"the checkpoint of {own[0]} is damaged: it belongs to {other}; {self.remedy}")
+        self._resumed = True
         self.rows = [unpacked(rows[name]) for name in own]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
         self.scored = state_dict.get("scored", {})  # older checkpoints lack it
@@ -91,6 +97,7 @@ class Recorder(Checkpoint):
                     best.unlink()  # from an epoch that is trained again, or selected by another rule
             self._keep(r, trainer, trainer.current_epoch, [])
         trainer.should_stop = self.stopped or trainer.should_stop or not self._active_runs()
+        self._unrestored = unrestored(trainer) if self._resumed else {}
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -246,6 +253,9 @@ class Recorder(Checkpoint):
             self._keep_curves(r, trainer, LEARNT)
         if has_surrogate_gradient(trainer, r):
             facts["surrogate_gradient"] = True
+        now = unrestored(trainer) if self._unrestored else {}
+        if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
+            facts["unrestored"] = changed
         folder.finish(
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
@@ -273,6 +283,19 @@ def of_last_batch(trainer: pl.Trainer) -> dict[str, float]:
     results: Any = trainer.fit_loop.epoch_loop._results
     of_batch = (one for _, one in results.valid_items() if one.meta.on_step and not one.meta.on_epoch)
     return {one.meta.name: float(one._forward_cache) for one in of_batch if one._forward_cache is not None}
+
+
+def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
+    """Return the attributes of users' callbacks that keep no state in checkpoints, by name of the class."""
+    found: dict[str, bytes] = {}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        keeps = any(is_overridden(hook, callback) for hook in ("state_dict", "on_save_checkpoint"))
+        if not keeps and type(callback).__module__.partition(".")[0] not in _KNOWN:
+            try:
+                found[type(callback).__name__] = pickle.dumps(vars(callback))
+            except Exception:  # an attribute that cannot be pickled
+                found[type(callback).__name__] = repr(vars(callback)).encode()
+    return found
 
 
 def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:

@@ -166,10 +166,10 @@ def train(
 
 def unmeasured(report: Report, runs: Sequence[Run]) -> str:
     """Return a line that says why no costs can be measured; empty if those of a run can be."""
-    from actlab.config.signatures import locate
+    from actlab.engines.cost import model_of
     from actlab.tasks import Task
 
-    models = {locate(str(class_of(run.config["model"]))) for run in runs}
+    models = {model_of(run) for run in runs}
     if any(issubclass(model, Task) for model in models):
         return ""
     names = ", ".join(sorted(model.__name__ for model in models))

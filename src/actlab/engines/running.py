@@ -348,7 +348,8 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
     unlike = [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
-    said = f"{len(unlike)} finished runs in {root} have other settings, data or code; they are ignored"
+    number = plural(len(unlike), "finished run")
+    said = f"ignored in {root}: {number} of other settings, data or code, or of an earlier version of actlab"
     return said if unlike else ""
 
 

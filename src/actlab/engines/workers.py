@@ -131,11 +131,12 @@ class Worker:
         """Start ``function(report, *args)`` in the worker; `heard` returns its messages."""
         if self.process is None:
             self.pipe, theirs = _context().Pipe()
-            self.process = _context().Process(
+            process = _context().Process(
                 target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
             )
             with _without_main():
-                self.process.start()
+                process.start()
+            self.process = process
             theirs.close()
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error

@@ -35,6 +35,7 @@ def remarks(results: Results) -> list[str]:
         *results.left_out,
         *results.unrecorded,
         _surrogates(results),
+        _unrestored(results),
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
@@ -55,6 +56,17 @@ def _surrogates(results: Results) -> str:
     found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
     names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
+
+
+def _unrestored(results: Results) -> str:
+    found = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
+    names = ", ".join(dict.fromkeys(name for names in found for name in names))
+    return (
+        f"{plural(len(found), 'run')} resumed without the attributes of {names}, which changed in training and "
+        "which no checkpoint keeps: give the callback a state_dict, or train without a stop."
+        if found
+        else ""
+    )
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:

@@ -22,6 +22,7 @@ class Result(TypedDict):
     summary: dict[str, dict[str, Summed]]
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
+    unrestored: NotRequired[list[str]]
     last_good_epoch: NotRequired[float]
     updates: NotRequired[int]
     revisions: NotRequired[dict[str, str]]
