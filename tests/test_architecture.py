@@ -23,13 +23,15 @@ MAY_IMPORT = {
     "storage": {"errors"},
     "random": {"errors"},
     "config": {"storage", "errors"},
-    "networks": {"random", "errors"},  # they are given factories of activations
-    "optim": {"errors"},
+    "networks": {"random", "validation", "errors"},  # they are given factories of activations
+    "optim": {"validation", "errors"},
     "activations": {"random", "runtime", "storage", "validation", "errors"},
-    "datamodules": {"random", "storage", "errors"},
-    "callbacks": {"config", "random", "runtime", "errors"},
-    "tasks": {"activations", "networks", "optim", "config", "random", "runtime", "storage", "errors"},
-    "probes": {"tasks", "random", "errors"},
+    "datamodules": {"random", "storage", "validation", "errors"},
+    "callbacks": {"config", "random", "runtime", "validation", "errors"},
+    "tasks": {
+        *("activations", "networks", "optim", "config", "random", "runtime", "storage", "validation", "errors"),
+    },
+    "probes": {"tasks", "random", "validation", "errors"},
     "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
     "stacking": {
         *("experiments", "tasks", "activations", "networks", "optim", "config", "random", "runtime", "errors"),

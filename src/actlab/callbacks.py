@@ -31,6 +31,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.positions import Position
 from actlab.random.seeding import Generators, seed_generators
 from actlab.runtime.modules import evaluating
+from actlab.validation import validated
 
 _BAR = 10  # characters of the progress bar
 _TIMES = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
@@ -57,6 +58,7 @@ class TestEveryEpoch(Callback):
     splits = ("test",)  # splits whose metrics are logged
     stackable = True  # stacks have the same hooks, and log the metrics themselves
 
+    @validated
     def __init__(self, every_n_epochs: int = 1) -> None:
         if every_n_epochs < 1:
             raise ActlabError(f"every_n_epochs {every_n_epochs}: give a whole number from 1")
@@ -179,6 +181,7 @@ class SeedEveryEpoch(Callback):
 
     stackable = True
 
+    @validated
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
@@ -301,6 +304,7 @@ class UnitStatistics(Callback):
         )
     )
 
+    @validated
     def __init__(self, samples: int | None = 1000, batch_size: int = 1000, memory: int = 512) -> None:
         for name, value in (("samples", samples), ("batch_size", batch_size), ("memory", memory)):
             if value is not None and value < 1:

@@ -118,7 +118,7 @@ def test_equal_compositions_are_equal():
             "by update, then Linear by epoch: give both the same 'by'",
         ),
         (lambda: Cosine(-0.1), "length -0.1"),
-        (lambda: Cosine(math.nan), "length nan"),
+        (lambda: Cosine(math.nan), "Cosine: length: expected a whole number or a finite number, got nan"),
         (lambda: Linear(3, 0.5), "both as whole numbers or both as shares"),
         (lambda: Linear(0.6, 0.5), "'end' above 'start'"),
         (lambda: Steps({0.5: 0.1, 3: 0.01}), "whole numbers only, or shares of the training only"),

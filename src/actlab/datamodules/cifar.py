@@ -8,6 +8,7 @@ from typing import Any, Literal
 from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import Flip, ImageDataModule, Images
 from actlab.errors import ActlabError
+from actlab.validation import Whole, validated
 
 VARIANTS = ("cifar10", "cifar100")
 # (variant, label column) → K; the label column None is the default column.
@@ -46,6 +47,7 @@ class CIFARDataModule(ImageDataModule):
 
     sample_replaces_dataset = True
 
+    @validated
     def __init__(
         self,
         variant: Literal["cifar10", "cifar100"] = "cifar10",
@@ -58,7 +60,7 @@ class CIFARDataModule(ImageDataModule):
         noise: float = 0.0,
         batch_size: int = 100,
         eval_batch_size: int = 500,
-        validation: int | None = None,
+        validation: Whole | None = None,
         train_on_all: bool = False,
         cache_dir: str | None = None,
         revision: str | None = None,

@@ -19,6 +19,7 @@ from actlab.datamodules.sources import content, digest_of, has_class_folders, op
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
+from actlab.validation import Count, validated
 
 FORMAT = 3  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
@@ -65,13 +66,14 @@ class ImageNetDataModule(TensorDataModule):
     sample_replaces_dataset = True
     stackable = False  # each run of a stack would decode its own batches
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,
         sample: bool = False,
         size: int = 256,
         crop: int = 224,
-        val_images: int = 5000,
+        val_images: Count = 5000,
         batch_size: int = 256,
         eval_batch_size: int = 250,
         workers: int = 4,

@@ -18,6 +18,7 @@ from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.datamodules.sources import digest_of, open_tables
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import cache_folder, temporary
+from actlab.validation import Whole, validated
 
 FORMAT = 6  # version of the cache; increased when decoding changes
 SORTED = 50  # this many images of one class in a row are not due to chance
@@ -80,6 +81,7 @@ class ImageDataModule(TensorDataModule):
 
     sample = False  # whether the dataset is a sample, whose order of classes is not checked
 
+    @validated
     def __init__(
         self,
         dataset: str,
@@ -95,7 +97,7 @@ class ImageDataModule(TensorDataModule):
         augmentation: dict[str, Any] | None = None,
         batch_size: int = 128,
         eval_batch_size: int = 1000,
-        validation: int | None = None,
+        validation: Whole | None = None,
         train_on_all: bool = False,
         cache_dir: str | None = None,
         seed: int = 0,

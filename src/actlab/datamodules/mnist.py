@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import ImageDataModule
+from actlab.validation import Whole, validated
 
 
 class MNISTDataModule(ImageDataModule):
@@ -31,13 +32,14 @@ class MNISTDataModule(ImageDataModule):
 
     sample_replaces_dataset = True
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,
         sample: bool = False,
         batch_size: int = 128,
         eval_batch_size: int = 5000,
-        validation: int | None = None,
+        validation: Whole | None = None,
         train_on_all: bool = False,
         cache_dir: str | None = None,
         revision: str | None = None,

@@ -16,6 +16,7 @@ from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
+from actlab.validation import validated
 
 
 class DrawnPixels(Draws):
@@ -61,6 +62,7 @@ class PixelDataModule(TensorDataModule):
     num_outputs = 3
     input_shape = (2,)
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,

@@ -8,6 +8,7 @@ from torch import Tensor
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
+from actlab.validation import validated
 
 SIDES = 4
 
@@ -60,6 +61,7 @@ class SquareDataModule(TensorDataModule):
     num_outputs = 1
     input_shape = (2,)
 
+    @validated
     def __init__(
         self,
         batch_size: int = 256,

@@ -23,6 +23,7 @@ from actlab.datamodules.sources import has_parquet, open_parquet, parquet_files,
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
+from actlab.validation import validated
 
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
@@ -92,6 +93,7 @@ class TextDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,

@@ -18,6 +18,7 @@ from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home
+from actlab.validation import validated
 
 
 @cache
@@ -56,6 +57,7 @@ class TIMITDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,

@@ -17,6 +17,7 @@ from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_cluste
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.storage.files import at_home
+from actlab.validation import validated
 
 FOLDER = "data/twitter_pos"
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
@@ -111,6 +112,7 @@ class TwitterPOSDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
 
+    @validated
     def __init__(
         self,
         dataset: str | None = None,

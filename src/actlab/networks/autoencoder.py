@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import nn
 
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 
 class Autoencoder(nn.Sequential):
@@ -28,12 +28,13 @@ class Autoencoder(nn.Sequential):
     Shape: ``(B, *input_shape)`` → ``(B, D)``.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_outputs: int,
-        input_shape: Sequence[int] = (1, 28, 28),
-        encoder: Sequence[int] = (1000, 500, 250, 30),
+        num_outputs: Count,
+        input_shape: Shape = (1, 28, 28),
+        encoder: Shape = (1000, 500, 250, 30),
         init: str = "unit_norm_rows",
     ) -> None:
         super().__init__(nn.Flatten())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from annotated_types import Len
 from torch import nn
 
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 
 class ConvNet(nn.Sequential):
@@ -34,12 +37,13 @@ class ConvNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (3, 32, 32),
-        widths: Sequence[int] = (96, 192),
+        num_classes: Count,
+        input_shape: Shape = (3, 32, 32),
+        widths: Annotated[Sequence[Count], Len(2, 2)] = (96, 192),
         dropout: float = 0.5,
         init: str = "glorot",
         channels_last: bool = True,

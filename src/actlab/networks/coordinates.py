@@ -15,6 +15,7 @@ from torch import nn
 from actlab.errors import ActlabError
 from actlab.networks.init import Rule, initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 
 class CoordinateMLP(nn.Sequential):
@@ -41,11 +42,12 @@ class CoordinateMLP(nn.Sequential):
 
     stackable = ("gain", "omega")  # which only change initial weights
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_outputs: int,
-        input_shape: Sequence[int] = (2,),
+        num_outputs: Count,
+        input_shape: Shape = (2,),
         hidden: Sequence[int] = (64, 64, 64),
         gain: float = 1.0,
         omega: float | None = None,

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.random.streams import Uniform
+from actlab.validation import validated
 
 
 class Dropout(nn.Module):
@@ -18,6 +19,7 @@ class Dropout(nn.Module):
         setting: name of the schedule that scales ``p``.
     """
 
+    @validated
     def __init__(self, p: float | Tensor, setting: str = "dropout") -> None:
         super().__init__()
         self.setting = setting

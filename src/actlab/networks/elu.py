@@ -11,6 +11,7 @@ from actlab.errors import ActlabError
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 Stack = Sequence[Sequence[int]]  # of (number of layers, units, kernel size)
 # ELU §4.2, Figs 4 and 5, without the last layer: 1,669,028 parameters with K = 100
@@ -50,11 +51,12 @@ class ConvStacks(nn.Sequential):
         ActlabError: the number of dropouts differs from the number of stacks, or the final maps are not 1×1.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (3, 32, 32),
+        num_classes: Count,
+        input_shape: Shape = (3, 32, 32),
         stacks: Sequence[Stack] = LAYERS_11,
         dropout: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
         inner_dropout: bool = False,

@@ -7,15 +7,17 @@ Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError, unknown
 from actlab.networks.init import generator_of_layer, outside_units
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 EMBEDDING_STD = 0.02
 
@@ -114,16 +116,17 @@ class GPT(nn.Module):
 
     stochastic = False
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (64,),
+        num_classes: Count,
+        input_shape: Shape = (64,),
         width: int = 64,
         blocks: int = 2,
         heads: int = 2,
         gated: bool = False,
-        init: float | str = "fan_in",
+        init: Annotated[float, Ge(0)] | str = "fan_in",
     ) -> None:
         super().__init__()
         if len(input_shape) != 1:

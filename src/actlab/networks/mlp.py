@@ -16,6 +16,7 @@ from torch import nn
 
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
+from actlab.validation import Count, Shape, validated
 
 ActivationFactory = Callable[..., nn.Module]
 
@@ -44,11 +45,12 @@ class MLP(nn.Sequential):
 
     stackable = ("dropout",)
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (1, 28, 28),
+        num_classes: Count,
+        input_shape: Shape = (1, 28, 28),
         hidden: Sequence[int] = (128,) * 8,
         dropout: float = 0.0,
         init: str = "unit_norm_rows",

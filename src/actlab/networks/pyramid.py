@@ -12,6 +12,7 @@ from actlab.errors import ActlabError
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 
 class SpatialPyramidPool(nn.Module):
@@ -22,7 +23,7 @@ class SpatialPyramidPool(nn.Module):
 
     stochastic = False
 
-    def __init__(self, levels: Sequence[int]) -> None:
+    def __init__(self, levels: Shape) -> None:
         super().__init__()
         self.levels = tuple(levels)
 
@@ -66,14 +67,15 @@ class PyramidNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (3, 224, 224),
+        num_classes: Count,
+        input_shape: Shape = (3, 224, 224),
         stacks: Sequence[Sequence[int]] = ((1, 96, 6), (3, 512, 3), (5, 768, 3), (3, 1024, 3)),
         stride: int = 2,
-        levels: Sequence[int] = (1, 2, 4),
+        levels: Shape = (1, 2, 4),
         dense: Sequence[int] = (4096, 4096),
         dropout: float = 0.5,
         init: str = "he",

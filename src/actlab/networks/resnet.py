@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 from actlab.errors import ActlabError
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 WIDTHS = (16, 32, 64)  # channels of the stages
 
@@ -67,11 +66,12 @@ class ResNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (3, 32, 32),
+        num_classes: Count,
+        input_shape: Shape = (3, 32, 32),
         depth: int = 20,
         channels_last: bool = True,
     ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +9,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
+from actlab.validation import Count, Shape, validated
 
 STEM = 16  # channels of the stem
 WIDTHS = (16, 32, 64)  # channels of the stages before widening
@@ -66,13 +65,14 @@ class WideResNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
+    @validated
     def __init__(
         self,
         act: ActivationFactory,
-        num_classes: int,
-        input_shape: Sequence[int] = (3, 32, 32),
+        num_classes: Count,
+        input_shape: Shape = (3, 32, 32),
         depth: int = 40,
-        widen: int = 4,
+        widen: Count = 4,
         dropout: float = 0.3,
         block: str = "paper",
         channels_last: bool = True,

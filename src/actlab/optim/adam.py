@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
+from actlab.validation import validated
 
 
 class AdamEpsilonInRoot(Optimizer):
@@ -29,6 +30,7 @@ class AdamEpsilonInRoot(Optimizer):
         weight_decay: λ ≥ 0 of the penalty ½λΣw²; the gradient of the penalty is added to g.
     """
 
+    @validated
     def __init__(
         self,
         params: Any,

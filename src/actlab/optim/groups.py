@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError, unknown
+from actlab.validation import validated
 
 Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]
 KINDS: tuple[Kind, ...] = ("weights", "biases", "embeddings", "gains", "shifts", "units")
@@ -28,6 +29,7 @@ class L2:
         of: the kinds of decayed parameters; all others have no decay. See `kinds`.
     """
 
+    @validated
     def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:
         if not strength >= 0:
             raise ActlabError(f"the strength {strength} of an L2 penalty must not be negative")

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 
 from actlab.errors import ActlabError
+from actlab.validation import Whole, validated, validated_but
 
 By = Literal["epoch", "update"]
 Total = Callable[[By], int]  # the number of all epochs or updates of a training
@@ -60,6 +61,7 @@ class Warmup(Schedule):
         by: ``epoch`` or ``update``, also of ``then``.
     """
 
+    @validated
     def __init__(
         self, length: int | float, start: float = 0.0, then: Schedule | None = None, by: By = "update"
     ) -> None:
@@ -100,6 +102,7 @@ class Linear(Schedule):
         by: ``epoch`` or ``update``.
     """
 
+    @validated
     def __init__(
         self, start: int | float = 0, end: int | float | None = None, final: float = 0.0, by: By = "epoch"
     ) -> None:
@@ -133,6 +136,7 @@ class Cosine(Schedule):
         by: ``epoch`` or ``update``.
     """
 
+    @validated
     def __init__(self, length: int | float | None = None, final: float = 0.0, by: By = "update") -> None:
         super().__init__(by)
         self.length, self.final = None if length is None else _checked("length", length), final
@@ -155,8 +159,11 @@ class Steps(Schedule):
         by: ``epoch`` or ``update``.
     """
 
+    @validated_but("factors")  # as texts in a record
     def __init__(self, factors: dict[int | float, float], by: By = "epoch") -> None:
         super().__init__(by)
+        if not isinstance(factors, dict):
+            raise ActlabError(f"'factors' {factors!r} of steps: give a factor for each epoch or update")
         self.factors = {_moment(at): factor for at, factor in factors.items()}
         moments = list(self.factors)
         if not moments or moments[0] < 0 or any(b <= a for a, b in pairwise(moments)):
@@ -190,11 +197,12 @@ class Plateau(Schedule):
         mode: ``min`` if smaller values are better, ``max`` if larger values are better.
     """
 
+    @validated
     def __init__(
         self,
         metric: str = "val/loss",
         shrink: float = 0.1,
-        patience: int = 10,
+        patience: Whole = 10,
         threshold: float = 1e-4,
         least: float = 0.0,
         mode: Literal["min", "max"] = "min",

@@ -18,6 +18,7 @@ from actlab.probes import theory
 from actlab.probes.noise import Measured, Subject
 from actlab.random.positions import Position
 from actlab.tasks import Batch, Task
+from actlab.validation import validated
 
 BATCH = 500  # samples whose activations are in memory at the same time
 QUANTILES = (0.25, 0.5, 0.75)
@@ -59,6 +60,7 @@ class BiasShift:
 
     version = 4  # exact sum over labels, all samples, singular units reported separately from k
 
+    @validated
     def __init__(self, samples: int | None = None, layers: Sequence[int] | None = None) -> None:
         if samples is not None and samples < 2:
             raise ActlabError(f"samples {samples} of bias shift: give a whole number, at least 2")

@@ -19,6 +19,7 @@ from actlab.probes.noise import Measured, Subject
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
 from actlab.tasks import Batch, Task
+from actlab.validation import validated
 
 LARGEST = 0.1  # share of the components of a covariance that count as the largest
 
@@ -39,6 +40,7 @@ class LayerGradients:
         samples: number of training samples, the first in file order.
     """
 
+    @validated
     def __init__(self, samples: int = 5000) -> None:
         self.samples = _checked(samples, "samples", "layer gradients")
 
@@ -98,6 +100,7 @@ class NetInputs:
         samples: number of training samples, the first in file order.
     """
 
+    @validated
     def __init__(self, samples: int = 5000) -> None:
         self.samples = _checked(samples, "samples", "net inputs")
 
@@ -140,6 +143,7 @@ class PassedNoise:
         samples: number of training samples, the first in file order.
     """
 
+    @validated
     def __init__(self, strength: float = 0.5, draws: int = 8, samples: int = 1000) -> None:
         if strength <= 0:
             raise ActlabError(f"strength {strength} of passed noise: give a number above 0")
@@ -187,6 +191,7 @@ class BlockGradients:
         samples: number of training samples in the batch, the first in file order.
     """
 
+    @validated
     def __init__(self, samples: int = 128) -> None:
         self.samples = _checked(samples, "samples", "block gradients")
 

@@ -15,6 +15,7 @@ from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.quantities import Means
+from actlab.validation import validated
 
 
 class Measured(NamedTuple):
@@ -68,6 +69,7 @@ class Evaluation:
         split: ``val`` or ``test``.
     """
 
+    @validated
     def __init__(self, split: str = "test") -> None:
         if split not in ("val", "test"):
             raise ActlabError(f"split {split!r} of an evaluation: give val or test")
@@ -95,6 +97,7 @@ class InputNoise:
         split: ``val`` or ``test``.
     """
 
+    @validated
     def __init__(self, strengths: Sequence[float], split: str = "test") -> None:
         if not strengths or min(strengths) < 0:
             raise ActlabError(f"strengths {list(strengths)} of input noise: give numbers of at least 0")

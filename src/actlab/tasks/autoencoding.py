@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
+from actlab.validation import Shape, validated
 
 
 class AutoencoderTask(Task):
@@ -29,9 +30,10 @@ class AutoencoderTask(Task):
 
     prediction = "pixel"  # what `predict_step` returns
 
+    @validated
     def __init__(
         self,
-        input_shape: Sequence[int] = (1, 28, 28),
+        input_shape: Shape = (1, 28, 28),
         activation: str | dict[str, Any] = "gelu_tanh",
         network: NetworkFactory | None = None,
         optimizer: OptimizerCallable | None = None,

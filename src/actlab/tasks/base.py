@@ -33,6 +33,7 @@ from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
 from actlab.tasks.training import Batch, Training
+from actlab.validation import Count, Shape, validated
 
 STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
@@ -81,12 +82,13 @@ class Task(Training, ABC):
         self.arguments = of_call(cls, args, kwargs)
         return self
 
+    @validated
     def __init__(
         self,
         activation: str | dict[str, Any],
         network: NetworkFactory,
-        num_outputs: int,
-        input_shape: Sequence[int],
+        num_outputs: Count,
+        input_shape: Shape,
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",

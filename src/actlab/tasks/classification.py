@@ -18,6 +18,7 @@ from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
+from actlab.validation import Count, Shape, validated
 
 
 class ClassificationTask(Task):
@@ -37,10 +38,11 @@ class ClassificationTask(Task):
     prediction = "probability"  # what `predict_step` returns
     default_network: ClassVar[type[nn.Module]] = MLP
 
+    @validated
     def __init__(
         self,
-        num_classes: int = 10,
-        input_shape: Sequence[int] = (1, 28, 28),
+        num_classes: Count = 10,
+        input_shape: Shape = (1, 28, 28),
         activation: str | dict[str, Any] = "gelu_tanh",
         network: NetworkFactory | None = None,
         optimizer: OptimizerCallable | None = None,

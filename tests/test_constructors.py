@@ -1,0 +1,64 @@
+"""Wrong arguments of public constructors: an ActlabError, and no other error."""
+
+import importlib
+import inspect
+import math
+import re
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+
+import actlab
+from actlab import datamodules, networks, optim, probes
+from actlab.errors import ActlabError
+
+GIVEN = {
+    **{"activation": "relu", "act": actlab.factory("relu"), "network": networks.MLP, "num_classes": 3},
+    **{"num_outputs": 3, "input_shape": (4,), "dataset": "x", "factors": {1: 0.5}, "length": 5, "p": 0.5},
+    **{"params": [torch.nn.Parameter(torch.zeros(1))], "seed": 0, "strength": 0.1, "strengths": [0.5]},
+}
+WRONG = ["text", -1, math.nan, [None], b"x", object()]
+
+
+def constructors():
+    for room in ("optim", "probes", "datamodules", "callbacks", "tasks", "networks"):
+        module = importlib.import_module(f"actlab.{room}")
+        for name in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]):
+            found = getattr(module, name)
+            if inspect.isclass(found) and hasattr(found.__init__, "__wrapped__"):
+                yield pytest.param(found, id=name)
+
+
+@pytest.mark.parametrize("made", [*constructors()])
+def test_wrong_arguments_raise_no_other_error(made):
+    parameters = inspect.signature(made.__init__).parameters
+    needed = {
+        name: GIVEN[name] for name, one in parameters.items() if one.default is one.empty and name in GIVEN
+    }
+    for name in parameters.keys() - {"self", "params"}:
+        for value in WRONG:
+            with suppress(ActlabError), torch.device("meta"):  # some values are right, as a text may be
+                made(**{**needed, name: value})
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (lambda: optim.Plateau(patience=-1), "Plateau: patience: expected a number greater than or equal to 0"),
+        (lambda: probes.PassedNoise(draws=math.nan), "PassedNoise: draws: expected a whole number, got nan"),
+        (lambda: datamodules.CIFARDataModule(eval_batch_size=math.nan), "eval_batch_size: expected a whole"),
+        (lambda: optim.Linear(final=math.nan), "Linear: final: expected a finite number, got nan"),
+        (lambda: networks.MLP(actlab.factory("relu"), 0), "MLP: num_classes: expected a number greater than"),
+    ],
+)
+def test_what_was_accepted_once_is_named(made, text):
+    with pytest.raises(ActlabError, match=re.escape(text)):
+        made()
+
+
+def test_numbers_of_numpy_are_numbers():
+    network = networks.MLP(actlab.factory("relu"), np.int64(3), torch.zeros(2, 4).shape[1:], np.array([8, 8]))
+    assert network(torch.zeros(1, 4)).shape == (1, 3)
+    assert probes.InputNoise(np.linspace(0, 1, 3)).split == "test"
