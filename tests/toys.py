@@ -18,6 +18,22 @@ N, T, D, K = 48, 5, 6, 3
 SIZE, BATCH = 50, 8  # of numbered samples
 OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
 QUIET: dict[str, Any] = {"accelerator": "cpu", "num_sanity_val_steps": 0, **dict.fromkeys(OFF, False)}
+SIX = {"Partials": "Halves", "GAN": "Ring", "Segmenter": "Squares", "VAE": "Halves"}
+SIX |= {"Forecaster": "Windows", "Tagger": "Corpus"}
+ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}}
+
+
+def six(name: str, **data: Any) -> tuple[dict[str, Any], str]:
+    """Model and data, in a config, of one of ``programs/six_modules.py``; the key of its activation."""
+    arguments: dict[str, Any] = {"activation": "relu"}
+    key = "model.activation"
+    if name == "Partials":
+        key = "model.net.activation"
+        schedule = {"class_path": "torch.optim.lr_scheduler.StepLR", "init_args": {"step_size": 1}}
+        net = {"class_path": "six_modules.Perceptron"}
+        arguments = {"net": net, "optimizer": ADAM, "scheduler": schedule}
+    model = {"class_path": f"six_modules.{name}", "init_args": arguments}
+    return {"model": model, "data": {"class_path": f"six_modules.{SIX[name]}", "init_args": data}}, key
 
 
 def positions_of(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Position]:

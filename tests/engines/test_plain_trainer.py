@@ -2,8 +2,10 @@
 
 import json
 import signal
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,29 +15,39 @@ import torch
 from actlab.callbacks import SeedEveryEpoch, TestEveryEpoch
 from actlab.errors import ActlabError
 from programs.line_logger import LineLogger
-from toys import QUIET, Frames, FrameTask, fitted
+from toys import QUIET, SIX, Frames, FrameTask, fitted, six
 
 # Shuffles of evaluations draw, too: training must not depend on them.
 pytestmark = pytest.mark.filterwarnings("ignore:.* sampler has shuffling enabled", "ignore:.*many workers")
 SLOPE = "./random_parts.py:RandomSlope"
 CALLBACKS = ["random_parts.SwapForTest", "actlab.callbacks.TestEveryEpoch", "random_parts.StopOnce"]
-BASE = {
+BASE: dict[str, Any] = {
     "model": {
         "class_path": "random_parts.RandomModule",
         "init_args": {"net": {"class_path": "random_parts.Layers", "init_args": {"activation": "relu"}}},
     },
     "data": {"class_path": "random_parts.RandomData", "init_args": {"workers": 1}},
-    "trainer": {"max_epochs": 4, "accelerator": "cpu", "callbacks": [{"class_path": c} for c in CALLBACKS]},
+    "trainer": {"max_epochs": 4, "accelerator": "cpu", "log_every_n_steps": 1},
 }
-STUDY = (
-    "base: base.yaml\ngrid: {model.net.activation: [%s]}\nseeds: [3]\ntable: [{metric: val_loss, at: last}]\n"
-)
+BASE["trainer"]["callbacks"] = [{"class_path": name} for name in CALLBACKS]
+STUDY = "base: base.yaml\ngrid: {%s: [%s]}\nseeds: [3]\n"
+LOGGED = {  # by each module in each epoch
+    "RandomModule": "order train_loss val_loss val_rows test_loss test_rows_epoch/dataloader_idx_0 "
+    "test_rows_epoch/dataloader_idx_1",
+    "Partials": "train/loss val/loss val/acc",
+    "GAN": "g_loss d_loss val_mse",
+    "Segmenter": "train/iou train/f1 val0/iou val0/f1 val1/iou val1/f1",
+    "VAE": " ".join(f"{s}/{m}" for s in ("train", "val", "test") for m in ("loss", "reconstruction_mse", "kl")),
+    "Forecaster": "train_loss val_loss",
+    "Tagger": "train_loss_epoch val_loss val_accuracy",
+}
+QUICK = ("RandomModule", "Partials")
 OFF = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
 
 
 @pytest.fixture
 def here(program, tmp_path, monkeypatch):
-    for name in ("random_parts", "line_logger"):
+    for name in ("random_parts", "six_modules", "line_logger"):
         program(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -47,19 +59,41 @@ def seeded():
     pl.seed_everything(3, workers=True, verbose=False)
 
 
-def plain(
-    parts, *callbacks, activation="relu", workers=1, persistent=False, module=None, resumed=None, **options
-):
+def plain(parts, *callbacks, workers=1, persistent=False, module=None, **options):
+    """A Trainer that has trained the module of `random_parts`, or another on its data."""
+    module = module or parts.RandomModule
+    data = partial(parts.RandomData, workers, persistent)
+    return trained(data, lambda: module(parts.Layers()), *callbacks, **options)
+
+
+def trained(data, module, *callbacks, resumed=None, **options):
     """A Trainer that has trained, as the docstring of `SeedEveryEpoch` says."""
     seeded()
-    data = parts.RandomData(workers, persistent)
+    data = data()
     seeded()
-    module = (module or parts.RandomModule)(parts.Layers(activation))
+    module = module()
     options = {"max_epochs": 4, "logger": False, "accelerator": "cpu", **OFF, **options}
     trainer = pl.Trainer(callbacks=[SeedEveryEpoch(3), *callbacks], **options)
     seeded()
     trainer.fit(module, datamodule=data, ckpt_path=resumed)
     return trainer
+
+
+def built(part):
+    """What a section of a config says, as a script builds it; optimisers and schedules are partials."""
+    if not isinstance(part, dict):
+        return part
+    room, _, name = part["class_path"].rpartition(".")
+    arguments = {key: built(value) for key, value in part.get("init_args", {}).items()}
+    maker = partial(getattr(import_module(room), name), **arguments)
+    return maker if room.startswith("torch.optim") else maker()
+
+
+def steps(path):
+    """Each value that a logger got, the last one at a step, with the epoch."""
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    rows = [(line[0], line[1]) for line in lines if isinstance(line, list)]
+    return {(step, row.get("epoch"), name): value for step, row in rows for name, value in row.items()}
 
 
 def logged(path):
@@ -84,42 +118,49 @@ def recorded(root):
 
 def without_steps(row):
     """The values of whole epochs, each once: callbacks get ``test_rows`` beside ``test_rows_epoch``."""
-    return {name: value for name, value in row.items() if "_step" not in name and "test_rows/" not in name}
+    twice = {name.replace("_epoch", "") for name in row if "_epoch" in name}
+    return {name: value for name, value in row.items() if "_step" not in name and name not in twice}
 
 
-def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli):
-    plain(here, here.SwapForTest(), TestEveryEpoch(), logger=LineLogger("plain"))
-    right = logged("plain/lines.jsonl")
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOGGED])
+def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, name):
+    """A fit logs the same at each step. A study records the epoch's value, or the last that a batch logged."""
+    parts, key = six(name) if name in SIX else (BASE, "model.net.activation")
+    Path("base.yaml").write_text(json.dumps(BASE | parts))
+    data, module = (partial(built, parts[section]) for section in ("data", "model"))
+    options = {key: value for key, value in BASE["trainer"].items() if key != "callbacks"}
+    trained(data, module, here.SwapForTest(), TestEveryEpoch(), logger=LineLogger("plain"), **options)
+    whole_steps, right = steps("plain/lines.jsonl"), logged("plain/lines.jsonl")
     assert [*right] == [1, 2, 3, 4]
-    assert {"train_loss", "order", "val_loss", "val_rows", "test_loss"} < right[4].keys()
+    assert all({*row} == {*LOGGED[name].split()} for row in right.values())
 
     last = json.dumps({"class_path": "ModelCheckpoint", "init_args": {"filename": "last"}})
     words = ["fit", "-c", "base.yaml", "--seed_everything=3", f"--trainer.callbacks+={last}"]
     words += ["--trainer.enable_progress_bar=false", "--trainer.logger=line_logger.LineLogger"]
     assert cli(*words, "--trainer.default_root_dir=whole").code == 0
     (whole,) = Path("whole").glob("*/lines.jsonl")
-    assert logged(whole) == right
+    assert steps(whole) == whole_steps
     Path("stop").touch()
     assert cli(*words, "--trainer.default_root_dir=cut").code == 128 + signal.SIGTERM
     (checkpoint,) = Path("cut").glob("*/checkpoints/last.ckpt")
     outcome = cli(*words, "--trainer.default_root_dir=cut", "--ckpt_path", checkpoint)
     assert outcome.code == 0, outcome.err
     (cut,) = Path("cut").glob("*/lines.jsonl")
-    assert logged(cut) == right
+    assert steps(cut) == whole_steps
 
-    for name, code in (("whole", 0), ("cut", 128 + signal.SIGTERM)):
-        Path(f"{name}.yaml").write_text(STUDY % "relu")
+    for root, code in (("whole", 0), ("cut", 128 + signal.SIGTERM)):
+        Path(f"{root}.yaml").write_text(STUDY % (key, "relu"))
         if code:
             Path("stop").touch()
-        words = ["study", "run", f"{name}.yaml", "--jobs", "0", "--runs-dir", name]  # apart: else one is copied
+        words = ["study", "run", f"{root}.yaml", "--jobs", "0", "--runs-dir", root]  # apart: else one is copied
         assert cli(*words).code == code
     assert cli(*words).code == 0
-    for name in ("whole", "cut"):
-        assert [*recorded(f"{name}/{name}").values()] == [right]
+    for root in ("whole", "cut"):
+        assert [*recorded(f"{root}/{root}").values()] == [right]
 
 
 def test_activations_that_draw_when_they_are_built_see_the_same_data(here, cli):
-    Path("pair.yaml").write_text(STUDY % f'relu, soi, "{SLOPE}"')
+    Path("pair.yaml").write_text(STUDY % ("model.net.activation", f'relu, soi, "{SLOPE}"'))
     outcome = cli("study", "run", "pair.yaml", "--jobs", "0", "--set", "data.workers=0")
     assert outcome.code == 0, outcome.err
     assert "costs are not measured: only a Trainer can run an update of RandomModule" in outcome.out

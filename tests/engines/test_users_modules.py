@@ -7,16 +7,14 @@ import pandas as pd
 import pytest
 
 from actlab.errors import described
+from toys import ADAM, SIX, six
 
-DATA = {"Partials": "Halves", "GAN": "Ring", "Segmenter": "Squares", "VAE": "Halves"}
-DATA |= {"Forecaster": "Windows", "Tagger": "Corpus"}
 RECORDED = {  # a metric that each module logs
     **{"Partials": "val/acc", "GAN": "val_mse", "Segmenter": "val1/iou"},
     **{"VAE": "val/kl", "Forecaster": "val_loss", "Tagger": "val_accuracy"},
 }
 TRAINER = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 QUICK = ("Partials", "Tagger")
-ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}}
 
 
 @pytest.fixture
@@ -35,24 +33,14 @@ def write(folder, model, data, grid="model.activation: [relu]", **trainer):
     (folder / "own.yaml").write_text(f"base: base.yaml\ngrid: {{{grid}}}\nseeds: 1\n")
 
 
-def six(folder, name, **data):
-    key, arguments = "model.activation", {}
-    if name == "Partials":
-        key = "model.net.activation"
-        schedule = {"class_path": "torch.optim.lr_scheduler.StepLR", "init_args": {"step_size": 1}}
-        net = {"class_path": "six_modules.Perceptron"}
-        arguments = {"net": net, "optimizer": ADAM, "scheduler": schedule}
-    write(
-        folder,
-        {"class_path": f"six_modules.{name}", "init_args": arguments},
-        {"class_path": f"six_modules.{DATA[name]}", "init_args": data},
-        f"{key}: [relu, gelu]",
-    )
+def write_six(folder, name, **data):
+    parts, key = six(name, **data)
+    write(folder, **parts, grid=f"{key}: [relu, gelu]")
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DATA])
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SIX])
 def test_each_trains_in_a_fit_and_in_a_study(cli, folder, name):
-    six(folder, name)
+    write_six(folder, name)
     outcome = cli("fit", "-c", "base.yaml")
     assert outcome.code == 0, outcome.err
     outcome = cli("study", "run", "own.yaml")
@@ -74,7 +62,7 @@ def test_each_trains_in_a_fit_and_in_a_study(cli, folder, name):
 @pytest.mark.slow
 def test_loaders_of_a_study_have_processes_as_in_a_script(cli, folder):
     """A closure as ``collate_fn`` cannot be pickled; forked processes need no pickles."""
-    six(folder, "Tagger", num_workers=1)
+    write_six(folder, "Tagger", num_workers=1)
     outcome = cli("study", "run", "own.yaml", "--jobs", "1")
     assert outcome.code == 0, outcome.err
     assert "2 of 2 runs finished." in outcome.out
