@@ -5,6 +5,7 @@ import inspect
 import math
 import re
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ GIVEN = {
     **{"num_outputs": 3, "input_shape": (4,), "dataset": "x", "factors": {1: 0.5}, "length": 5, "p": 0.5},
     **{"params": [torch.nn.Parameter(torch.zeros(1))], "seed": 0, "strength": 0.1, "strengths": [0.5]},
 }
+NAN: Any = math.nan
 WRONG = ["text", -1, math.nan, [None], b"x", object()]
 
 
@@ -47,8 +49,8 @@ def test_wrong_arguments_raise_no_other_error(made):
     ("made", "text"),
     [
         (lambda: optim.Plateau(patience=-1), "Plateau: patience: expected a number greater than or equal to 0"),
-        (lambda: probes.PassedNoise(draws=math.nan), "PassedNoise: draws: expected a whole number, got nan"),
-        (lambda: datamodules.CIFARDataModule(eval_batch_size=math.nan), "eval_batch_size: expected a whole"),
+        (lambda: probes.PassedNoise(draws=NAN), "PassedNoise: draws: expected a whole number, got nan"),
+        (lambda: datamodules.CIFARDataModule(eval_batch_size=NAN), "eval_batch_size: expected a whole"),
         (lambda: optim.Linear(final=math.nan), "Linear: final: expected a finite number, got nan"),
         (lambda: networks.MLP(actlab.factory("relu"), 0), "MLP: num_classes: expected a number greater than"),
     ],
@@ -59,6 +61,7 @@ def test_what_was_accepted_once_is_named(made, text):
 
 
 def test_numbers_of_numpy_are_numbers():
-    network = networks.MLP(actlab.factory("relu"), np.int64(3), torch.zeros(2, 4).shape[1:], np.array([8, 8]))
+    number, hidden, strengths = np.int64(3), np.array([8, 8]), np.linspace(0, 1, 3)
+    network = networks.MLP(actlab.factory("relu"), number, torch.zeros(2, 4).shape[1:], hidden)  # type: ignore[arg-type]
     assert network(torch.zeros(1, 4)).shape == (1, 3)
-    assert probes.InputNoise(np.linspace(0, 1, 3)).split == "test"
+    assert probes.InputNoise(strengths).split == "test"  # type: ignore[arg-type]

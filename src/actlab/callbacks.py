@@ -183,19 +183,20 @@ class SeedEveryEpoch(Callback):
 
     @validated
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.seed, self._starts = seed, True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Seed the generators; have the batches of the epoch drawn after that."""
         loop: Any = trainer.fit_loop
         persist = any(getattr(one, "persistent_workers", False) for one in loop._combined_loader.flattened)
-        if persist and loop.is_resuming and trainer.is_global_zero:
+        if persist and trainer.current_epoch and self._starts and trainer.is_global_zero:
             note = "note: no resume restores the random numbers of persistent workers"
             print(f"{note}: give persistent_workers=False for those of a training without a stop", flush=True)
         seed_generators(seed_for(self.seed, "epoch", trainer.current_epoch))
         if trainer.current_epoch == 0:
             iter(loop._data_fetcher)  # Lightning made this iterator earlier
         loop._resuming_from_checkpoint = False  # else Lightning would keep an iterator that it made earlier
+        self._starts = False
 
 
 class BestSoFar(RichProgressBar):

@@ -188,7 +188,7 @@ def test_a_unit_from_a_scratch_file_joins_the_grid_and_an_edited_one_is_another(
     scratch.write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
     outcome = finished("run", *words)
     assert "6 runs, 4 finished, 2 to run" in outcome.out
-    assert "2 finished runs in " in outcome.out
+    assert "2 finished runs of other settings" in outcome.out
     assert "of other settings, data or code" in finished("show", *words).err
 
 

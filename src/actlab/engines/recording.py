@@ -290,12 +290,19 @@ def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         keeps = any(is_overridden(hook, callback) for hook in ("state_dict", "on_save_checkpoint"))
-        if not keeps and type(callback).__module__.partition(".")[0] not in _KNOWN:
-            try:
-                found[type(callback).__name__] = pickle.dumps(vars(callback))
-            except Exception:  # an attribute that cannot be pickled
-                found[type(callback).__name__] = repr(vars(callback)).encode()
+        if keeps or type(callback).__module__.partition(".")[0] in _KNOWN:
+            continue
+        attributes = {name: value for name, value in vars(callback).items() if not _belongs(value)}
+        try:
+            found[type(callback).__name__] = pickle.dumps(attributes)
+        except Exception:  # an attribute that cannot be pickled
+            found[type(callback).__name__] = repr(attributes).encode()
     return found
+
+
+def _belongs(value: Any) -> bool:
+    """Whether a value is of the Trainer or the module: Lightning gives callbacks the module's ``log``."""
+    return isinstance(getattr(value, "__self__", value), pl.Trainer | pl.LightningModule)
 
 
 def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
