@@ -61,6 +61,7 @@ def test_a_damaged_run_is_named_and_the_others_are_probed(study, tmp_path, name,
     assert f"{first.name}/{name}" in outcome.out + outcome.err
     assert all([*(other / "probes").glob("noise*.parquet")] for other in others)
     assert len([*tmp_path.glob("runs/tiny/*/probes/noise*.parquet")]) == probed
+    assert ("evaluates probe noise" in study("status").out) == bool(code)
     values = pd.read_csv(tmp_path / "runs/tiny/values.csv")
     assert len(values) == (4 if code else 3), "a run whose files of values are damaged is left out"
 

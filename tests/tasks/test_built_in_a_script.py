@@ -135,6 +135,15 @@ def test_a_network_loaded_with_another_optimiser_keeps_its_record(tmp_path):
     assert loaded.optimizer([nn.Parameter(torch.ones(1))]).defaults["lr"] == 0.3
 
 
+def test_an_error_of_a_network_that_is_given_is_one_line(tmp_path):
+    def broken(*_):
+        raise ValueError("no such layer")
+
+    path = trained(tmp_path, ClassificationTask(**GIVEN))
+    with pytest.raises(ActlabError, match="no such layer"):
+        ClassificationTask.load_from_checkpoint(path, network=broken)
+
+
 def test_a_class_without_an_import_path_is_the_one_that_loads(tmp_path):
     class Local(ClassificationTask):
         """Of a function."""

@@ -305,10 +305,10 @@ def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path)
     files(tmp_path)
     assert cli("fit", "-c", "base.yaml", "--trainer.logger", "actlab.reports.wandb.RunLogger").code == 0
     study = ["study", "run", "mine.yaml", "--set", "model.activation=elu", "--set", "model.optimizer.lr=0.01"]
-    study += ["--set", "seeds=1"]
+    study += ["--set", "seeds=2"]  # in a stack
     assert cli(*study, "--logger", "wandb").code == 0
     logs = [*tmp_path.glob("runs/base/**/*.wandb"), *tmp_path.glob("runs/mine/**/*.wandb")]
-    assert len(logs) == 2
+    assert len(logs) == 3
     for log in logs:
         steps = wandb_logs.history(log.parent)
         sides = [tuple(step.get(f"val/confusion/{side}") for side in ("nrows", "ncols")) for step in steps]
