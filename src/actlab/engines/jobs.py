@@ -31,12 +31,10 @@ class Job:
     Args:
         runs: the runs, in the order of the run axis.
         threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
-        whole: id of the stack from whose checkpoint these runs continue; empty if they start by themselves.
     """
 
     runs: tuple[Run, ...]
     threads: int = 0
-    whole: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -70,19 +68,18 @@ class Job:
                 progress(run, 1.0)
 
     def halves(self, root: Path) -> list[Job]:
-        """Replace a stack by two, also for later starts; they continue from its checkpoint."""
-        parts = even_parts(self.runs, ceil(len(self.runs) / 2))
-        return self._split(root, [replace(self, runs=tuple(part), whole=self.id) for part in parts])
+        """Replace a stack by two, also for later starts; they start from scratch."""
+        return self._split(root, even_parts(self.runs, ceil(len(self.runs) / 2)))
 
     def alone(self, root: Path) -> list[Job]:
         """Replace a stack by its runs, also for later starts; they start from scratch."""
-        parts = self._split(root, [replace(self, runs=(run,), whole="") for run in self.runs])
-        self.checkpoint(root).unlink(missing_ok=True)
-        return parts
+        return self._split(root, [[run] for run in self.runs])
 
-    def _split(self, root: Path, parts: list[Job]) -> list[Job]:
-        stacks.split(self.folder(root), [part.names for part in parts])
-        return parts
+    def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
+        jobs = [replace(self, runs=tuple(part)) for part in parts]
+        stacks.split(self.folder(root), [job.names for job in jobs])
+        self.checkpoint(root).unlink(missing_ok=True)
+        return jobs
 
     @property
     def epochs(self) -> int:

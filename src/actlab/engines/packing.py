@@ -128,8 +128,7 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
                 f"{one.folder} contains {missing[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        whole = one.folder.name if one.parts else ""
-        jobs.append(Job(tuple(by_id[name] for name in group), one.threads, whole))
+        jobs.append(Job(tuple(by_id[name] for name in group), one.threads))
     return jobs
 
 

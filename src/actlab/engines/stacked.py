@@ -26,7 +26,6 @@ from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.stacking.building import build_tasks
-from actlab.stacking.parts import part_of
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies import stacks
 from actlab.studies.folders import Row, RunFolder
@@ -116,8 +115,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     assert isinstance(writer, AtomicCheckpointIO)
     assert isinstance(task, StackedTask)
     writer.remedy = recorder.remedy
-    if not checkpoint.exists() and (found := _continued(job, root, recorder, task)):
-        writer.save_checkpoint(found, checkpoint)
     resume = checkpoint if checkpoint.exists() else None
     try:
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
@@ -128,19 +125,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         for left in recorder.loggers.values():
             left.finalize("failed")
     shutil.rmtree(checkpoint.parent, ignore_errors=True)  # each member now has its own checkpoint
-
-
-def _continued(job: Job, root: Path, recorder: StackRecorder, task: StackedTask) -> dict[str, Any] | None:
-    """Return the checkpoint of a part of a stack that did not fit into memory; None to start from scratch."""
-    whole = root / stacks.FOLDER / job.whole / stacks.CHECKPOINT
-    if not job.whole or not whole.exists():
-        return None
-    found = read(whole, remedy=f"delete {whole.parent}; its runs start from scratch")
-    state = found["callbacks"][recorder.state_key]
-    rows = {name: state["rows"][name] for name in job.names}
-    seconds = state["seconds"] * len(rows) / len(state["rows"])
-    found["callbacks"][recorder.state_key] = {**state, "rows": rows, "seconds": seconds}
-    return part_of(found, task, [*state["rows"]].index(job.names[0]))
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:

@@ -27,7 +27,7 @@ class Slices:
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
         self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # parameter, slice, runs
-        self._places: dict[nn.Parameter, tuple[str, int, int]] = {}
+        self._runs: dict[nn.Parameter, slice] = {}
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
         self._names = member_names(network)
@@ -50,33 +50,28 @@ class Slices:
                 for part in group["params"]:
                     self.optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
 
-    @property
-    def places(self) -> list[tuple[str, int, int]]:
-        """Of each parameter of the optimiser its name in a member, its first run and the run after its last."""
-        return [self._places[part] for group in self.optimizer.param_groups for part in group["params"]]
-
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         for name in names:
-            whole, (own, owner) = network.get_parameter(name), self._names[name]
+            whole, (_, owner) = network.get_parameter(name), self._names[name]
             if owner is None:
                 part = nn.Parameter(whole.detach()[runs])
                 self.sliced.append((whole, part, runs))
-                self._places[part] = own, runs.start, runs.stop
+                self._runs[part] = runs
                 yield part
             elif runs.start <= owner < runs.stop:
-                self._places[whole] = own, owner, owner + 1
+                self._runs[whole] = slice(owner, owner + 1)
                 yield whole
 
     @torch.no_grad()
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
-        first = next(iter(self._places))
+        first = next(iter(self._runs))
         found = torch.zeros(self.size, dtype=first.dtype, device=first.device)
         for group in self.optimizer.param_groups:
             for part in group["params"] if group["weight_decay"] else ():
-                _, start, stop = self._places[part]
-                squares = part.square().reshape(stop - start, -1).sum(1)
-                found[start:stop] += group["weight_decay"] / 2 * squares
+                runs = self._runs[part]
+                squares = part.square().reshape(runs.stop - runs.start, -1).sum(1)
+                found[runs] += group["weight_decay"] / 2 * squares
         return found
 
     @torch.no_grad()

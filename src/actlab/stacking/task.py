@@ -32,7 +32,6 @@ HOOKS = [
     for name, _ in inspect.getmembers(pl.LightningModule, inspect.isfunction)
     if not name.startswith("_") and name not in ("predict_step", "load_from_checkpoint")
 ]
-PLACES = "places"  # checkpoint key: of each parameter of the optimiser its name in a member and its runs
 
 
 class StackedTask(Training):
@@ -158,11 +157,6 @@ class StackedTask(Training):
         """Return an optimiser over parameter slices and the first run of each of its groups; see `Slices`."""
         self.slices = Slices(self.network, self.members)
         return self.slices.optimizer, self.slices.owners
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save what the parameters of the optimiser are; see `actlab.stacking.parts`."""
-        super().on_save_checkpoint(checkpoint)
-        checkpoint[PLACES] = self.slices.places
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Give each slice its part of the gradient."""

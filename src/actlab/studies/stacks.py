@@ -1,7 +1,7 @@
 """The stacks of a study that have begun: ``stacks/ID/stack.json`` stands beside a stack's checkpoint.
 
 A stack without a checkpoint binds nobody: the next start arranges its runs. A stack that was split names its
-parts: halves, which continue from its checkpoint, or runs alone, for which its checkpoint is deleted.
+parts, halves or runs alone, which start from scratch; its checkpoint is deleted.
 """
 
 from __future__ import annotations
