@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -96,7 +95,7 @@ def leftovers(parent: Path, name: str = "*") -> Iterator[Path]:
         with suppress(OSError):  # removed meanwhile, of another user, or on a file system without locks
             lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(lock, waits=False)
                 yield path
             finally:
                 os.close(lock)
@@ -111,6 +110,14 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+def _lock(file: int, waits: bool = True) -> None:
+    try:
+        import fcntl
+    except ImportError as error:  # on Windows
+        raise OSError("this system has no locks of files") from error
+    fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _locked(parent: Path, name: str, folder: bool) -> tuple[Path, int]:
     while True:
         path = parent / f".{name}.{_HOST}.{secrets.token_hex(4)}.partial"
@@ -118,7 +125,7 @@ def _locked(parent: Path, name: str, folder: bool) -> tuple[Path, int]:
         with suppress(FileNotFoundError):
             lock = os.open(path, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                _lock(lock)
             if path.exists():  # else another process found it before it was locked
                 return path, lock
             os.close(lock)
