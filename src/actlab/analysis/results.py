@@ -342,8 +342,7 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
 def load(study: Study, root: Path) -> Results:
     """Load the finished runs of a study from the folder that contains the run folders."""
     runs = study.runs()
-    asked = {probe.name: probe_files.asked(probe, study.keep) for probe in study.probes}
-    found = reading.read(root, runs, asked)
+    found = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
     _check_revisions(found.results)
     left_out = list(found.left_out)
     costs: list[Cost] = []

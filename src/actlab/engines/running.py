@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import looks
 from actlab.analysis.columns import undirected
-from actlab.analysis.points import plural
+from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
 from actlab.config.keys import canonical, label, priced, short
@@ -28,7 +28,7 @@ from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, write_json
-from actlab.studies import locks, stacks
+from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
@@ -120,8 +120,9 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     """
     if not undirected(study):
         return
-    runs = (stages.whole(study, study.stages[0]) if study.stages else study).runs()
-    if undirected(stages.directed(study, root)) or not all(RunFolder(root, run).finished for run in runs):
+    known = stages.directed(study, root)
+    runs = (stages.whole(known, known.stages[0]) if known.stages else known).runs()
+    if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
             found = worker.call(requests.directions, runs)
         if unknown := undirected(replace(study, directions=found)):
@@ -344,13 +345,21 @@ def measure_costs(
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:
-    """Return a line about finished runs that share names with ``runs`` but differ; empty without any."""
+    """Return a line about finished runs that share names with ``runs`` but differ; empty without any.
+
+    It names the files that have changed since, of the first 20 of these runs.
+    """
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
     unlike = [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
-    number = plural(len(unlike), "finished run")
-    said = f"ignored in {root}: {number} of other settings, data or code, or of an earlier version of actlab"
-    return said if unlike else ""
+    if not unlike:
+        return ""
+    now = changes.digests(runs)
+    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(root / name, now))
+    why = " of other settings, data or code, or of an earlier version of actlab"
+    if since:
+        why = f", because {few([*since])}, or what it imports, has been changed since"
+    return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 
 def faults_of(
