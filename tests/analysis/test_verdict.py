@@ -15,6 +15,7 @@ from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
 from actlab.errors import ActlabError
+from actlab.storage.files import write_json
 from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, study, write
@@ -208,6 +209,9 @@ def test_chance_is_named(tmp_path):
 
 def test_smoke_runs_decide_nothing(tmp_path):
     plan = planned(8, name="s-smoke")
+    file = tmp_path / plan.runs()[0].id / "result.json"
+    write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
+    assert [one.text for one in verdicts(results.load(plan, tmp_path))] == [found.text]
     assert lines(loaded(tmp_path, plan, [-0.01] * 8)) == [SMOKE]
 
 

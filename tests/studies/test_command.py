@@ -122,7 +122,7 @@ def test_costs_of_a_table_were_measured_together(finished, tmp_path):
         assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
     found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
     costs = results.load(found, tmp_path / "runs/tiny").costs
-    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]  # type: ignore[typeddict-item]
+    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]
     assert len({entry["measured"] for entry in costs}) == 1
     file = tmp_path / "runs/tiny/cost.json"
     before = file.read_bytes()

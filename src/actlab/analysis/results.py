@@ -165,6 +165,7 @@ class Results:
         """The different numbers of samples in the runs' last evaluation, by split."""
         return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
 
+        known = known - {None} or known
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)
         read = [column.metric, *([where.metric] if where else [])]
