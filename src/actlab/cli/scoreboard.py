@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     studies = planned(args.budget, [*map(activation, args.activations)], data)
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
-            worker.call(requests.check, study)
+            worker.call(requests.check, study, True)
         tell_time(studies, runs, worker)
     from actlab.reports import output
 

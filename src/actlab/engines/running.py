@@ -27,6 +27,7 @@ from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime.signals import Stopped
 from actlab.storage.files import DamagedError, write_json
 from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
@@ -90,7 +91,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     if engine.wait or engine.cluster:
         locks.check(root)
     with engine.worker() as worker:
-        for line in worker.call(requests.check, study):
+        for line in check(study, worker, importing=True):
             print(line)
         direct(study, root, worker)
         if only is not None:
@@ -110,6 +111,19 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         later = names[names.index(reached) + 1]
         print(f"stage {later} starts when all runs of the stages before it have ended")
     return failed
+
+
+def check(study: Study, worker: Worker | Inline, importing: bool) -> list[str]:
+    """Check a study before it is trained, ``importing`` what it names, or its plan; see `checking.check`."""
+    try:
+        with nullcontext() if importing else phase("checking the configs"):
+            lines: list[str] = worker.call(requests.check, study, importing)
+    except EndedError as ended:
+        raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
+    except Stopped as stop:
+        stop.how = "the configs were being checked; nothing was trained or changed"
+        raise
+    return lines
 
 
 def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
