@@ -11,6 +11,7 @@ import pytest
 
 from actlab.analysis import results
 from actlab.engines import cost
+from actlab.reports import notes
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
@@ -150,6 +151,18 @@ def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(finished,
     before = file.stat().st_mtime_ns
     finished("run")
     assert file.stat().st_mtime_ns == before
+
+
+def test_costs_of_a_busy_machine_are_left_out_until_it_is_idle(finished, tmp_path, monkeypatch):
+    file = tmp_path / "runs/tiny/cost.json"
+    file.unlink()
+    monkeypatch.setattr("actlab.engines.running.busy", notes.busy)
+    for load, kept in ((9.0, False), (0.5, True)):
+        monkeypatch.setattr(cost, "state_of_machine", lambda trials, load=load: {"load": load, "cores": 2})
+        out = finished("run").out
+        assert ("other programs kept the machine busy (load 9.0 on 2 cores); the same command" in out) != kept
+        assert ("Costs were not measured: " in out) != kept
+        assert ("ms per" in out) == file.exists() == kept
 
 
 def test_plan_lists_runs_and_cost(study, tmp_path, trained):

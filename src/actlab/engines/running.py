@@ -27,6 +27,7 @@ from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.reports.notes import busy
 from actlab.runtime.signals import Stopped
 from actlab.storage.files import DamagedError, write_json
 from actlab.studies import changes, locks, stacks
@@ -300,6 +301,12 @@ class Start:
             with nullcontext() if line else phase("measuring the time and memory of an update"):
                 rounds = 1 if self.study.smoke else None
                 measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
+            if how := busy(measured):
+                print(
+                    f"costs are left out: other programs kept the machine busy ({how}); the same command "
+                    "measures them again when it is idle"
+                )
+                return 0
             write_json(self.root / COSTS, [*_costs(self.root), *measured])
         return int(not measured)
 

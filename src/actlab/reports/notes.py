@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -86,8 +86,12 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         several = f"the fastest of {rounds} rounds in turns"
         text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
     spread = _spread(results, rows)
-    busy = next(filter(None, (_busy(cost.get("machine", {})) for cost in costs)), "")
-    return f"{text}.{spread}{busy}"
+    if how := busy(costs):  # only earlier versions kept such times
+        spread += (
+            f" The machine was busy with other programs then ({how}): these times may be wrong. To measure "
+            "them again, delete cost.json and run the study."
+        )
+    return f"{text}.{spread}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
@@ -155,17 +159,14 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
     return text
 
 
-def _busy(machine: Mapping[str, float]) -> str:
-    share = machine.get("cpu_per_second")
-    overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
-    if not overloaded and (share is None or share >= LEAST_SHARE):
-        return ""
-    got = "" if share is None else f", {share:.2f} s of processor time a second"
-    return (
-        " The machine was busy with other programs then "
-        f"(load {machine['load']:.1f} on {machine['cores']} cores{got}): these times may be wrong. To measure "
-        "them again, delete cost.json and run the study."
-    )
+def busy(costs: Iterable[Mapping[str, Any]]) -> str:
+    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
+    for machine in (cost.get("machine", {}) for cost in costs):
+        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+            got = "" if share is None else f", {share:.2f} s of processor time a second"
+            return f"load {load:.1f} on {cores} cores{got}"
+    return ""
 
 
 def state(results: Results) -> str:
