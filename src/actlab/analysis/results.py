@@ -85,14 +85,26 @@ class Results:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The table's columns, without those whose metric no finished run recorded; see `unrecorded`."""
+        """The table's columns, without those that no finished run recorded (`unrecorded`), then `learnt`."""
         columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
                 self.check_validation(where.metric, f"'at: {c.at}': {where.metric}")
                 self.check(where.metric)
-        return columns
+        return columns + self.learnt
+
+    @cached_property
+    def learnt(self) -> list[Column]:
+        """Columns of the learnt parameters of activations that the table has not: each layer after training."""
+        known = {column.key for column in self.planned}
+        found = [
+            Column(metric, mode="", condition=layer, ranked=False)
+            for metric, layers in self.conditions.items()
+            for layer in sorted(layers, key=lambda layer: (len(layer), layer))
+            if is_parameter(metric) and layer
+        ]
+        return [column for column in found if column.key not in known]
 
     @cached_property
     def unrecorded(self) -> list[str]:
@@ -153,6 +165,7 @@ class Results:
         if not column.is_share or not split:
             return None
         known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
+        known = known - {None} or known
         if known == {None}:  # older runs did not record it
             return None if self.study.samples else column.samples
         return next(iter(known)) if len(known) == 1 else None
@@ -165,7 +178,6 @@ class Results:
         """The different numbers of samples in the runs' last evaluation, by split."""
         return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
 
-        known = known - {None} or known
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)
         read = [column.metric, *([where.metric] if where else [])]
