@@ -40,7 +40,8 @@ def test_a_users_module_and_data_in_a_study(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 0, outcome.err
     assert "4 of 4 runs finished." in outcome.out
-    assert "one by one instead of stacked: MyData makes batches for one seed" in outcome.out
+    assert "instead of stacked: MyModule is a LightningModule, but not an actlab.tasks.Task" in outcome.out
+    assert "stackable" not in outcome.out
     for frame in rows(tmp_path).values():
         counts = frame.groupby(["split", "metric"]).size().to_dict()
         assert counts == {("", "train_loss"): 4, ("val", "loss"): 4, ("", "every_second_epoch"): 2}
