@@ -4,6 +4,7 @@ import importlib
 import pydoc
 import subprocess
 import sys
+import traceback
 import types
 from typing import Any
 
@@ -150,6 +151,13 @@ def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
         write(tmp_path / "s", run, {"test/error": [0.1 + 0.01 * run.seed + 0.2 * (run.point[ACT] == "relu")]})
     assert [one.outcome for one in actlab.run_study(plan, runs_dir=tmp_path).verdicts] == ["better"]
     assert [look.get("question") for look in looks.read(tmp_path / "s")] == ["q"]
+
+
+def test_an_argument_of_another_function_is_named_in_one_traceback():
+    api: Any = actlab
+    with pytest.raises(ActlabError, match="runs_dir is an argument of run_study and results") as found:
+        api.load_study("demo", runs_dir="x")
+    assert "pydantic" not in "".join(traceback.format_exception(found.value))
 
 
 def test_settings_seeds_and_parameters():

@@ -67,7 +67,7 @@ def validated_but(*names: str) -> Callable[[Callable[P, Found]], Callable[P, Fou
             try:
                 checked()(*args, **kwargs)
             except ValidationError as error:
-                raise _one_line(function, args, kwargs, error) from error
+                raise _one_line(function, args, kwargs, error) from None
             return function(*args, **kwargs)
 
         return called
@@ -83,7 +83,8 @@ def _one_line(
     known = inspect.signature(function).parameters
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
-        return ActlabError(f"{function.__name__}: {what}; allowed: {', '.join(known) or 'none'}")
+        elsewhere = "; runs_dir is an argument of run_study and results" if place == "runs_dir" else ""
+        return ActlabError(f"{function.__name__}: {what}; allowed: {', '.join(known) or 'none'}{elsewhere}")
     name = place if isinstance(place, str) else [*known][place]
     if kind.startswith("missing"):
         return ActlabError(f"{function.__name__}: {name} is missing")

@@ -181,6 +181,13 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     assert kinds == ["epoch 1 of 2", "to run", "failed", "diverged"]
 
 
+def test_a_run_that_has_just_begun_has_no_age(cli, root):
+    first = next(iter(folders(root).values()))
+    shutil.rmtree(first.path)
+    with holding(root, [first.run.id]):
+        assert f"running at epoch 0 of 2: {first.run.id}\n" in cli("study", "status", "tiny.yaml").out
+
+
 def test_plan_says_that_it_checks_and_what_was_stopped(cli, root, monkeypatch):
     assert "checking the configs" in cli("study", "plan", "tiny.yaml").out
 

@@ -141,7 +141,8 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
         detail, epochs = "", runs[name].epochs
         if state.kind in (RUNNING, STARTED):
             of = f" of {epochs}" if epochs else ""
-            detail = f" at epoch {state.epochs}{of}, {age(state.changed, now)}"
+            since = f", {age(state.changed, now)}" if state.changed else ""
+            detail = f" at epoch {state.epochs}{of}{since}"
         elif state.reason:
             detail = f" ({textwrap.shorten(state.reason, 300)})"
         if state.kind not in (FINISHED, WAITING):

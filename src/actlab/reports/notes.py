@@ -22,12 +22,12 @@ from actlab.studies.folders import COSTS
 LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
-def footnotes(results: Results) -> list[str]:
-    """Return all notes of a table: `remarks`, then the study's own notes."""
-    return [*remarks(results), *results.study.notes]
+def footnotes(results: Results, brief: bool = False) -> list[str]:
+    """Return all notes of a table, ``brief`` of one without probabilities: `remarks`, then the study's own."""
+    return [*remarks(results, brief), *results.study.notes]
 
 
-def remarks(results: Results) -> list[str]:
+def remarks(results: Results, brief: bool = False) -> list[str]:
     """Return the state of the study, how to read the values and where they come from."""
     rows = comparison.rows(results)
     texts = [
@@ -41,7 +41,7 @@ def remarks(results: Results) -> list[str]:
         _selection(results, rows),
         _edges(results, rows),
         _test_set(results, rows),
-        _tests(results, rows),
+        _tests(results, rows, brief),
         _untested(results, rows),
         _published(results),
         _cost(results, rows),
@@ -266,7 +266,7 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
     )
 
 
-def _tests(results: Results, rows: Sequence[TableRow]) -> str:
+def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
     cells = [cell for row in rows for cell in row.cells if cell.family]
     reference = comparison.reference_text(results)
     if not cells:
@@ -285,10 +285,13 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
     text += (
         f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
         f"Holm's correction within its family{looks}. It is exact where both sides have the same distribution, "
-        "and approximate for the means of unlike ones. The interval inverts it and is not corrected. Better: "
-        "the probability that a run is better than one of the reference, a diverged run losing against all "
-        "others; studentised permutation test (Brunner-Munzel)."
+        "and approximate for the means of unlike ones. The interval inverts it and is not corrected."
     )
+    if not brief:
+        text += (
+            " Better: the probability that a run is better than one of the reference, a diverged run losing "
+            "against all others; studentised permutation test (Brunner-Munzel)."
+        )
     if any(cell.by_probability for cell in cells):
         text += " Where a run diverged there is no mean difference, and p is that of the probability."
     if found := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
