@@ -4,6 +4,7 @@ import importlib
 import pydoc
 import subprocess
 import sys
+import traceback
 import types
 from typing import Any
 
@@ -11,7 +12,11 @@ import pandas as pd
 import pytest
 
 import actlab
+from actlab.analysis import looks, results
+from actlab.api import StudyResults
 from actlab.errors import ActlabError
+from actlab.studies.plan import Selection
+from written_runs import ACT, LR, study, write
 
 UNIT = """
 import torch
@@ -129,6 +134,30 @@ def test_a_study_run_from_python_is_part_of_reports_and_each_run_has_its_folder(
     assert (finished.root / "table.json").is_file()
     for name in finished.values["run"]:
         assert (finished.root / name / "checkpoints/last.ckpt").is_file()
+
+
+def test_values_keep_the_label_none(tmp_path):
+    plan = study(grids=({ACT: ["relu"], LR: [None, 0.1]},), select=Selection())
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1]})
+    assert set(StudyResults((results.load(plan, tmp_path),)).values[LR]) == {"None", "0.1"}
+
+
+def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("actlab.engines.running.run", lambda *given: 0)
+    more = {"grids": ({ACT: ["gelu", "relu"]},), "select": Selection(), "seeds": tuple(range(8))}
+    plan = study(question="q", **more)
+    for run in plan.runs():
+        write(tmp_path / "s", run, {"test/error": [0.1 + 0.01 * run.seed + 0.2 * (run.point[ACT] == "relu")]})
+    assert [one.outcome for one in actlab.run_study(plan, runs_dir=tmp_path).verdicts] == ["better"]
+    assert [look.get("question") for look in looks.read(tmp_path / "s")] == ["q"]
+
+
+def test_an_argument_of_another_function_is_named_in_one_traceback():
+    api: Any = actlab
+    with pytest.raises(ActlabError, match="runs_dir is an argument of run_study and results") as found:
+        api.load_study("demo", runs_dir="x")
+    assert "pydantic" not in "".join(traceback.format_exception(found.value))
 
 
 def test_settings_seeds_and_parameters():

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
     except Stopped as stop:
-        how = RESUMED.get(args[0] if args else "")
+        how = stop.how or RESUMED.get(args[0] if args else "")
         print(f"actlab: stopped{f'; {how}' if how else ''}", file=sys.stderr)
         return 128 + stop.number
     except ReaderGoneError:

@@ -106,6 +106,7 @@ def run_study(
     >>> list(found.table["activation"]), found.failed
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
+    from actlab.analysis import looks
     from actlab.engines.running import Engine, run
     from actlab.reports.output import keep
 
@@ -113,6 +114,7 @@ def run_study(
     root = _folder(runs_dir, plan)
     failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
+    looks.record_search(found.study, root, [one.outcome for one in found.verdicts])
     keep(found.stages, root)
     return found
 
@@ -216,7 +218,7 @@ class StudyResults:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """One sentence for each activation and test quantity; none for smoke runs."""
+        """A verdict for each activation and test quantity, printed as a sentence; none for smoke runs."""
         return verdicts(self.stages[-1])
 
     @cached_property
@@ -224,7 +226,8 @@ class StudyResults:
         """Every finished run: grid keys, ``seed``, ``chosen``, ``status``, quantities, ``run`` (its id)."""
         from actlab.reports.table_files import to_csv
 
-        return pd.read_csv(io.StringIO(to_csv(self.stages[-1])))
+        text = io.StringIO(to_csv(self.stages[-1]))
+        return pd.read_csv(text, keep_default_na=False, na_values=[""])  # "None" is a label
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

@@ -81,7 +81,7 @@ def validated_but(*names: str) -> Callable[[Callable[P, Found]], Callable[P, Fou
                 try:
                     checked()(*plain[0], **plain[1])
                 except ValidationError:
-                    raise _one_line(function, args, kwargs, error) from error
+                    raise _one_line(function, args, kwargs, error) from None
                 return function(*plain[0], **plain[1])
             return function(*args, **kwargs)
 
@@ -107,7 +107,8 @@ def _one_line(
     known, called = inspect.signature(function).parameters, function.__qualname__.removesuffix(".__init__")
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
-        return ActlabError(f"{called}: {what}; allowed: {', '.join(known) or 'none'}")
+        elsewhere = "; runs_dir is an argument of run_study and results" if place == "runs_dir" else ""
+        return ActlabError(f"{called}: {what}; allowed: {', '.join(known) or 'none'}{elsewhere}")
     name = place if isinstance(place, str) else [*known][place]
     if kind.startswith("missing"):
         return ActlabError(f"{called}: {name} is missing")

@@ -21,6 +21,13 @@ from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
 from written_runs import curves_of, probe, study, write
 
+COST = {
+    **{"compared": "relu", "seconds_per_update": 0.5, "bytes_kept": 8, "hardware": "here", "measured": "now"},
+    **{"relative_to_reference": 1.0, "bytes_relative": 1.0, "seconds_in_parts": [0.5, 0.6], "rounds": 25},
+    **{"seconds_added": 0.1, "seconds_added_in_parts": [0.1, 0.2], "undeclared": ["Mine"]},
+    "machine": {"load": 9.0, "cores": 2, "cpu_per_second": 0.5},
+}
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,8 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, plan = tmp_path_factory.mktemp("whole") / "s", study()
     for run in plan.runs():
         write(root, run, curves_of(run))
-    measured = {"seconds_per_update": 0.5, "bytes_kept": 8}
-    costs = [{"run": run.id, "point": run.point, **measured} for run in plan.runs()]
+    costs = [{"run": run.id, "point": run.point, **COST} for run in plan.runs()]
     (root / COSTS).write_text(json.dumps(costs))
     table_files.write(results.load(plan, root), root)
     return root
@@ -46,7 +52,7 @@ each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), 
 
 
 @each_value
-@pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 3)])
+@pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 15)])
 def test_values_of_other_types_in_records_are_named(
     whole: Path, tmp_path: Path, name: str, least: int, each: int
 ) -> None:
@@ -167,6 +173,21 @@ def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
     assert "Costs were not measured: the study's folder has no cost.json of these runs" in shown(root)
     (root / COSTS).write_text(json.dumps([{"run": study().runs()[0].id, "point": {}, "failed": True}]))
     assert "Costs were not measured" not in shown(root)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("rounds", []), ("machine", 1e300), ("machine", {"load": float("nan")}), ("machine", {"cores": 0})),
+        *((key, float("nan")) for key in ("relative_to_reference", "bytes_relative", "seconds_added")),
+        *(("seconds_in_parts", [1e-300]), ("bytes_kept", float("inf"))),
+    ],
+)
+def test_costs_of_no_machine_are_named(whole: Path, tmp_path: Path, key: str, value: Any) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "s"))
+    costs = json.loads((root / COSTS).read_text())
+    (root / COSTS).write_text(json.dumps([{**cost, key: value} for cost in costs]))
+    assert f"{root / COSTS} is damaged (0" in shown(root)
 
 
 def test_malformed_curves_are_named(tmp_path: Path) -> None:

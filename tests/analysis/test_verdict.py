@@ -15,6 +15,7 @@ from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
 from actlab.errors import ActlabError
+from actlab.storage.files import write_json
 from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, study, write
@@ -105,6 +106,10 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     shifts = [-0.01, -0.012, -0.006]
     plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
     assert verdicts(plan)[0].outcome == "too few pairs"
+    too_few = (
+        "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test error in 3 pairs."
+    )
+    assert str(verdicts(plan)[0]) == too_few
     seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
     assert lines(plan) == [
         "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach p < 0.05. "
@@ -204,6 +209,9 @@ def test_chance_is_named(tmp_path):
     assert found.outcome == "worse"
     assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
     assert "test error on this test set than relu" in found.text
+    file = tmp_path / plan.runs()[0].id / "result.json"
+    write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
+    assert [one.text for one in verdicts(results.load(plan, tmp_path))] == [found.text]
 
 
 def test_smoke_runs_decide_nothing(tmp_path):

@@ -12,12 +12,20 @@ from actlab.__main__ import main
 from actlab.storage.resources import config_file
 
 
-@pytest.mark.parametrize("words", [["data", "list"], ["activations"]])
-def test_a_terminal_of_few_characters_shows_others_as_question_marks(monkeypatch, words):
+@pytest.mark.parametrize(("words", "unknown"), [(["data", "list"], False), (["activations"], True)])
+def test_a_terminal_of_few_characters_shows_others_as_question_marks(monkeypatch, words, unknown):
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
     assert main(words) == 0
-    assert b"?" in printed.getvalue()
+    assert (b"?" in printed.getvalue()) == unknown
+
+
+def test_a_minus_is_one_where_the_output_has_few_characters(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="latin-1"))
+    monkeypatch.setattr("actlab.__main__.run", lambda args: print("−2.40 ± 1 … β ∞") or 0)
+    assert main(["--version"]) == 0
+    assert printed.getvalue() == "-2.40 ± 1 ... ? inf\n".encode("latin-1")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")

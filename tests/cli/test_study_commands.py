@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from actlab.cli import study_new
 from actlab.engines.jobs import Job
+from actlab.runtime.signals import Stopped
 from actlab.storage.files import leftovers, temporary, write_json
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
@@ -177,6 +179,26 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     plan = cli("study", "plan", "tiny.yaml").out
     kinds = [line.split("  ")[0] for line in plan.splitlines()[:4]]
     assert kinds == ["epoch 1 of 2", "to run", "failed", "diverged"]
+
+
+def test_a_run_that_has_just_begun_has_no_age(cli, root):
+    first = next(iter(folders(root).values()))
+    shutil.rmtree(first.path)
+    with holding(root, [first.run.id]):
+        assert f"running at epoch 0 of 2: {first.run.id}\n" in cli("study", "status", "tiny.yaml").out
+
+
+def test_plan_says_that_it_checks_and_what_was_stopped(cli, root, monkeypatch):
+    assert "checking the configs" in cli("study", "plan", "tiny.yaml").out
+
+    def stopped(*_):
+        raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr("actlab.engines.requests.check", stopped)
+    for command in ("plan", "run"):
+        outcome = cli("study", command, "tiny.yaml")
+        assert outcome.code == 130
+        assert "actlab: stopped; the configs were being checked; nothing was trained or changed" in outcome.err
 
 
 def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):

@@ -401,6 +401,14 @@ def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> Non
     assert (list(curve.x), list(curve.values), curve.name) == ([3.0], [0.5], ("1", "NA", "2"))
 
 
+def test_a_label_that_begins_with_an_underscore_stands_in_the_legend(written: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def _mine(x):\n    return x\n")
+    loaded = written(activations=[f"{tmp_path}/mine.py:_mine"])
+    with mpl.rc_context(style.RC):
+        (legend, *_) = figures.figure_of(loaded, plot_of(loaded)).legends
+    assert "_mine" in [text.get_text().strip() for text in legend.get_texts()]
+
+
 def test_a_units_colour_is_the_same_in_every_figure() -> None:
     one, two = style.colours(["gelu", "relu", "mine"]), style.colours(["relu", "other", "gelu"])
     assert (one["gelu"], one["relu"]) == (two["gelu"], two["relu"])

@@ -90,7 +90,9 @@ def test_a_wide_terminal_takes_one_table(written: Any, monkeypatch: pytest.Monke
     loaded = written(overrides=["seeds=7"])
     for columns, expected in ((80, 6), (400, 2)):
         monkeypatch.setenv("COLUMNS", str(columns))
-        assert sum(line.startswith("relu") for line in printed(loaded).splitlines()) == expected
+        text = printed(loaded)
+        assert sum(line.startswith("relu") for line in text.splitlines()) == expected
+        assert ("Better: the probability" in " ".join(text.split())) == (expected == 2)
 
 
 def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:

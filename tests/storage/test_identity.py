@@ -183,7 +183,7 @@ def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
     before = ids(activations=[unit])
     code(unrelated="y = 2")
     assert ids(activations=[unit]) == before
-    own = {"mypackage__units": text + "\n", "mymodule": text + "\n", "folder__unit": text + "\n"}
+    own = dict.fromkeys(("mypackage__units", "mymodule", "folder__unit"), f"{text}\nx = 1")
     for change in (own, {"mynear": "import myfar"}, {"myfar__deep": "x = 2"}):
         code(**change)
         after = ids(activations=[unit])

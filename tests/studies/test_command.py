@@ -11,6 +11,7 @@ import pytest
 
 from actlab.analysis import results
 from actlab.engines import cost
+from actlab.reports import notes
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
@@ -122,7 +123,7 @@ def test_costs_of_a_table_were_measured_together(finished, tmp_path):
         assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
     found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
     costs = results.load(found, tmp_path / "runs/tiny").costs
-    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]  # type: ignore[typeddict-item]
+    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]
     assert len({entry["measured"] for entry in costs}) == 1
     file = tmp_path / "runs/tiny/cost.json"
     before = file.read_bytes()
@@ -150,6 +151,18 @@ def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(finished,
     before = file.stat().st_mtime_ns
     finished("run")
     assert file.stat().st_mtime_ns == before
+
+
+def test_costs_of_a_busy_machine_are_left_out_until_it_is_idle(finished, tmp_path, monkeypatch):
+    file = tmp_path / "runs/tiny/cost.json"
+    file.unlink()
+    monkeypatch.setattr("actlab.engines.running.busy", notes.busy)
+    for load, kept in ((9.0, False), (0.5, True)):
+        monkeypatch.setattr(cost, "state_of_machine", lambda trials, load=load: {"load": load, "cores": 2})
+        out = finished("run").out
+        assert ("other programs kept the machine busy (load 9.0 on 2 cores); the same command" in out) != kept
+        assert ("Costs were not measured: " in out) != kept
+        assert ("ms per" in out) == file.exists() == kept
 
 
 def test_plan_lists_runs_and_cost(study, tmp_path, trained):
@@ -188,8 +201,9 @@ def test_a_unit_from_a_scratch_file_joins_the_grid_and_an_edited_one_is_another(
     scratch.write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
     outcome = finished("run", *words)
     assert "6 runs, 4 finished, 2 to run" in outcome.out
-    assert "2 finished runs of other settings" in outcome.out
-    assert "of other settings, data or code" in finished("show", *words).err
+    changed = "2 finished runs, because", f"{scratch}:square, or what it imports, has been changed since"
+    for text in (outcome.out, finished("show", *words).err):
+        assert all(part in text for part in changed)
 
 
 def test_smoke_lies_apart(study, tmp_path):

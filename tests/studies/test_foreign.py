@@ -40,7 +40,8 @@ def test_a_users_module_and_data_in_a_study(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 0, outcome.err
     assert "4 of 4 runs finished." in outcome.out
-    assert "one by one instead of stacked: MyData makes batches for one seed" in outcome.out
+    assert "instead of stacked: MyModule is a LightningModule, but not an actlab.tasks.Task" in outcome.out
+    assert "stackable" not in outcome.out
     for frame in rows(tmp_path).values():
         counts = frame.groupby(["split", "metric"]).size().to_dict()
         assert counts == {("", "train_loss"): 4, ("val", "loss"): 4, ("", "every_second_epoch"): 2}
@@ -66,6 +67,17 @@ def test_a_metric_that_no_run_records_leaves_the_rest_of_the_table(study):
     assert remedy in text
     assert "val loss (last)" in text
     assert "test error" not in text
+
+
+def test_keys_of_a_later_stage_are_checked_before_the_first_is_trained(study, tmp_path):
+    text = (
+        f"{STUDY}stages: [{{name: choose, seeds: 1}}, {{name: compare, seeds: 5-6, set: {{model.depth: 3}}}}]\n"
+    )
+    assert study("plan", text=text).code == 0, "which imports no code of the user"
+    outcome = study("run", text=text)
+    assert outcome.code == 2
+    assert "model.depth" in outcome.err
+    assert not [*tmp_path.glob("runs/own/*/config.yaml")]
 
 
 def test_a_loss_of_any_name_that_is_not_finite_ends_the_run(study, tmp_path):

@@ -1,5 +1,6 @@
 """Studies of activations with learnt parameters: plan, table, curves and the figure, also of an archive."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -65,6 +66,25 @@ def test_table_and_curves_show_them(copied):
     assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [("Swish", [1, 2, 3])]
     assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [("Swish", [1, 2])]
     assert [line.ours.x[0] for line in learnt.lines] == [-4] * 4
+
+
+def test_all_layers_stand_in_files_and_the_table(copied, cli):
+    """Layer 2 has a column of its own, as the study's table says; the others are in one."""
+    out = cli("study", "show", "study.yaml").out
+    assert cli("study", "report", "study.yaml", "--html").code == 0
+    values = pd.read_csv(copied / "runs/study/values.csv").set_index("model.activation")
+    names = [f"activation/beta[layer={layer}]@last" for layer in (2, 1, 3)]
+    assert [name for name in values if str(name).startswith("activation/")] == names
+    swish = values.loc[values.index[-1]]
+    rows = json.loads((copied / "runs/study/table.json").read_text())["rows"]
+    for name in names:
+        (found,) = (c for c in rows[1]["columns"] if f"{c['metric']}[{c['condition']}]@last" == name)
+        assert found["median"] == pytest.approx(swish[name].median())
+    medians = ", ".join(f"{swish[name].median():#.3g}" for name in names[1:])
+    assert "activation beta" in out
+    assert "by layer (last)" in out
+    assert any(medians in line for line in out.splitlines() if "Swish" in line)
+    assert medians in (copied / "runs/study/report.html").read_text()
 
 
 def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, cli):

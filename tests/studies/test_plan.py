@@ -598,7 +598,7 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
 def test_loggers_distinguish_activations_of_one_name(study, tmp_path, names):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"def bent(x):  # {name}\n    return x.relu()\n")
+        (tmp_path / name).write_text(f"NAME = {name!r}\n\n\ndef bent(x):\n    return x.relu()\n")
     one = study(activations=[str(tmp_path / f"{name}:bent") for name in names])
     logged: dict[Any, set[Any]] = {}
     for run in one.runs():

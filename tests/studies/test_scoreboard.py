@@ -1,6 +1,7 @@
 """A user's unit through the papers' tasks and today's, by one command."""
 
 import json
+import math
 import re
 
 import pytest
@@ -44,9 +45,11 @@ def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, m
     few = ("gelu_mnist_autoencoder", "gelu_twitter_pos")
     monkeypatch.setattr(scoreboard, "TASKS", {name: scoreboard.TASKS[name] for name in few})
     monkeypatch.setattr(scoreboard, "_FEW_EPOCHS", 1)
+    monkeypatch.setitem(scoreboard.BUDGETS, "minutes", math.inf)
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine")
     assert outcome.code == 0, outcome.err
-    assert re.search(r"^gelu_twitter_pos: about \d+ s\nall tasks: about \d+ s one by one", outcome.out, re.M)
+    total = r"^gelu_twitter_pos: about .*\nall tasks: about .* one by one; --budget minutes allows any time$"
+    assert re.search(total, outcome.out, re.M)
     assert outcome.out.index("all tasks: about") < outcome.out.index("8 runs, 0 finished")
     assert outcome.out.count("called separately for each run: Mine") == 1  # not for each task
     assert re.search(r"^  > Mine +[+-]\S+  2 pairs$", outcome.out, re.M)
@@ -60,6 +63,33 @@ def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, m
     for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder"):
         assert word in page
     assert (here / "runs/scoreboard-minutes/gelu_mnist_autoencoder/report.html").exists()
+
+
+def test_tasks_that_do_not_fit_into_the_budget_are_left_out_by_name(here, cli, monkeypatch):
+    """Each task takes 400 s of 900 s where 100 s were estimated: the third is not begun. None is trained."""
+    clock, first = iter(range(10**6)), [*scoreboard.TASKS][:3]
+    passed = 0.0
+
+    def trained(study, root, engine):
+        nonlocal passed
+        passed += 400
+        return 0
+
+    def remaining(study, root, worker, rounds):
+        nonlocal passed
+        passed += 20
+        return 60.0
+
+    monkeypatch.setattr(scoreboard, "TASKS", {name: scoreboard.TASKS[name] for name in (*first, "inr_image")})
+    monkeypatch.setattr("time.monotonic", lambda: passed + 1e-9 * next(clock))
+    monkeypatch.setattr(estimates, "remaining", remaining)
+    monkeypatch.setattr(scoreboard, "run", trained)
+    monkeypatch.setattr(scoreboard, "Worker", Inline)
+    monkeypatch.setattr("actlab.reports.output.write", lambda *given, **options: [])
+    out = cli("scoreboard", "--activation", "silu").out
+    assert "all tasks: about 7 min one by one; --budget minutes allows 15 min" in out
+    assert "not timed, counted as the mean of the others: inr_image" in out
+    assert f"left out, because they do not fit into 15 min: {first[2]}, inr_image" in out
 
 
 @pytest.mark.parametrize(

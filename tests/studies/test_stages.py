@@ -147,16 +147,24 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path, train
     assert "are kept in selection.json: delete it to choose again." in words
 
 
-@pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
-def test_a_malformed_selection_or_one_of_other_runs_is_rejected(study, tmp_path, trained, content):
+def test_a_selection_by_runs_of_other_settings_is_made_again(study, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
+    path = tmp_path / "runs/mine/selection.json"
+    before = path.read_bytes()
+    out = study(STAGED, "plan", "--set", "trainer.limit_train_batches=2").out
+    assert out.count("to run  ") == 8
+    assert "then stage compare: 2 grid points at selected settings" in out
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}'])
+def test_a_malformed_selection_is_rejected(study, tmp_path, trained, content):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
     point = next(iter(read_json(path, dict, "")["compare"]))
-    if content != "RUNS":
-        path.write_text(content.replace('"POINT"', json.dumps(point)))
-    words = ["--set", "trainer.limit_train_batches=2"] if content == "RUNS" else []
+    path.write_text(content.replace('"POINT"', json.dumps(point)))
     for command in ("plan", "show", "report", "run"):
-        outcome = study(STAGED, command, *words)
+        outcome = study(STAGED, command)
         assert outcome.code == 2
         assert "selection.json" in outcome.err
         assert "delete it" in outcome.err

@@ -105,7 +105,9 @@ def entry(name: str) -> Entry:
     if name not in _ENTRIES:
         _register_installed(name)
     if name not in _ENTRIES:
-        remedy = "Or give an importable name: package.module:Name or ./file.py:Name."
+        theirs = {of_torch.lower(): f"torch.nn:{of_torch}" for of_torch in nn.modules.activation.__all__}
+        example = theirs.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
+        remedy = f"Or give an importable name: {example}."
         raise unknown("activation", name, _ENTRIES, remedy)
     return _ENTRIES[name]
 

@@ -60,7 +60,7 @@ def earlier(looks: list[Look], study: Study, root: Path) -> int:
     were recorded before this one; at the same runs but for activations that failed it is the same look.
     """
     planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
-    alike = [look for look in looks if look.get("question", "") == study.question]
+    alike = [look for look in looks if _is_of(look, study)]
     if study.question:
         seen = [_agree(look, _of_search(study)) for look in alike]
         return seen.index(True) if True in seen else len(seen)
@@ -87,9 +87,15 @@ def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
     """Record that a decided verdict on what a search has chosen is about to be printed."""
     if study.question and any(outcome in DECIDED for outcome in outcomes):
         known, look = read(root), _of_search(study)
-        place = next((n for n, one in enumerate(known) if _agree(one, look)), len(known))
+        alike = (n for n, one in enumerate(known) if _is_of(one, study) and _agree(one, look))
+        place = next(alike, len(known))
         known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda one: len(one["runs"]))]
         write_json(root / FILE, known)
+
+
+def _is_of(look: Look, study: Study) -> bool:
+    """Return whether a look is at the study's question, under today's digest or that of an earlier version."""
+    return look.get("question", "") in (study.question, study.former_question or study.question)
 
 
 def _of_search(study: Study) -> Look:
@@ -98,10 +104,9 @@ def _of_search(study: Study) -> Look:
 
 
 def _agree(one: Look, other: Look) -> bool:
-    """Return whether looks at what a search has chosen have the same runs, but for activations that failed."""
+    """Return whether looks at one question have the same runs, but for activations that failed."""
     runs, others = {*one["runs"]}, {*other["runs"]}
-    alike = one["seeds"] == other["seeds"] and one.get("question") == other.get("question")
-    return alike and (runs <= others or runs >= others)
+    return one["seeds"] == other["seeds"] and (runs <= others or runs >= others)
 
 
 def record(study: Study, root: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,12 +49,11 @@ class Read(NamedTuple):
     left_out: list[str]  # one line, with the remedy, for each damaged run and probe of another definition
 
 
-def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:
+def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]) -> Read:
     """Return the series and results of the finished runs among ``runs``.
 
-    ``asked`` is the current definition of each probe, by name; measurements with another one are left out.
+    ``wanted`` has the current definition of each probe, by name; measurements with another one are left out.
     """
-    wanted = {name: probe_files.digest_of(questions)[:16] for name, questions in asked.items()}
     recorded, results, left_out = dict[str, Recorded](), list[Result](), list[str]()
     outdated: Counter[str] = Counter()
     for folder in (RunFolder(root, run) for run in runs):
@@ -76,14 +75,14 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
 
 
 def _recorded(
-    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
+    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, Collection[str]]
 ) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request."""
     trained = series.from_entry(summary)
     names = {name for name, _ in trained}
     probed, old = dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
-        if wanted.get(probe, question) != question:
+        if question not in wanted.get(probe, {question}):
             old.append(probe)
             continue
         found = series.read(file, f"{probe}/")

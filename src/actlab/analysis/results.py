@@ -85,14 +85,26 @@ class Results:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The table's columns, without those whose metric no finished run recorded; see `unrecorded`."""
+        """The table's columns, without those that no finished run recorded (`unrecorded`), then `learnt`."""
         columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
                 self.check_validation(where.metric, f"'at: {c.at}': {where.metric}")
                 self.check(where.metric)
-        return columns
+        return columns + self.learnt
+
+    @cached_property
+    def learnt(self) -> list[Column]:
+        """Columns of the learnt parameters of activations that the table has not: each layer after training."""
+        known = {column.key for column in self.planned}
+        found = [
+            Column(metric, mode="", condition=layer, ranked=False)
+            for metric, layers in self.conditions.items()
+            for layer in sorted(layers, key=lambda layer: (len(layer), layer))
+            if is_parameter(metric) and layer
+        ]
+        return [column for column in found if column.key not in known]
 
     @cached_property
     def unrecorded(self) -> list[str]:
@@ -153,6 +165,7 @@ class Results:
         if not column.is_share or not split:
             return None
         known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
+        known = known - {None} or known
         if known == {None}:  # older runs did not record it
             return None if self.study.samples else column.samples
         return next(iter(known)) if len(known) == 1 else None
@@ -342,8 +355,7 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
 def load(study: Study, root: Path) -> Results:
     """Load the finished runs of a study from the folder that contains the run folders."""
     runs = study.runs()
-    asked = {probe.name: probe_files.asked(probe, study.keep) for probe in study.probes}
-    found = reading.read(root, runs, asked)
+    found = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
     _check_revisions(found.results)
     left_out = list(found.left_out)
     costs: list[Cost] = []

@@ -35,8 +35,9 @@ class Verdict:
 
     name: str  # the activation, with whatever else the table distinguishes
     outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
-    text: str  # one sentence; without a verdict only the mean difference so far
+    text: str  # one sentence
     cell: Cell  # with interval, probability, raw and corrected p
+    so_far: str = ""  # the mean difference so far where there is no verdict
 
     @property
     def column(self) -> Column:
@@ -63,15 +64,19 @@ def verdicts(results: Results) -> list[Verdict]:
         return []
     found = []
     for row, cell in _tested(results):
-        what, name = _outcome(results, cell), _name(results, row)
+        what, name, so_far = _outcome(results, cell), _name(results, row), ""
         if what in DECIDED:
             text = f"{name}: {_sentence(results, cell, what)}"
             last = [other for other in row.cells if other.family and other.column.tests][-1]
             text += _outlook(results, cell) * (what == "undecided") + _cost(results, row) * (cell is last)
         else:
             mean, quantity = cell.difference.mean, _quantity(cell.column)
-            text = quantity if mean is None else f"{_signed(mean, cell.column)} {quantity}"
-        found.append(Verdict(name, what, text, cell))
+            so_far = quantity if mean is None else f"{_signed(mean, cell.column)} {quantity}"
+            why = "planned runs are missing" if what == "unfinished" else "too few pairs"
+            done = f", so far {so_far} in {plural(cell.difference.pairs, 'pair')}" if mean is not None else ""
+            reference = comparison.reference_text(results)
+            text = f"{name}: no verdict against {reference} in {quantity}, {why}{done}."
+        found.append(Verdict(name, what, text, cell, so_far))
     return sorted(found, key=lambda one: one.family != "primary")
 
 
@@ -177,7 +182,7 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
     pairs = sorted({one.pairs for one in verdicts})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
     begun = [one for one in verdicts if one.pairs]
-    so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
+    so_far = "; ".join(f"{one.name}: {one.so_far}" for one in begun) if 0 < len(begun) <= _LISTED else ""
     family: Family = "primary" if any(one.family == "primary" for one in verdicts) else "secondary"
     text = (
         f"No verdict against {comparison.reference_text(results)} from {number} of runs: with "

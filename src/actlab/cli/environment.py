@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import select
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+_PLAIN = {"−": "-", "–": "-", "─": "-", "×": "x", "…": "...", "±": "+-", "→": "->", "≥": ">=", "∞": "inf"}
+
 
 class ReaderGoneError(Exception):
     """Raised when the process that reads the output, such as ``head``, has exited."""
@@ -18,7 +21,7 @@ class ReaderGoneError(Exception):
 
 @contextmanager
 def printing() -> Iterator[Callable[[], bool]]:
-    """Prepare standard output for a command: replace unsupported characters by ``?`` and report lost output.
+    """Prepare standard output for a command: replace unsupported characters and report lost output.
 
     It yields a function that returns whether the process that reads the output has exited, also after rich has
     replaced the output by a null device.
@@ -26,7 +29,8 @@ def printing() -> Iterator[Callable[[], bool]]:
     if sys.stdout is None:  # closed, as by `>&-`
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        codecs.register_error("actlab", _replaced)
+        sys.stdout.reconfigure(errors="actlab")
     try:
         pipe = os.dup(sys.stdout.fileno())
     except (OSError, ValueError):  # not a file
@@ -49,6 +53,12 @@ def printing() -> Iterator[Callable[[], bool]]:
         finally:
             if pipe is not None:
                 os.close(pipe)
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Return what stands for characters that an output cannot show: plain ones, else ``?``."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
 
 
 def _is_reader_gone(pipe: int | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from actlab.engines import requests, stages
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
+from actlab.reports.notes import duration
 from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
@@ -37,12 +40,13 @@ TASKS = {
     "pinn_helmholtz": Task("", rate=1e-2),
     "inr_image": Task("cifar10", rate=1e-2),
 }
-BUDGETS = ("minutes", "hours", "paper")
+BUDGETS = {"minutes": 15 * 60.0, "hours": 12 * 3600.0, "paper": math.inf}  # seconds that all tasks may take
 DATA = tuple(dict.fromkeys(task.data for task in TASKS.values() if task.data))
 _DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
 _LEARNING_RATE, _UPDATES = "model.optimizer.lr", "data.updates_per_epoch"
 _FEW_EPOCHS, _MOST_EPOCHS = 5, 25  # of --budget minutes and hours
 _ROUNDS = 2  # of timed updates before the start
+_TIMING = 1 / 20  # of the budget, after which no further task is timed
 
 
 def parser() -> Parser:
@@ -54,7 +58,8 @@ def parser() -> Parser:
         "learning rate; it shows that an activation trains on every task, not which is best. --budget hours: "
         f"the studies' networks on the given data, at most {_MOST_EPOCHS} epochs, {FEWEST} seeds, one learning "
         "rate, without classifying CIFAR. --budget paper: the full studies whose data is given. The time is "
-        "estimated before training starts.",
+        f"estimated before training starts; tasks that do not fit into {_allowed('minutes')} or "
+        f"{_allowed('hours')} are left out.",
         examples=[
             "actlab scoreboard --activation ./my_activation.py:MyActivation",
             "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
@@ -87,17 +92,25 @@ def main(argv: Sequence[str]) -> int:
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
     data = folders(args.data)
     studies = planned(args.budget, [*map(activation, args.activations)], data)
+    start, limit = time.monotonic(), BUDGETS[args.budget]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
-            worker.call(requests.check, study)
-        tell_time(studies, runs, worker)
+            worker.call(requests.check, study, True)
+        seconds = timed(studies, runs, worker, limit * _TIMING)
+    total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
+    print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)
     from actlab.reports import output
 
-    failed = 0
-    for number, study in enumerate(studies):
-        root = runs / study.name
-        failed += run(study, root, Engine(hints=number == 0))
+    failed, expected, late, first = 0, 0.0, list[str](), time.monotonic()
+    for study in studies:
+        root, now = runs / study.name, time.monotonic()
+        slower = max(1.0, (now - first) / expected) if expected else 1.0  # than estimated, so far
+        if now - start + slower * seconds[study.name] > limit:
+            late.append(study.name)
+            continue
+        failed += run(study, root, Engine(hints=not expected))
         output.write(stages.load(study, root), root, html=True)
+        expected += seconds[study.name]
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files
     from actlab.reports.pages import index
@@ -109,6 +122,8 @@ def main(argv: Sequence[str]) -> int:
     if args.budget != "minutes" and (left := [name for name in TASKS if name not in {s.name for s in studies}]):
         reason = "--data is missing, or days are needed" if args.budget == "hours" else "--data is missing"
         print(f"skipped, because {reason}: {', '.join(left)}")
+    if late:
+        print(f"left out, because they do not fit into {_allowed(args.budget)}: {', '.join(late)}")
     for path in files.write(boards(found.records), runs):
         print(path)
     print(index.write(runs, found))
@@ -132,20 +147,32 @@ def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) ->
     return [replace(study, more_seeds="") for study in found]
 
 
-def tell_time(studies: Sequence[Study], runs: Path, worker: Worker) -> None:
-    """Print how long each study and all of them will take, from updates timed on this machine."""
-    from actlab.reports.notes import duration
+def _allowed(budget: str) -> str:
+    return duration(BUDGETS[budget]) if math.isfinite(BUDGETS[budget]) else "any time"
 
-    total = 0.0
+
+def timed(studies: Sequence[Study], runs: Path, worker: Worker, limit: float) -> dict[str, float]:
+    """Print and return how many seconds each study will take, from updates timed on this machine.
+
+    To its updates comes twice the time of trying and timing them here, for all else. Studies that are not
+    timed, because ``limit`` seconds have passed, take the mean of the others.
+    """
+    start, found = time.monotonic(), dict[str, float]()
     for study in studies:
+        begun = time.monotonic()
+        if begun - start > limit:
+            break
         try:
-            seconds = estimates.remaining(study, runs / study.name, worker, _ROUNDS)
+            updates = estimates.remaining(study, runs / study.name, worker, _ROUNDS)
         except estimates.NoEstimateError as reason:
             print(f"{study.name}: {reason}")
         else:
-            total += seconds
-            print(f"{study.name}: about {duration(seconds)}")
-    print(f"all tasks: about {duration(total)} one by one, for updates only (timed just now)", flush=True)
+            found[study.name] = updates + 2 * (time.monotonic() - begun)
+            print(f"{study.name}: about {duration(found[study.name])}")
+    mean = sum(found.values()) / max(1, len(found))
+    if unknown := [study.name for study in studies if study.name not in found]:
+        print(f"not timed, counted as the mean of the others: {', '.join(unknown)}")
+    return {study.name: found.get(study.name, mean) for study in studies}
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:

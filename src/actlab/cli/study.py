@@ -14,9 +14,9 @@ from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.study_clean import LEFT_OVER, OTHERS, clean
 from actlab.cli.study_state import show_plan, show_status
-from actlab.engines import requests, stages
+from actlab.engines import stages
 from actlab.engines.jobs import Shard
-from actlab.engines.running import Engine, ignored, run
+from actlab.engines.running import Engine, check, ignored, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
@@ -230,7 +230,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
         with Worker() as worker:
-            for line in worker.call(requests.check, study):
+            for line in check(study, worker, importing=False):
                 print(line)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)

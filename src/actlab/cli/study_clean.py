@@ -12,7 +12,7 @@ from actlab.analysis.points import plural
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import leftovers, temporary
-from actlab.studies import locks, stacks
+from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
 from actlab.studies.states import FAILED, OVER, state_of
@@ -40,16 +40,11 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
     ready = stages.opened(study, root, False)
     planned = {run.id: run for stage in ready for run in stage.runs()}
     found = [*_found(root, planned)]
-    if OTHERS in kinds and any(item.kind == OTHERS for item in found):
-        if len(ready) < len(study.stages):
-            stage = study.stages[len(ready)].name
-            waits = stages.awaited(study, root, ready)
-            raise ActlabError(f"--others: the runs of stage {stage} are not known yet: {waits}")
-        if not any((root / name).exists() for name in planned):
-            raise ActlabError(
-                f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of "
-                "the command that trained them, or delete the folder yourself"
-            )
+    if OTHERS in kinds and any(item.kind == OTHERS for item in found) and (doubt := _doubt(study, root, ready)):
+        now = changes.digests(planned.values())  # runs of earlier code are of no plan
+        found = [item for item in found if item.kind != OTHERS or changes.changed(item.path, now)]
+        if not any(item.kind == OTHERS for item in found):
+            raise ActlabError(f"--others: {doubt}")
     for kind, meaning in _MEANING.items():
         if items := [item for item in found if item.kind == kind]:
             print(f"{kind} ({meaning}): {_in_words(items)}", end="")
@@ -65,6 +60,19 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
         for path in (left := _delete(chosen, root, planned)):
             print(f"left alone: {path}, which another process trains")
         print(f"deleted {plural(len(chosen) - len(left), 'item')}")
+
+
+def _doubt(study: Study, root: Path, ready: Sequence[Study]) -> str:
+    """Return why runs that the plan lacks may be wanted all the same; empty if they are not."""
+    if len(ready) < len(study.stages):
+        waits = stages.awaited(study, root, ready)
+        return f"the runs of stage {study.stages[len(ready)].name} are not known yet: {waits}"
+    if any((root / run.id).exists() for stage in ready for run in stage.runs()):
+        return ""
+    return (
+        f"no run in {root} belongs to this plan; give the --set, --seeds and --activation of the command that "
+        "trained them, or delete the folder yourself"
+    )
 
 
 def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:

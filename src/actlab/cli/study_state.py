@@ -41,7 +41,7 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
     todo = [r for r in runs if states[r.id].kind not in OVER]
     left = sum(r.epochs or 1 for r in todo)
     print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
-    for line in () if only else unopened(study, root, ready):
+    for line in (*(() if only else unopened(study, root, ready)), *filter(None, [ignored(runs, root)])):
         print(line)
     if todo and timed:
         from actlab.engines.workers import Worker
@@ -141,7 +141,8 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
         detail, epochs = "", runs[name].epochs
         if state.kind in (RUNNING, STARTED):
             of = f" of {epochs}" if epochs else ""
-            detail = f" at epoch {state.epochs}{of}, {age(state.changed, now)}"
+            since = f", {age(state.changed, now)}" if state.changed else ""
+            detail = f" at epoch {state.epochs}{of}{since}"
         elif state.reason:
             detail = f" ({textwrap.shorten(state.reason, 300)})"
         if state.kind not in (FINISHED, WAITING):
@@ -153,12 +154,12 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
 def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
     """Return how many finished runs have results, for each probe that lacks some."""
     finished = [name for name, state in states.items() if state.kind == FINISHED]
-    wanted = {probe.name: probe_files.digest_of(probe_files.asked(probe, study.keep)) for probe in study.probes}
+    wanted = probe_files.wanted(study.probes, study.keep)
     done = dict.fromkeys(wanted, 0)
     for name in finished if wanted else ():
         with suppress(DamagedError):  # named by `show`
             for probe, (question, _) in probe_files.found_in(root / name).items():
-                done[probe] = done.get(probe, 0) + wanted.get(probe, "").startswith(question)
+                done[probe] = done.get(probe, 0) + (question in wanted.get(probe, ()))
     of = f"of {len(finished)} finished runs"
     return {name: f"{done[name]} {of}" for name in wanted if done[name] < len(finished)}
 

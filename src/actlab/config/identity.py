@@ -88,8 +88,13 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
     return as_number(value)
 
 
-def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
-    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them."""
+def sources_of(
+    config: Mapping[str, Any], known: dict[str, str | None] | None = None, by_bytes: bool = False
+) -> dict[str, str]:
+    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them.
+
+    ``by_bytes`` gives those of earlier versions, for which comments in the user's code counted.
+    """
     known = {} if known is None else known
     found: dict[str, str] = {}
     data = _without_reading(config)
@@ -98,9 +103,11 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     if isinstance(trainer, Mapping):
         trainer = {key: value for key, value in trainer.items() if key not in NOT_COUNTED}
     for text in contents.texts({**config, "data": data, "trainer": trainer}):
-        key = f"data {text}" if text in named else text
-        if key not in known:
-            known[key] = contents.content_of(text, text in named)
+        plain = f"data {text}" if text in named else text
+        key = f"bytes {plain}" if by_bytes else plain
+        if key not in known:  # a large folder takes minutes to read
+            same = by_bytes and plain in known and not contents.code_files(text, text in named)
+            known[key] = known[plain] if same else contents.content_of(text, text in named, by_bytes)
         if content := known[key]:
             found[text] = content
     return found

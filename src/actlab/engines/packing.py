@@ -17,6 +17,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
+from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import threads_for
 from actlab.engines.jobs import Job, Shard, even_parts, longest_first
@@ -196,6 +197,10 @@ def reason_against(experiment: Experiment) -> str | None:
         return "a loss scaler shared by all members would couple them (precision 16)"
     if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
+    if reason := stacking.reason_against(task):  # which no declaration below would change
+        return reason
+    if not isinstance(data, TensorDataModule):
+        return f"{type(data).__name__} makes batches for one seed, as every datamodule but a TensorDataModule"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
             return (
@@ -206,7 +211,7 @@ def reason_against(experiment: Experiment) -> str | None:
             f"{type(data).__name__} makes batches for one seed, not for several (or does not declare "
             "'stackable = True')"
         )
-    return stacking.reason_against(task)
+    return None
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:

@@ -64,12 +64,12 @@ class Asked(NamedTuple):
     shard: Shard | None = None
 
 
-def check(report: Report, study: Study) -> list[str]:
+def check(report: Report, study: Study, importing: bool) -> list[str]:
     """Check a study, and create its probes, before anything is trained; see `actlab.engines.checking.check`."""
     from actlab.engines import checking
     from actlab.engines.evaluation import made
 
-    lines = checking.check(study)
+    lines = checking.check(study, importing)
     for probe in study.probes:
         made(probe)
     return lines

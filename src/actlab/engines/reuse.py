@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from actlab.config.identity import DIGITS
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import damaged_part, regular, temporary, write_json
@@ -29,8 +30,9 @@ def take(runs: Sequence[Run], root: Path) -> Mapping[str, int]:
         found.setdefault(_digest(result.parent.name), []).append(result.parent)
     taken: Counter[str] = Counter()
     for run in (run for run in runs if not (root / run.id).exists()):
-        folders = found.get(_digest(run.id), ())
-        sources = (RunFolder(path.parent, replace(run, id=path.name)) for path in folders)
+        versions = dict.fromkeys((run.identity, run.former))
+        found_by = [(whole, path) for whole in versions for path in found.get(whole[:DIGITS], ())]
+        sources = (RunFolder(at.parent, replace(run, id=at.name, identity=whole)) for whole, at in found_by)
         if source := next(filter(_complete, sources), None):
             _copy(source, run, root)
             taken[source.path.parent.name] += 1
@@ -56,7 +58,7 @@ def _complete(folder: RunFolder) -> bool:
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    about = {"id": run.id, "seed": run.seed, "point": run.point}
+    about = {"id": run.id, "seed": run.seed, "point": run.point, "identity": run.identity}
     with temporary(root, run.id, folder=True) as copy:
         for file in filter(Path.is_file, source.parts()):  # there may be no units.parquet
             target = copy / file.relative_to(source.path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import looks
 from actlab.analysis.columns import undirected
-from actlab.analysis.points import plural
+from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
 from actlab.config.keys import canonical, label, priced, short
@@ -27,8 +27,10 @@ from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.reports.notes import busy
+from actlab.runtime.signals import Stopped
 from actlab.storage.files import DamagedError, write_json
-from actlab.studies import locks, stacks
+from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
@@ -90,7 +92,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     if engine.wait or engine.cluster:
         locks.check(root)
     with engine.worker() as worker:
-        for line in worker.call(requests.check, study):
+        for line in check(study, worker, importing=True):
             print(line)
         direct(study, root, worker)
         if only is not None:
@@ -112,6 +114,19 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     return failed
 
 
+def check(study: Study, worker: Worker | Inline, importing: bool) -> list[str]:
+    """Check a study before it is trained, ``importing`` what it names, or its plan; see `checking.check`."""
+    try:
+        with nullcontext() if importing else phase("checking the configs"):
+            lines: list[str] = worker.call(requests.check, study, importing)
+    except EndedError as ended:
+        raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
+    except Stopped as stop:
+        stop.how = "the configs were being checked; nothing was trained or changed"
+        raise
+    return lines
+
+
 def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     """Store the directions that only the modules of a study know, if any is needed, before anything trains.
 
@@ -120,8 +135,9 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     """
     if not undirected(study):
         return
-    runs = (stages.whole(study, study.stages[0]) if study.stages else study).runs()
-    if undirected(stages.directed(study, root)) or not all(RunFolder(root, run).finished for run in runs):
+    known = stages.directed(study, root)
+    runs = (stages.whole(known, known.stages[0]) if known.stages else known).runs()
+    if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
             found = worker.call(requests.directions, runs)
         if unknown := undirected(replace(study, directions=found)):
@@ -285,6 +301,12 @@ class Start:
             with nullcontext() if line else phase("measuring the time and memory of an update"):
                 rounds = 1 if self.study.smoke else None
                 measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
+            if how := busy(measured):
+                print(
+                    f"costs are left out: other programs kept the machine busy ({how}); the same command "
+                    "measures them again when it is idle"
+                )
+                return 0
             write_json(self.root / COSTS, [*_costs(self.root), *measured])
         return int(not measured)
 
@@ -344,13 +366,21 @@ def measure_costs(
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:
-    """Return a line about finished runs that share names with ``runs`` but differ; empty without any."""
+    """Return a line about finished runs that share names with ``runs`` but differ; empty without any.
+
+    It names the files that have changed since, of the first 20 of these runs.
+    """
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
     unlike = [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
-    number = plural(len(unlike), "finished run")
-    said = f"ignored in {root}: {number} of other settings, data or code, or of an earlier version of actlab"
-    return said if unlike else ""
+    if not unlike:
+        return ""
+    now = changes.digests(runs)
+    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(root / name, now))
+    why = " of other settings, data or code, or of an earlier version of actlab"
+    if since:
+        why = f", because {few([*since])}, or what it imports, has been changed since"
+    return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 
 def faults_of(

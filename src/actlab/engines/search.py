@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -190,7 +190,9 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
     A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
     """
     if not is_over(found):
-        same = all(s.key in known and known[s.key].get("trials") == search.trials for s, _ in found)
+        ids = {name for run in study_of(study, found).runs() for name in run.names}
+        kept = [known.get(side.key) for side, _ in found]
+        same = all(one and one.get("trials") == search.trials and not stale(one, ids) for one in kept)
         return known if same else None
     chosen: Chosen = {}
     for side, trials in found:
@@ -208,6 +210,12 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
             "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
         }
     return chosen
+
+
+def stale(entry: Selected, ids: Collection[str]) -> bool:
+    """Return whether an entry was selected by runs of other code or settings: none of the ``ids``, if any."""
+    chose = entry.get("runs", [])
+    return bool(ids and chose) and {*ids}.isdisjoint(chose)
 
 
 def _chosen(study: Study, trials: Sequence[Trial]) -> Trial | None:
@@ -238,15 +246,16 @@ def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
     asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
-    runs = replace(asked, seeds=(0,)).runs()
+    runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
     tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
     seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."
     )
-    question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
-    return replace(study, notes=(*study.notes, note), question=question)
+    asks = ([run.identity for run in runs], [run.former for run in runs])
+    question, former = (sha256(canonical(ids).encode()).hexdigest() for ids in asks)
+    return replace(study, notes=(*study.notes, note), question=question, former_question=former)
 
 
 def settings(side: Side, number: int) -> str:

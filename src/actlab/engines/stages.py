@@ -6,6 +6,7 @@ stages may search (`actlab.engines.search`); its selection is made again after f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,9 @@ REMEDY = "delete it; the settings of later stages are then selected again"
 
 
 def directed(study: Study, root: Path) -> Study:
-    """Return a study with the directions of metrics that a start has stored in its folder."""
-    return study if study.directions else replace(study, directions=directions(root))
+    """Return a study with what its folder says: stored directions of metrics, and which runs were begun."""
+    begun = frozenset(os.listdir(root) if root.is_dir() else ())  # noqa: PTH208 (pathlib takes ten times as long)
+    return replace(study, directions=study.directions or directions(root), begun=begun)
 
 
 def directions(root: Path) -> dict[str, Literal["min", "max"]]:
@@ -161,6 +163,7 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
     """Load the results of all open stages, or of those up to the stage of a name; the last one is shown."""
     ready = opened(study, root) if stage is None else until(study, root, stage)
     first, *others = [results.load(one, root) for one in ready]
+    study = directed(study, root)
     if len(study.stages) > 1:
         chosen = read(root).get(study.stages[1].name, {})
         first = replace(first, chose=frozenset(_runs_that_chose(whole(study, study.stages[0]), chosen)))
@@ -265,8 +268,10 @@ def _selected(before: Study, chosen: Chosen, root: Path) -> tuple[Chosen, Mappin
     A point with failed runs has the best of its other settings, and no seeds.
     """
     found = groups(before)
-    for group in found:
-        _check(chosen.get(canonical(group.point)), group, before.select, root)
+    ids = {canonical(g.point): {n for s in g.settings for r in s.runs for n in r.names} for g in found}
+    chosen = {point: one for point, one in chosen.items() if not search.stale(one, ids.get(point, set()))}
+    for entry in (chosen[point] for point in ids if point in chosen):
+        _check(entry, before.select, root)
     missing = [group for group in found if canonical(group.point) not in chosen]
     if not missing:
         return chosen, {}
@@ -292,13 +297,8 @@ def _entry(loaded: Results, group: Group) -> Selected:
     }
 
 
-def _check(entry: Selected | None, group: Group, rule: Selection, root: Path) -> None:
-    """Raise a DamagedError if an entry was selected by other runs or by another rule."""
-    if entry is None:
-        return
-    ids = set(_ids(group))
-    if ids.isdisjoint(entry.get("runs", ids)):
-        raise DamagedError(f"{root / FILE} was selected by runs with other settings: {REMEDY}")
+def _check(entry: Selected, rule: Selection, root: Path) -> None:
+    """Raise a DamagedError if an entry was selected by another rule."""
     used = replace(
         rule,
         metric=entry.get("metric", rule.metric),

@@ -39,7 +39,8 @@ def check_sources(job: Job) -> None:
         now = identity.sources_of(run.config, known)
         if changed := sorted(text for text in run.sources if now.get(text) != run.sources[text]):
             raise ActlabError(
-                f"{changed[0]} has been changed since the study was started: start the study again to use it"
+                f"{changed[0]}, or what it imports, has been changed since the study was started: start the "
+                "study again to use it"
             )
 
 

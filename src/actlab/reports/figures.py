@@ -111,6 +111,7 @@ def _units(plot: Plot, palette: Mapping[str, str], width: float) -> list[list[An
             lines.append([])
             used = 0.0
         lw = 5 if text in plot.own else 3
-        lines[-1].append(Line2D([], [], color=colour, label=text, lw=lw, solid_capstyle="butt"))
+        label = style.in_legend(text)
+        lines[-1].append(Line2D([], [], color=colour, label=label, lw=lw, solid_capstyle="butt"))
         used += needed
     return lines

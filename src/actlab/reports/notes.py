@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -22,12 +22,12 @@ from actlab.studies.folders import COSTS
 LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
-def footnotes(results: Results) -> list[str]:
-    """Return all notes of a table: `remarks`, then the study's own notes."""
-    return [*remarks(results), *results.study.notes]
+def footnotes(results: Results, brief: bool = False) -> list[str]:
+    """Return all notes of a table, ``brief`` of one without probabilities: `remarks`, then the study's own."""
+    return [*remarks(results, brief), *results.study.notes]
 
 
-def remarks(results: Results) -> list[str]:
+def remarks(results: Results, brief: bool = False) -> list[str]:
     """Return the state of the study, how to read the values and where they come from."""
     rows = comparison.rows(results)
     texts = [
@@ -41,7 +41,7 @@ def remarks(results: Results) -> list[str]:
         _selection(results, rows),
         _edges(results, rows),
         _test_set(results, rows),
-        _tests(results, rows),
+        _tests(results, rows, brief),
         _untested(results, rows),
         _published(results),
         _cost(results, rows),
@@ -86,8 +86,12 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         several = f"the fastest of {rounds} rounds in turns"
         text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
     spread = _spread(results, rows)
-    busy = next(filter(None, (_busy(cost.get("machine", {})) for cost in costs)), "")
-    return f"{text}.{spread}{busy}"
+    if how := busy(costs):  # only earlier versions kept such times
+        spread += (
+            f" The machine was busy with other programs then ({how}): these times may be wrong. To measure "
+            "them again, delete cost.json and run the study."
+        )
+    return f"{text}.{spread}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
@@ -155,17 +159,14 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
     return text
 
 
-def _busy(machine: Mapping[str, float]) -> str:
-    share = machine.get("cpu_per_second")
-    overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
-    if not overloaded and (share is None or share >= LEAST_SHARE):
-        return ""
-    got = "" if share is None else f", {share:.2f} s of processor time a second"
-    return (
-        " The machine was busy with other programs then "
-        f"(load {machine['load']:.1f} on {machine['cores']} cores{got}): these times may be wrong. To measure "
-        "them again, delete cost.json and run the study."
-    )
+def busy(costs: Iterable[Mapping[str, Any]]) -> str:
+    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
+    for machine in (cost.get("machine", {}) for cost in costs):
+        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+            got = "" if share is None else f", {share:.2f} s of processor time a second"
+            return f"load {load:.1f} on {cores} cores{got}"
+    return ""
 
 
 def state(results: Results) -> str:
@@ -265,7 +266,7 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
     )
 
 
-def _tests(results: Results, rows: Sequence[TableRow]) -> str:
+def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
     cells = [cell for row in rows for cell in row.cells if cell.family]
     reference = comparison.reference_text(results)
     if not cells:
@@ -284,10 +285,13 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
     text += (
         f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
         f"Holm's correction within its family{looks}. It is exact where both sides have the same distribution, "
-        "and approximate for the means of unlike ones. The interval inverts it and is not corrected. Better: "
-        "the probability that a run is better than one of the reference, a diverged run losing against all "
-        "others; studentised permutation test (Brunner-Munzel)."
+        "and approximate for the means of unlike ones. The interval inverts it and is not corrected."
     )
+    if not brief:
+        text += (
+            " Better: the probability that a run is better than one of the reference, a diverged run losing "
+            "against all others; studentised permutation test (Brunner-Munzel)."
+        )
     if any(cell.by_probability for cell in cells):
         text += " Where a run diverged there is no mean difference, and p is that of the probability."
     if found := [c.difference.correlation for c in cells if c.difference.correlation is not None]:

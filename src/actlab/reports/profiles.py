@@ -36,7 +36,7 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     for label, (ratios, shares, number) in board.profiles.items():
         own = label in board.own
         x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
-        name = label if number == most else f"{label} ({plural(number, 'task')})"
+        name = style.in_legend(label if number == most else f"{label} ({plural(number, 'task')})")
         lw, zorder = (2.2, 4) if own else (1.4, 3)
         ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
     ax.set_xscale("log")

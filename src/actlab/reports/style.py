@@ -175,6 +175,11 @@ def framed(
     return figure, axes[:number]
 
 
+def in_legend(label: str) -> str:
+    """Return a label as a legend shows it: matplotlib leaves out what begins with an underscore."""
+    return f" {label}" if label.startswith("_") else label
+
+
 def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:
     """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper, without dates; return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)

@@ -99,7 +99,8 @@ def to_json(results: Results) -> str:
     study = results.study
     values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
     own = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
-    sources = {name: digest for one in results.results.values() for name, digest in one["sources"].items()}
+    ended = (run for run in results.runs if run.id in results.results)
+    sources = {name: digest for run in ended for name, digest in run.sources.items()}
     record = {
         "study": study.name,
         "title": study.title,

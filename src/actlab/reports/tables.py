@@ -9,7 +9,7 @@ from typing import Any
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.points import short_names
+from actlab.analysis.points import few, short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
 
@@ -22,7 +22,7 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     reference, base, lines = comparison.reference_text(results), comparison.cost_base(results), []
     seen = shown(results)
     for row in comparison.rows(results):
-        line = point(results, row) | trained(results, row)
+        line = point(results, row) | trained(results, row) | learnt(results, row)
         for cell in (row.cells[number] for number in seen):
             line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
         lines.append(line | cost(row.cost, base))
@@ -37,9 +37,8 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
     points = [point(results, row) for row in rows]
-    found = [
-        ("", [{**p, **trained(results, r), **cost(r.cost, base)} for p, r in zip(points, rows, strict=True)])
-    ]
+    whole = (trained(results, row) | learnt(results, row) | cost(row.cost, base) for row in rows)
+    found = [("", [p | more for p, more in zip(points, whole, strict=True)])]
     of = _brief if brief else _cells
     for number in shown(results):
         column, cells = results.columns[number], [row.cells[number] for row in rows]
@@ -49,12 +48,16 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
 
 
 def shown(results: Results) -> list[int]:
-    """Return the indices of the columns that have a value in any row; all before a run has ended."""
+    """Return the indices of the columns that have a value in any row; all before a run has ended.
+
+    Learnt parameters that the study's table does not name stand in a column of all layers; see `learnt`.
+    """
     rows = comparison.rows(results)
     return [
         number
-        for number in range(len(results.columns))
+        for number, column in enumerate(results.columns)
         if not results.results or any(row.cells[number].median is not None for row in rows)
+        if column not in results.learnt
     ]
 
 
@@ -95,6 +98,15 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
     if row.diverged:
         count += f", {row.diverged} diverged"
     return {**line, "settings\ntried": tried if shows_settings(results) else "", "runs": count}
+
+
+def learnt(results: Results, row: TableRow) -> dict[str, str]:
+    """Return learnt parameters by header, the medians of the layers in their order: ``1.5, 1.43``."""
+    found: dict[str, list[str]] = {}
+    for cell in (cell for cell in row.cells if cell.column in results.learnt):
+        head = f"{cell.column.metric.replace('/', ' ')}\nby layer (last)"
+        found.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
+    return {head: few(texts, 8) for head, texts in found.items()}
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:

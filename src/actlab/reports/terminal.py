@@ -38,7 +38,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
         console.print(
             Text("Verdict", style="bold"), *map(Text, sentences), "", sep="\n", soft_wrap=not terminal
         )
-    notes = footnotes(results)
+    notes = footnotes(results, brief=not whole)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
         notes.append(
             "Median differences and probabilities of being better: `show --json`, or a wider terminal."

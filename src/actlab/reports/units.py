@@ -50,7 +50,7 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
             for axes, y in zip(sides, found, strict=True):
-                axes.plot(x.numpy(), y.numpy(), lw=1.6, label=label)
+                axes.plot(x.numpy(), y.numpy(), lw=1.6, label=style.in_legend(label))
         for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
             _axes_through_0(axes)
             axes.set(xlabel="x", title=name, xlim=(-4, 4))

@@ -21,6 +21,8 @@ _told = 0.0  # time of the last report
 class Stopped(BaseException):
     """Raised by a signal to end the process; a BaseException, so no ``except Exception`` catches it."""
 
+    how = ""  # what was stopped, for people; empty where the command says how it is resumed
+
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number

@@ -1,4 +1,8 @@
-"""Digests of every byte of the files, folders and user-defined modules that a config names."""
+"""Digests of the files, folders and user-defined modules that a config names.
+
+Of the user's code, comments, docstrings and layout do not count. Data, files of installed packages, and files
+that Python cannot parse count by their bytes; so did all code in earlier versions.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import hashlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actlab.storage.digests import digests_of
 from actlab.storage.files import at_home, regular, resolved
@@ -21,6 +26,13 @@ _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch"
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
 _NOT_DATA = ("proc", "sys")  # top-level folders whose files may never end
 _MOST_PARSED = 1_000  # user-defined files whose imports are followed
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef  # may begin with a docstring
+_NO_CODE = {"kind", "type_comment"}  # fields of the syntax tree
+
+
+class _Code(NamedTuple):
+    imports: tuple[str, ...] = ()
+    digest: str = ""  # empty if Python cannot parse the file
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -40,22 +52,31 @@ def by_names(content: str) -> bool:
     return _BY_NAMES in content
 
 
-def content_of(text: str, of_data: bool) -> str | None:
+def content_of(text: str, of_data: bool, by_bytes: bool = False) -> str | None:
     """Return the digest of the file, folder or module that a value of the config names, or None.
 
     The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the datamodule, a
-    plain word may name a folder.
+    plain word may name a folder. ``by_bytes`` gives the digest of earlier versions, for runs begun with it.
     """
+    files = code_files(text, of_data)
+    code = _code_digest(files, by_bytes) if files else None
+    named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
+    of_unit = text.rpartition(":")[0].endswith(".py")
+    path = _path_digest(Path(text)) if named and not of_unit else None  # ``knots.csv`` is a dotted name, too
+    return " ".join(filter(None, (code, path))) or None
+
+
+def code_files(text: str, of_data: bool) -> list[Path]:
+    """Return the files of the user-defined code that a text names, with what they import; empty without any."""
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
-        return _files_digest(_with_imports([file], file.parent)) if file.is_file() else None
+        return _with_imports([file], file.parent) if file.is_file() else []
     name = module_of(text).partition(".")[0]
     of_folder = of_data and len(text) < 256 and Path(text).exists()
-    module = _module_digest(name) if name and not of_folder else None
-    named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
-    path = _path_digest(Path(text)) if named else None  # ``knots.csv`` also parses as a dotted name
-    return " ".join(filter(None, (module, path))) or None
+    files = _module_files(name) if name and not of_folder else []
+    is_single = len(files) == 1 and files[0].stem == name
+    return _with_imports(files, files[0].parent if is_single else None) if files else []
 
 
 def module_of(text: str) -> str:
@@ -72,12 +93,12 @@ def _path_digest(path: Path) -> str | None:
         if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
             return None
         if path.is_file():
-            return _files_digest([path])
+            return _files_digest([path], None, {})
         if not path.is_dir():
             return None
         files = [file for file in _walk(path) if file.is_file()]
         if len(files) <= MOST_FILES:
-            return _files_digest(files, path)
+            return _files_digest(files, path, {})
         return _BY_NAMES + _lines_digest(f"{file.relative_to(path)} {file.stat().st_size}" for file in files)
     except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
@@ -96,7 +117,7 @@ def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Pat
     found, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
-        for name in _imported_names(regular(waiting.pop()).read_bytes()) if waiting else ():
+        for name in _code(regular(waiting.pop()).read_bytes()).imports if waiting else ():
             if name not in names:
                 names.add(name)
                 beside = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py"))) if folder else ()
@@ -114,21 +135,42 @@ def _is_installed(file: Path) -> bool:
 
 
 @lru_cache(maxsize=_MOST_PARSED)
-def _imported_names(source: bytes) -> tuple[str, ...]:
+def _code(source: bytes) -> _Code:
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes: the file is not ours
+            tree = ast.parse(source)
+        digest = _lines_digest(_walked(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Code()
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
-    return tuple(name.partition(".")[0] for name in names if name)
+    return _Code(tuple(name.partition(".")[0] for name in names if name), digest)
 
 
-def _module_digest(name: str) -> str | None:
-    if not (files := _module_files(name)):
-        return None
-    is_single = len(files) == 1 and files[0].stem == name
-    return _files_digest(_with_imports(files, files[0].parent if is_single else None))
+def _walked(tree: ast.Module) -> Iterator[str]:
+    """Yield a line for each node and value of a syntax tree; they are equal in all versions of Python.
+
+    Versions differ in the fields that they add without a value, and in empty text between parts of f-strings.
+    """
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.AST):
+            fields = {name: value for name, value in ast.iter_fields(node) if name not in _NO_CODE}
+            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                fields["body"] = node.body[1:]
+            if isinstance(node, ast.JoinedStr):
+                fields["values"] = [one for one in node.values if getattr(one, "value", None) != ""]
+            kept = isinstance(node, ast.Constant)  # None is a value there: `x * None` is not `x * 0`
+            names = sorted(name for name, value in fields.items() if kept or value not in (None, []))
+            yield f"{type(node).__name__} {' '.join(names)}"
+            waiting += [fields[name] for name in reversed(names)]
+        elif isinstance(node, list):
+            yield f"[{len(node)}]"
+            waiting += reversed(node)
+        else:
+            yield ascii(node)
 
 
 def _module_files(name: str) -> list[Path]:
@@ -145,8 +187,14 @@ def _module_files(name: str) -> list[Path]:
     return files or ([origin] if origin.is_file() else [])
 
 
-def _files_digest(files: Sequence[Path], folder: Path | None = None) -> str:
-    contents = digests_of(files)
+def _code_digest(files: Sequence[Path], by_bytes: bool) -> str:
+    own = [] if by_bytes else [file for file in files if not _is_installed(file)]
+    known = {file: digest for file in own if (digest := _code(regular(file).read_bytes()).digest)}
+    return _files_digest(files, None, known)
+
+
+def _files_digest(files: Sequence[Path], folder: Path | None, known: Mapping[Path, str]) -> str:
+    contents = {**digests_of([file for file in files if file not in known]), **known}
     names = [file.relative_to(folder) if folder else file.name for file in files]
     return _lines_digest(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, final
 
-from annotated_types import Gt  # a dependency of pydantic that imports fast
+from annotated_types import Ge, Gt, Lt  # a dependency of pydantic that imports fast
 from typing_extensions import TypedDict
 
 Point = dict[str, Any]  # grid values by dotted config key
+Number = Annotated[float, Gt(-1e15), Lt(1e15)]  # no nan; ratios of two are finite
+Positive = Annotated[float, Gt(1e-15), Lt(1e15)]
 
 
 class Result(TypedDict):
@@ -56,6 +58,14 @@ class Failure(TypedDict):
     error: str
 
 
+class Machine(TypedDict, total=False):
+    """How busy a machine was; see `actlab.engines.cost.state_of_machine`."""
+
+    load: Annotated[Number, Ge(0)]
+    cores: Annotated[int, Ge(1)]
+    cpu_per_second: Annotated[Number, Ge(0)]
+
+
 @final
 class Measured(TypedDict):
     """An entry of ``cost.json``: time and memory of an update at a grid point, measured on ``run``."""
@@ -63,14 +73,17 @@ class Measured(TypedDict):
     run: str
     point: Point
     measured: NotRequired[str]
-    seconds_per_update: Annotated[float, Gt(0)]
-    bytes_kept: Annotated[float, Gt(0)]
-    relative_to_reference: NotRequired[float]
-    bytes_relative: NotRequired[float]
+    compared: NotRequired[str]
+    seconds_per_update: Positive
+    bytes_kept: Positive
+    relative_to_reference: NotRequired[Positive]
+    bytes_relative: NotRequired[Positive]
     hardware: NotRequired[str]
-    seconds_in_parts: NotRequired[list[Annotated[float, Gt(0)]]]
-    seconds_added: NotRequired[float]
-    seconds_added_in_parts: NotRequired[list[float]]
+    rounds: NotRequired[Annotated[int, Ge(0)]]
+    machine: NotRequired[Machine]
+    seconds_in_parts: NotRequired[list[Positive]]
+    seconds_added: NotRequired[Number]
+    seconds_added_in_parts: NotRequired[list[Number]]
     undeclared: NotRequired[list[str]]
 
 

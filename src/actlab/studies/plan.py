@@ -87,7 +87,8 @@ class Run:
     The ``id`` is readable, unique within the study, and names the run's folder; it ends in the first digits of
     the ``identity``, the digest of config and ``sources``. Those are digests of files and code outside actlab,
     by path or importable name. The ``config`` is complete, except what the run folder provides. Runs share
-    parts of it, so copy it before changing it.
+    parts of it, so copy it before changing it. ``former`` is the identity by which earlier versions named the
+    run, which counted comments in the user's code; a run that was begun with it keeps it.
     """
 
     id: str
@@ -98,6 +99,12 @@ class Run:
     block: int = 0
     sources: dict[str, str] = field(default_factory=dict)
     identity: str = ""
+    former: str = ""
+
+    @property
+    def names(self) -> set[str]:
+        """The id, and the one of earlier versions."""
+        return {self.id, f"{self.id.rpartition('-')[0]}-{self.former[: identity.DIGITS]}"}
 
     @property
     def unit(self) -> Any:
@@ -240,6 +247,8 @@ class Study:
     # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
+    former_question: str = ""  # the same by `Run.former`
+    begun: frozenset[str] = frozenset()  # names of the folders in the study's folder
     directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
 
     def __post_init__(self) -> None:
@@ -355,12 +364,16 @@ class Study:
         if BLOCK in full:
             full[BLOCK] = block.name
         sources = identity.sources_of(common, known)
-        counted = identity.counted(common, sources)
+        former = identity.sources_of(common, known, by_bytes=True)
+        versions = [sources] if former == sources else [sources, former]
+        counted = [(identity.counted(common, one), one) for one in versions]
         slug = self._slug(full)
         for seed in self.seeds:
-            whole = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
-            name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}"
-            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, whole)
+            wholes = [identity.identity_of({**of, SEED: as_number(seed)}, one) for of, one in counted]
+            names = [f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}" for whole in wholes]
+            here = next((n for n, name in enumerate(names) if name in self.begun), 0)
+            config = {**common, SEED: seed}
+            yield Run(names[here], full, seed, config, self.keep, number, sources, wholes[here], wholes[-1])
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""

@@ -24,12 +24,14 @@ def table(results: Results) -> dict[str, Any]:
     colours = style.colours(compared, {name for name, mine in zip(compared, own, strict=True) if mine})
     columns = [[row.cells[i] for row in rows] for i in tables.shown(results)]
     trained = [[*tables.trained(results, row).values()] for row in rows]
+    learnt = [tables.learnt(results, row) for row in rows]
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],
         "settings": tables.shows_settings(results),
         "reference": reference,
         "base": base,
+        "learnt": [head.replace("\n", " ") for head in learnt[0]],
         "costs": any(row.cost for row in rows),
         "columns": [_head(cells, cells[0].column == results.primary) for cells in columns],
         "rows": [
@@ -42,7 +44,7 @@ def table(results: Results) -> dict[str, Any]:
                 "colour": colours[whose],
                 "dark": style.on_dark(colours[whose]),
                 "cells": [_cell(column[number], column) for column in columns],
-                "cost": [*tables.cost(row.cost, base).values()],
+                "cost": [*learnt[number].values(), *tables.cost(row.cost, base).values()],
             }
             for number, (row, whose, mine, (*chosen, tried, runs)) in enumerate(
                 zip(rows, compared, own, trained, strict=True)
