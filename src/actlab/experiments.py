@@ -17,7 +17,6 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from actlab import activations
 from actlab.callbacks import SeedEveryEpoch
 from actlab.config import identity, messages, metrics, records, sections
-from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
@@ -152,7 +151,6 @@ class ActlabCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer with our callbacks and, unless a plugin is given, atomic checkpoints."""
-        restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
         chosen = self.config_init.trainer
         if chosen.barebones and (chosen.callbacks or chosen.logger):
             raise ActlabError(
@@ -207,7 +205,6 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
         found[name] = typed(given, name, seed)
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
         found.trainer[name] = trainer_defaults[name]
-    restore_batches(found.trainer, trainer)
     return found
 
 
