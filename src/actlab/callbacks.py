@@ -76,6 +76,7 @@ class TestEveryEpoch(Callback):
             else:
                 self._run_loop(trainer, pl_module)
 
+        reduce_everywhere(trainer)
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check before training that there is a test set."""
         data = trainer.datamodule or pl_module  # type: ignore[attr-defined]
@@ -238,6 +239,12 @@ def _averaged(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]
 
 
 def check_averaging(trainer: pl.Trainer) -> None:
+def reduce_everywhere(trainer: pl.Trainer) -> None:
+    """Reduce on every device what was logged so far: Lightning does so where it is read, a bar on one alone."""
+    if trainer.world_size > 1:
+        _ = trainer.progress_bar_metrics
+
+
     """Reject callbacks that average weights in a study: its checkpoints would hold the weights in training."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
@@ -339,6 +346,7 @@ class UnitStatistics(Callback):
             pl_module.log(f"units/median_of_{name}s", median, sync_dist=several)
             pl_module.log(f"units/distance_of_{name}s", median.abs(), sync_dist=several)
 
+        reduce_everywhere(trainer)
 
 def unit_statistics(
     module: pl.LightningModule, batches: Callable[[], Iterator[Any]], samples: int, memory: int
