@@ -89,6 +89,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         )
     if engine.wait or engine.cluster:
         locks.check(root)
+    root.mkdir(parents=True, exist_ok=True)
     with engine.worker() as worker:
         for line in worker.call(requests.check, study):
             print(line)
