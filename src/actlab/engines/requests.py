@@ -128,7 +128,7 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
     first = experiments.build(todo[0].config)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
-    chosen, said = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
+    chosen = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
     packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard, todo)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     untimed: dict[str, list[Run]] = {}
@@ -136,7 +136,7 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
         untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
         if chosen.products == settings.UNTIMED and not untimed:
             untimed[""] = [todo[0]]
-    return Arranged(packed.jobs, chosen, single, [*said, *reasons], untimed)
+    return Arranged(packed.jobs, chosen, single, reasons, untimed)
 
 
 def time_updates(report: Report, groups: Mapping[str, Sequence[Run]], chosen: Settings) -> Settings:

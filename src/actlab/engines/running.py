@@ -242,7 +242,7 @@ class Start:
         asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
         unfinished = [folder.run for folder in todo]
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
-            with phase("trying stacks against runs alone"):
+            with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
                     found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
                 except EndedError as ended:

@@ -251,8 +251,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     flush_denormals()
     signals.tell(lambda parts: report(signals.PROGRESS, parts))
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
-        if reason := settings.apply():
-            print(reason)
+        settings.apply()
         while (request := pipe.recv()) is not None:
             function, args = request
             try:
