@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "datamodules": {"random", "storage", "errors"},
     "callbacks": {"config", "random", "runtime", "errors"},
     "tasks": {"activations", "networks", "optim", "config", "random", "runtime", "storage", "errors"},
-    "probes": {"tasks", "random", "errors"},
+    "probes": {"tasks", "random", "runtime", "errors"},
     "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
     "stacking": {
         *("experiments", "tasks", "activations", "networks", "optim", "config", "random", "runtime", "errors"),

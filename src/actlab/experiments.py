@@ -22,6 +22,7 @@ from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
 from actlab.random.seeding import seed_generators
+from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
@@ -251,12 +252,27 @@ class Experiment(NamedTuple):
 
     def updates_per_epoch(self) -> int | None:
         """Prepare the data and return the number of training batches; None if the loader has no length."""
-        self.data.prepare_data()
+        prepare(self.data)
         self.data.setup("fit")
         loader = self.data.train_dataloader()
         batches = len(loader) if isinstance(loader, Sized) else None
         limit = self.trainer.limit_train_batches
         return min(batches, limit) if batches and isinstance(limit, int) else batches
+
+
+@signals.alive(signals.PREPARING)
+def prepare(data: pl.LightningDataModule) -> None:
+    """Prepare data; the process reports progress meanwhile."""
+    data.prepare_data()
+
+
+def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
+    """Instantiate the data of a complete config alone."""
+    given = with_import_paths(config)
+    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    found.data = typed(given, "data", run_seed(given.get(sections.SEED, 0)))
+    data: pl.LightningDataModule = parser_of("data").instantiate(found).data
+    return data
 
 
 def build(

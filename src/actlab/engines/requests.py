@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,6 +74,15 @@ def check(report: Report, study: Study) -> list[str]:
     for probe in study.probes:
         made(probe)
     return lines
+
+
+def prepare(report: Report, runs: Sequence[Run]) -> None:
+    """Prepare each dataset of some runs, with all threads; an error comes again where a run is built."""
+    from actlab import experiments
+
+    for run in {canonical(run.config.get("data")): run for run in runs}.values():
+        with suppress(Exception):  # third-party data may raise anything
+            experiments.prepare(experiments.data_of(run.config))
 
 
 def directions(report: Report, runs: Sequence[Run]) -> dict[str, str]:

@@ -194,6 +194,7 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
+        self.worker.call(requests.prepare, [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
@@ -211,6 +212,9 @@ class Start:
             folder.try_again()
         for line in found.said:
             print(line)
+        if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
+            self.worker.end()
+            self.worker.settings = replace(found.settings, threads=0)  # for costs, which start it again
         sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
         some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
