@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "tasks": {
         *("activations", "networks", "optim", "config", "random", "runtime", "storage", "validation", "errors"),
     },
-    "probes": {"tasks", "random", "validation", "errors"},
+    "probes": {"tasks", "random", "runtime", "validation", "errors"},
     "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
     "stacking": {
         *("experiments", "tasks", "activations", "networks", "optim", "config", "random", "runtime", "errors"),

@@ -142,3 +142,11 @@ def test_the_command_returns_code_and_texts(cli):
     assert (code, out) == (2, "")
     assert "ftt" in err
     assert "Traceback" not in err
+
+
+def test_the_cpu_beside_a_gpu_is_no_warning(monkeypatch):
+    """Tests ask for the CPU wherever they run."""
+    import pytorch_lightning as pl
+
+    monkeypatch.setattr("pytorch_lightning.accelerators.cuda.CUDAAccelerator.is_available", lambda: True)
+    pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)

@@ -30,6 +30,7 @@ from actlab.errors import ActlabError
 from actlab.random.hashing import seed_for
 from actlab.random.positions import Position
 from actlab.random.seeding import Generators, seed_generators
+from actlab.runtime.accidents import has_float64
 from actlab.runtime.modules import evaluating
 from actlab.validation import validated
 
@@ -77,6 +78,7 @@ class TestEveryEpoch(Callback):
                 self._step(trainer, pl_module, trainer.datamodule.test_dataloader())  # type: ignore[attr-defined]
             else:
                 self._run_loop(trainer, pl_module)
+        reduce_everywhere(trainer)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check before training that there is a test set."""
@@ -241,6 +243,12 @@ def _averaged(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]
             callback.on_validation_epoch_end(trainer, module)
 
 
+def reduce_everywhere(trainer: pl.Trainer) -> None:
+    """Reduce on every device what was logged so far: Lightning does so where it is read, a bar on one alone."""
+    if trainer.world_size > 1:
+        _ = trainer.progress_bar_metrics
+
+
 def check_averaging(trainer: pl.Trainer) -> None:
     """Reject callbacks that average weights in a study: its checkpoints would hold the weights in training."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -343,6 +351,7 @@ class UnitStatistics(Callback):
             median = medians if getattr(pl_module, "stacked", False) else medians[0]
             pl_module.log(f"units/median_of_{name}s", median, sync_dist=several)
             pl_module.log(f"units/distance_of_{name}s", median.abs(), sync_dist=several)
+        reduce_everywhere(trainer)
 
 
 def unit_statistics(
@@ -371,7 +380,8 @@ def unit_statistics(
                 filled[number] += values.shape[1]
         for values in held:
             of_runs = [run.t().contiguous() for run in values]  # (U, S) each
-            means = [run.mean(-1, dtype=torch.float64).float() for run in of_runs]
+            wide = of_runs if has_float64(values.device) else [run.cpu() for run in of_runs]
+            means = [run.mean(-1, dtype=torch.float64).float() for run in wide]
             found["mean"].append(torch.stack(means).cpu())
             found["median"].append(torch.stack([run.median(-1).values for run in of_runs]).cpu())
     return UnitValues(widths, {name: torch.cat(parts, dim=1) for name, parts in found.items()})

@@ -32,6 +32,10 @@ class RunError(ActlabError):
     """Raised for an error that ends one run; the other runs of a study can still be trained."""
 
 
+class LostDeviceError(ActlabError):
+    """Raised where an accelerator has failed so that no further call of this process on it succeeds."""
+
+
 def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", place: str = "") -> ActlabError:
     """Return an error for a ``value`` that is not allowed; the message suggests the nearest allowed values.
 

@@ -17,12 +17,12 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from actlab import activations
 from actlab.callbacks import SeedEveryEpoch
 from actlab.config import identity, messages, metrics, records, sections
-from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
 from actlab.random.seeding import seed_generators
+from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
@@ -152,7 +152,6 @@ class ActlabCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer with our callbacks and, unless a plugin is given, atomic checkpoints."""
-        restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
         chosen = self.config_init.trainer
         if chosen.barebones and (chosen.callbacks or chosen.logger):
             raise ActlabError(
@@ -207,7 +206,6 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
         found[name] = typed(given, name, seed)
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
         found.trainer[name] = trainer_defaults[name]
-    restore_batches(found.trainer, trainer)
     return found
 
 
@@ -254,12 +252,27 @@ class Experiment(NamedTuple):
 
     def updates_per_epoch(self) -> int | None:
         """Prepare the data and return the number of training batches; None if the loader has no length."""
-        self.data.prepare_data()
+        prepare(self.data)
         self.data.setup("fit")
         loader = self.data.train_dataloader()
         batches = len(loader) if isinstance(loader, Sized) else None
         limit = self.trainer.limit_train_batches
         return min(batches, limit) if batches and isinstance(limit, int) else batches
+
+
+@signals.alive(signals.PREPARING)
+def prepare(data: pl.LightningDataModule) -> None:
+    """Prepare data; the process reports progress meanwhile."""
+    data.prepare_data()
+
+
+def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
+    """Instantiate the data of a complete config alone."""
+    given = with_import_paths(config)
+    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    found.data = typed(given, "data", run_seed(given.get(sections.SEED, 0)))
+    data: pl.LightningDataModule = parser_of("data").instantiate(found).data
+    return data
 
 
 def build(

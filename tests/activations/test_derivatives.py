@@ -137,7 +137,7 @@ def test_compiled_masks_can_be_differentiated_as_often(spec: str, monkeypatch: p
     residual(plain).backward()
     monkeypatch.setattr(streams, "_compiled", None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    assert streams.compile_masks() is None
+    streams.compile_masks()
     compiled = network(spec, True)
     residual(compiled).backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):

@@ -142,6 +142,16 @@ def test_more_trials_begin_with_the_same(tune, monkeypatch, without_page):
     assert trials_of(tune(*words, "4"))["elu"][:3] == first["elu"]
 
 
+def test_another_version_of_optuna_changes_no_trial_that_was_proposed(tune, monkeypatch, without_page):
+    monkeypatch.setattr(search, "BATCH", 2)
+    words = ("--search", "alpha=0.1..3", "--reference", "gelu", "--fresh", "1", "--trials")
+    first = trials_of(tune(*words, "3"))
+    sampler = search._sampler
+    monkeypatch.setattr(search, "_sampler", lambda number: sampler(number + 1000))
+    again = trials_of(tune(*words, "4"))
+    assert again["elu"][:3] == first["elu"]
+
+
 def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
     tune, tmp_path, without_page, monkeypatch
 ):

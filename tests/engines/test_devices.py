@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.engines import stacked, training
+from actlab.engines import stacked
+from actlab.runtime.accidents import is_out_of_memory
 from actlab.stacking import StackedTask
 from actlab.studies import stacks
 from tiny_study import TWO, KilledError, execute, kill_after, load, metrics, result
@@ -20,8 +21,8 @@ BRIEF = ["trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.val_c
 
 def test_errors_of_short_memory_are_known():
     for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory")):
-        assert training.is_out_of_memory(error)
-    assert not training.is_out_of_memory(RuntimeError("a memory of it"))
+        assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("a memory of it"))
 
 
 def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):

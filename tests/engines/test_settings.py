@@ -9,60 +9,49 @@ from actlab.engines import settings
 from actlab.errors import ActlabError
 from actlab.random import streams
 from actlab.runtime import matmul
-from actlab.storage.files import DamagedError, read_json, write_json
+from actlab.storage.files import DamagedError, write_json
 
 LONG, SEVERAL = settings.LONG, settings.SEVERAL
 
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Calls of the compiler; what it answers may be changed."""
-    calls, answer = [], [None]
-    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or answer[0])
-    return calls, answer
+    """Calls of the compiler."""
+    calls: list[int] = []
+    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1))
+    return calls
 
 
 def decide(root, updates, jobs=None, single_device=True, runs=9):
     return settings.decide(root, runs, updates, jobs, single_device)
 
 
-@pytest.mark.parametrize("reason", [None, "masks are not compiled (no compiler)"])
-def test_whether_masks_are_compiled_is_decided_once(tmp_path, compiled, reason):
-    calls, answer = compiled
-    answer[0] = reason
-    assert not decide(tmp_path / "short", LONG - 1)[0].compiled
-    assert not decide(tmp_path / "short", LONG)[0].compiled
-    assert not calls
-    chosen, said = decide(tmp_path / "long", LONG)
-    assert (chosen.compiled, said) == (reason is None, [reason] if reason else [])
-    assert decide(tmp_path / "long", 1) == (chosen, [])
-    assert len(calls) == (2 if reason is None else 1)  # without a compiler the first start chose the plain ones
-
-
-def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, compiled):
-    decide(tmp_path, LONG)
-    compiled[1][0] = "masks are not compiled (no compiler)"
-    chosen, (line,) = decide(tmp_path, 1)
-    assert "last digits may differ" in line
-    assert not chosen.compiled
-    assert read_json(tmp_path / settings.FILE, dict, "")["compiled"]
+def test_whether_masks_are_compiled_is_decided_once_and_nothing_is_compiled(tmp_path, compiled):
+    assert not decide(tmp_path / "short", LONG - 1).compiled
+    assert not decide(tmp_path / "short", LONG).compiled
+    chosen = decide(tmp_path / "long", LONG)
+    assert chosen.compiled
+    assert decide(tmp_path / "long", 1) == chosen
+    assert not compiled
+    chosen.apply()
+    assert len(compiled) == 1
 
 
 def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, monkeypatch):
     monkeypatch.setattr(settings, "seats", lambda: 4)
-    assert decide(tmp_path / "short", SEVERAL - 1)[0] == settings.Settings(1, 0)
-    assert decide(tmp_path / "several", SEVERAL)[0] == settings.Settings(4, 1)
-    assert decide(tmp_path / "one run", SEVERAL, runs=1)[0] == settings.Settings(1, 0)
-    assert decide(tmp_path / "asked", 1, jobs=3)[0] == settings.Settings(3, 1)
-    assert decide(tmp_path / "long", LONG)[0] == settings.Settings(4, 1, True, settings.UNTIMED)
-    assert decide(tmp_path / "long", 1)[0].jobs == 4
-    assert decide(tmp_path / "long", 1, jobs=1)[0] == settings.Settings(1, 1, True, settings.UNTIMED)
+    assert decide(tmp_path / "short", SEVERAL - 1) == settings.Settings(1, 0)
+    assert decide(tmp_path / "several", SEVERAL) == settings.Settings(4, 1)
+    assert decide(tmp_path / "one run", SEVERAL, runs=1) == settings.Settings(1, 0)
+    assert decide(tmp_path / "asked", 1, jobs=3) == settings.Settings(3, 1)
+    assert decide(tmp_path / "long", LONG) == settings.Settings(4, 1, True, settings.UNTIMED)
+    assert decide(tmp_path / "long", 1).jobs == 4
+    assert decide(tmp_path / "long", 1, jobs=1) == settings.Settings(1, 1, True, settings.UNTIMED)
     timed = settings.Settings(products="onednn", stacks={"a": {"size": 5, "reason": ""}})
     settings.keep(tmp_path / "long", timed)
     kept = settings.Settings(1, 1, True, timed.products, timed.stacks)
-    assert decide(tmp_path / "long", LONG, jobs=1)[0] == kept
-    assert decide(tmp_path / "devices", LONG, single_device=False)[0] == settings.Settings(1, 0, True)
-    assert decide(tmp_path / "here", 1, jobs=0)[0] == settings.Settings(0, 0)
+    assert decide(tmp_path / "long", LONG, jobs=1) == kept
+    assert decide(tmp_path / "devices", LONG, single_device=False) == settings.Settings(1, 0, True)
+    assert decide(tmp_path / "here", 1, jobs=0) == settings.Settings(0, 0)
     with pytest.raises(ActlabError, match="--jobs -1: give a whole number from 1, or 0"):
         settings.check_jobs(-1)
 
@@ -110,7 +99,7 @@ def test_with_a_gpu_the_backend_of_the_cpu_stays(monkeypatch):
     before = mkldnn.matmul.fp32_precision
     try:
         assert matmul.use("onednn") == "default"
-        assert settings.Settings(products="onednn").apply() is None
+        settings.Settings(products="onednn").apply()
         assert torch.get_float32_matmul_precision() == "highest"
         assert matmul.exact() == ["default"]
     finally:

@@ -13,17 +13,20 @@ from typing import Any
 import psutil
 import pytest
 import pytorch_lightning as pl
+import torch
 
-from actlab.engines import packing, requests, running, training
+from actlab.datamodules import MNISTDataModule
+from actlab.engines import packing, requests, running, training, workers
 from actlab.engines.jobs import Job
-from actlab.engines.pool import Pool
+from actlab.engines.pool import Pool, train_here
 from actlab.engines.requests import Arranged
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
-from tiny_study import RELU, KilledError, assert_same, ignore, load
+from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load
+from toys import QUIET, Frames, FrameTask
 
 SETTINGS = Settings(jobs=2, threads=1)
 
@@ -169,12 +172,114 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
     )
 
 
-def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):
-    runs[0].config["data"]["init_args"] |= {"sample": False, "dataset": "./nowhere"}
-    jobs = [Job((run,), 1) for run in runs]
-    with pytest.raises(ActlabError, match="nowhere"):
-        train(jobs, tmp_path)
-    assert _gone()
+@pytest.mark.parametrize("here", [False, True], ids=["a worker", "this process"])
+def test_an_error_of_a_job_ends_no_other_job(runs, tmp_path, here):
+    runs[0].config["data"] = {**runs[0].config["data"], "init_args": {"dataset": "./nowhere"}}
+    jobs = [Job((run,), 1) for run in runs[:2]]
+    if here:
+        train_here(Arranged(jobs, Settings(jobs=0), True, []), jobs, tmp_path, ignore)
+    else:
+        train(jobs, tmp_path, settings=Settings())
+    failed, other = (state_of(RunFolder(tmp_path, run)) for run in runs[:2])
+    assert "nowhere" in failed.reason
+    assert other.kind == "finished"
+
+
+class Lost(pl.Callback):
+    """Fails as an accelerator does after an assert: with the run of seed 0, also in a stack."""
+
+    stackable = True
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if 0 in pl_module.stream.seeds:
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_lost_accelerator_ends_its_worker_and_the_other_runs_go_on(tmp_path, monkeypatch, capsys):
+    runs = load(tmp_path, overrides=[*TWO, "trainer.max_epochs=1"]).runs()
+    for run in runs:
+        run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Lost"})
+    asked = []
+    ask = Worker.ask
+    monkeypatch.setattr(Worker, "ask", lambda self, *args: asked.append(self.process) or ask(self, *args))
+    assert train([Job(tuple(runs), 1)], tmp_path, settings=Settings()) == []
+    states = {run.seed: state_of(RunFolder(tmp_path, run)) for run in runs}
+    assert (states[0].kind, states[1].kind) == ("failed", "finished")
+    assert "AcceleratorError: CUDA error: device-side assert triggered" in states[0].reason
+    assert asked == [None] * 3  # the stack and each run had a process of its own
+
+
+class Waiting(Frames):
+    """Data that are prepared when a file appears."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def prepare_data(self) -> None:
+        while not self.file.exists():
+            time.sleep(0.05)
+
+
+def fit(report, file):
+    """Train by a plain Trainer."""
+    pl.Trainer(**QUIET, max_epochs=1, precision="64-true").fit(FrameTask(0), datamodule=Waiting(file))
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_worker_lives_while_data_are_prepared(tmp_path, monkeypatch, capsys):
+    """Whoever prepares them: there is no limit, and the wait is printed."""
+    monkeypatch.setattr(workers, "SILENT", 0.01)
+    file, printed = tmp_path / "there", ""
+    with Worker() as worker:
+        worker.ask(fit, file)
+        begun = worker._last
+        while "preparing the data: " not in printed:
+            assert worker.heard() is None
+            time.sleep(0.05)
+            printed += capsys.readouterr().out
+        assert worker._last > begun
+        file.touch()
+        worker.answer()
+    assert printed.endswith(" s so far\n")
+
+
+def sleeping(report):
+    time.sleep(0.2)
+
+
+def test_a_first_start_says_what_it_waits_for(monkeypatch, capsys):
+    monkeypatch.setattr(workers, "SILENT", 0.01)
+    with Worker() as worker:
+        worker.call(sleeping)
+        worker.call(sleeping)
+    assert capsys.readouterr().err == "loading torch and Lightning …\n"
+
+
+def test_the_process_that_plans_has_ended_when_others_train(tmp_path, monkeypatch):
+    def training_begins(self, jobs):
+        assert _gone()
+        raise KilledError
+
+    monkeypatch.setattr(Pool, "train", training_begins)
+    with pytest.raises(KilledError):
+        running.run(load(tmp_path, overrides=TWO), tmp_path / "runs", running.Engine(jobs=1))
+
+
+def test_data_are_prepared_first_with_all_threads(tmp_path, monkeypatch):
+    """Not on the one thread on which activations are tried."""
+    prepared, threads = MNISTDataModule.prepare_data, []
+
+    def noted(self):
+        threads.append(torch.get_num_threads())
+        prepared(self)
+
+    monkeypatch.setattr(MNISTDataModule, "prepare_data", noted)
+    torch.set_num_threads(2)
+    study = load(tmp_path, overrides=[*TWO, "trainer.max_epochs=1"])
+    assert running.run(study, tmp_path / "runs", running.Engine(jobs=0)) == 0
+    assert threads[0] == 2
 
 
 def start_method(report):

@@ -33,6 +33,7 @@ def test_a_schedule_returns_its_factor_for_each_epoch(schedule, factors):
 
 def test_equal_schedules_are_equal():
     assert Linear(1, 2) == Linear(1, 2)
+    assert Linear(1, 2) == Linear(1, 2.0)
     assert hash(Linear(1, 2)) == hash(Linear(1, 2))
     assert Linear(1, 2) != Linear(1, 3)
     assert Linear(1, 2) != Linear(1, 2, by="update")

@@ -1,13 +1,16 @@
-"""Prints the types of two limits of batches; Rich's progress bars are imported before Lightning."""
+"""Prints the types of three limits of batches, after unions with float first."""
 
-import rich.progress  # noqa: F401
+import typing
 
-from actlab import experiments
-from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import config_file
+FIRST = typing.Optional[typing.Union[float, int]]  # noqa: UP007, UP045
 
-config = read_mapping(config_file("mnist_classifier"))
+from actlab import experiments  # noqa: E402
+from actlab.storage.mappings import read_mapping  # noqa: E402
+from actlab.storage.resources import config_file  # noqa: E402
+
+config = read_mapping(config_file("cifar10_convnet"))
 config["data"]["init_args"]["sample"] = True
 config["trainer"] |= {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
 trainer = experiments.build(config).trainer
-print([type(getattr(trainer, name)).__name__ for name in ("limit_train_batches", "limit_val_batches")])
+names = ("limit_train_batches", "limit_val_batches", "val_check_interval")
+print([type(getattr(trainer, name)).__name__ for name in names])

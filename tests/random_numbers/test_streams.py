@@ -210,7 +210,7 @@ def test_compiled_masks_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch)
     plain = uniform(x), uniform.keep(x, 0.3)
     monkeypatch.setattr(streams, "_compiled", None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    assert streams.compile_masks() is None
+    streams.compile_masks()
     assert torch.equal(uniform(x), plain[0])
     assert torch.equal(uniform.keep(x, 0.3), plain[1])
 
@@ -260,13 +260,28 @@ def test_numbers_are_the_same_before_and_after_larger_batches(
     assert len(graphs) == 2 * compiled
 
 
-def test_without_a_compiler_the_plain_masks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_plain_masks_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is compiled before the first draw."""
+    uniform, calls = Uniform(), []
+    uniform.stream = Stream((5, 6, 7))
+    x = torch.empty(3, 17, 9)
+    plain = uniform(x)
+
     def broken(*_: object) -> None:
-        raise RuntimeError("No working C++ compiler found")
+        calls.append(1)
+        raise RuntimeError("No working C++ compiler found\nand more")
 
     monkeypatch.setattr(torch, "compile", lambda function: broken)
-    assert "No working C++ compiler" in (streams.compile_masks() or "")
-    assert streams._compiled is None
+    monkeypatch.setattr(streams, "_compiled", None)
+    streams.compile_masks()
+    assert not calls
+    assert torch.equal(uniform(x), plain)
+    assert torch.equal(uniform.keep(x, 0.3), (plain >= 0.3) * (1 / 0.7))
+    out = capsys.readouterr().out
+    assert out.startswith("masks are not compiled (No working C++ compiler found): dropout and")
+    assert (len(calls), out.count("\n")) == (1, 1)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

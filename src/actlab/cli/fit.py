@@ -23,7 +23,6 @@ from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.batches import restore_batches
 from actlab.config.keys import get_dotted, label
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
@@ -152,12 +151,11 @@ class CommandLine(ActlabCLI):
 
     def _complete(self) -> None:
         """Set the values that follow from others, and check what the parser does not check."""
-        config, trainer = self.config, self.given.get("trainer") or {}
+        config = self.config
         for name in ("trainer", *sections.SECTIONS):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        restore_batches(config.trainer, trainer)
         for note in dropped(self.given, config):
             print(f"note: {note}", file=sys.stderr)
 

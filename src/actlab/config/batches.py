@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,19 +12,6 @@ BATCHES = (
     *("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"),
     *("overfit_batches", "val_check_interval"),
 )
-
-
-def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Set the arguments `BATCHES` of a parsed ``trainer`` section back to int, in place, if they were given so.
-
-    The parser may convert the int 1 (one batch) to the float 1.0 (the whole epoch): Python caches
-    ``Union[int, float]`` and ``Union[float, int]`` as one object, so the order in which the parser tries the
-    types depends on earlier imports.
-    """
-    for key in BATCHES:
-        value = given.get(key)
-        if type(value) is int and isinstance(trainer.get(key), float):
-            trainer[key] = value
 
 
 def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:

@@ -8,12 +8,13 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from inspect import Parameter
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+import jsonargparse._typehints as hints
 from jsonargparse import ArgumentParser
 
 from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
@@ -23,6 +24,25 @@ _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
+
+
+_order: Callable[..., Sequence[Any]] = hints.sort_subtypes_for_union
+
+
+def _whole_first(*args: Any) -> Sequence[Any]:
+    """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int.
+
+    Python caches ``Union[int, float]`` and ``Union[float, int]`` as one object, so that earlier imports decide
+    which of them a signature has. 1 batch and 1.0, all batches, differ.
+    """
+    found = [*_order(*args)]
+    if [one for one in found if one is int or one is float] == [float, int]:
+        found.remove(int)
+        found.insert(found.index(float), int)
+    return found
+
+
+hints.sort_subtypes_for_union = _whole_first
 
 
 def lacking(path: str, name: str, where: str) -> ActlabError:

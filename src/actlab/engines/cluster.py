@@ -226,7 +226,6 @@ def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, st
     flush_denormals()
     said = io.StringIO()
     with quiet(), redirect_stdout(said):
-        if reason := home.settings.apply():
-            print(f"{socket.gethostname()}: {reason}")
+        home.settings.apply()
         over = training.work(job, home.root, lambda run, fraction: None, logger)
     return over, said.getvalue(), hardware()

@@ -240,7 +240,7 @@ def in_parts(seconds: Sequence[float]) -> list[float]:
 
 def first_batch(data: LightningDataModule) -> Batch:
     """Return the first training batch."""
-    data.prepare_data()
+    experiments.prepare(data)
     data.setup("fit")
     batch: Batch = next(iter(data.train_dataloader()))
     return batch

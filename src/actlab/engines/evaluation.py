@@ -23,6 +23,7 @@ from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.runtime import signals
+from actlab.runtime.accidents import check_device
 from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import has_forms, stacked_quantity
@@ -132,6 +133,7 @@ class _Evaluation:
         except (ActlabError, OSError):
             raise
         except Exception as error:  # third-party activations and probes may raise anything
+            check_device(error)
             fault = described(error)
         self.say(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
         return 1
@@ -180,7 +182,7 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
                 f"{type(one).__name__} changes batches in {changed[0]}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
-    data.prepare_data()
+    experiments.prepare(data)
     data.setup("test")
     plugin = trainer.precision_plugin
     subject = together([experiment.task for experiment in built])

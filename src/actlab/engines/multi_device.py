@@ -13,18 +13,20 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from actlab.engines import sequential, training
 from actlab.engines.devices import rank
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
-from actlab.engines.workers import EndedError
-from actlab.errors import ActlabError
+from actlab.engines.workers import EndedError, live_while_preparing
+from actlab.errors import ActlabError, LostDeviceError
 from actlab.runtime import signals
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage.files import regular
@@ -84,12 +86,20 @@ def _main(file: str, theirs: str) -> None:
             sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
             return
         messages: Connection = Connection(int(theirs), readable=False)
-        signals.tell(lambda parts: messages.send((signals.PROGRESS, parts)))
+        one_at_a_time = threading.Lock()
+
+        def send(*message: Any) -> None:
+            with one_at_a_time:
+                messages.send(message)
+
+        signals.tell(partial(send, signals.PROGRESS))
+        live_while_preparing()
         try:
-            over = training.work(job, root, lambda run, part: messages.send(("progress", part)), logger, locked)
-            messages.send(("done", over))
+            send("done", training.work(job, root, lambda run, part: send("progress", part), logger, locked))
+        except LostDeviceError:  # its run has failed
+            send("done", True)
         except ActlabError as error:
-            messages.send(("error", str(error)))
+            send("error", str(error))
 
 
 def _end_with_parent() -> None:

@@ -25,6 +25,7 @@ from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
+from actlab.runtime.accidents import has_float64
 from actlab.stacking import task as stacking
 from actlab.storage.files import read_json, write_json
 from actlab.studies import stacks
@@ -193,6 +194,8 @@ def reason_against(experiment: Experiment) -> str | None:
     trainer, task, data = experiment
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "several devices, or a custom strategy"
+    if not has_float64(device := trainer.strategy.root_device):
+        return f"the device {device.type} has no float64, in which stacks are compared with runs alone"
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
         return "a loss scaler shared by all members would couple them (precision 16)"
     if getattr(trainer, "overfit_batches", 0):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from actlab.engines import requests
 from actlab.engines.jobs import Job, longest_first
 from actlab.engines.requests import Arranged
-from actlab.engines.workers import STALLED, EndedError, Inline, Worker
+from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
 from actlab.runtime import signals
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
@@ -95,8 +95,13 @@ class Pool:
         """Try the job of a worker that has ended again, in halves or not at all.
 
         An exit would happen again, so the runs have failed; a signal may come from a system that ran out of
-        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
+        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves, one
+        that lost its accelerator into its runs.
         """
+        if ended.code == LOST:
+            parts = job.alone(self.root) if len(job.runs) > 1 else [job]
+            self.left[:0] = [part for part in parts if not part.is_over(self.root)]
+            return
         self.deaths[job.id] += 1
         number = self.deaths[job.id]
         if ended.code < 0 and not ended.stalled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,6 +76,15 @@ def check(report: Report, study: Study, importing: bool) -> list[str]:
     return lines
 
 
+def prepare(report: Report, runs: Sequence[Run]) -> None:
+    """Prepare each dataset of some runs, with all threads; an error comes again where a run is built."""
+    from actlab import experiments
+
+    for run in {canonical(run.config.get("data")): run for run in runs}.values():
+        with suppress(Exception):  # third-party data may raise anything
+            experiments.prepare(experiments.data_of(run.config))
+
+
 def directions(report: Report, runs: Sequence[Run]) -> dict[str, str]:
     """Return which values of metrics are better; see `actlab.engines.sanity.directions`."""
     from actlab.engines import sanity
@@ -128,7 +138,7 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
     first = experiments.build(todo[0].config)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
-    chosen, said = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
+    chosen = settings.decide(root, len(runs), updates, asked.jobs, single, asked.shard is not None)
     packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard, todo)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     untimed: dict[str, list[Run]] = {}
@@ -136,7 +146,7 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
         untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
         if chosen.products == settings.UNTIMED and not untimed:
             untimed[""] = [todo[0]]
-    return Arranged(packed.jobs, chosen, single, [*said, *reasons], untimed)
+    return Arranged(packed.jobs, chosen, single, reasons, untimed)
 
 
 def time_updates(report: Report, groups: Mapping[str, Sequence[Run]], chosen: Settings) -> Settings:

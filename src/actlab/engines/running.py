@@ -91,6 +91,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         )
     if engine.wait or engine.cluster:
         locks.check(root)
+    root.mkdir(parents=True, exist_ok=True)
     with engine.worker() as worker:
         for line in check(study, worker, importing=True):
             print(line)
@@ -209,6 +210,7 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
+        self.worker.call(requests.prepare, [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
@@ -226,6 +228,9 @@ class Start:
             folder.try_again()
         for line in found.said:
             print(line)
+        if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
+            self.worker.end()
+            self.worker.settings = replace(found.settings, threads=0)  # for costs, which start it again
         sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
         some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
@@ -257,7 +262,7 @@ class Start:
         asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
         unfinished = [folder.run for folder in todo]
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
-            with phase("trying stacks against runs alone"):
+            with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
                     found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
                 except EndedError as ended:

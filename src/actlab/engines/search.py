@@ -1,10 +1,12 @@
 """A stage that searches: trials that Optuna proposes in batches, from the results of the batches before.
 
-Nothing is stored but the runs: a start that resumes proposes the same trials again, whose runs it finds.
+``proposals.json`` stores them, because another version of Optuna may propose others: a start that resumes reads
+them and finds their runs.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from actlab.analysis import results
 from actlab.analysis.points import in_words, plural
 from actlab.config.keys import canonical, short, value_key
 from actlab.errors import needing
+from actlab.storage.files import read_json, write_json
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import groups
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
+FILE = "proposals.json"
 BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
@@ -139,16 +143,28 @@ def at_ends(study: Study, search: Search) -> Study:
     return study_of(study, found)
 
 
-def trials(study: Study, search: Search, root: Path) -> Trials:
-    """Return the trials of each side so far, and the next batch.
+def trials(study: Study, search: Search, root: Path, store: bool = False) -> Trials:
+    """Return the trials of each side so far, and the next batch; ``store`` keeps it for later starts.
 
     Raises:
         ActlabError: without Optuna.
     """
-    return [(side, _trials(study, search, side, root)) for side in sides(study, search)]
+    path, remedy = root / FILE, "delete it; Optuna then proposes trials again"
+    known = read_json(path, dict[str, list[dict[str, Any]]], remedy) if path.exists() else {}
+    proposed, found = copy.deepcopy(known), []
+    for side in sides(study, search):
+        runs = study_of(study, [(side, [Trial(0, {})])]).runs()
+        key = canonical([run.id for run in runs]) + canonical({key: str(s) for key, s in side.space.items()})
+        found.append((side, _trials(study, search, side, root, proposed.setdefault(key, []))))
+    if store and root.exists() and proposed != known and not is_over(found):
+        write_json(path, proposed)
+    return found
 
 
-def _trials(study: Study, search: Search, side: Side, root: Path) -> list[Trial]:
+def _trials(
+    study: Study, search: Search, side: Side, root: Path, proposed: list[dict[str, Any]]
+) -> list[Trial]:
+    """Return the trials of a side; those that are not among the ``proposed`` parameters are added to them."""
     if not side.space:
         return []
     require_optuna()
@@ -159,7 +175,13 @@ def _trials(study: Study, search: Search, side: Side, root: Path) -> list[Trial]
     found: list[Trial] = []
     while len(found) < search.trials and all(trial.value is not None for trial in found):
         asked.sampler = _sampler(len(found))
-        for one in [asked.ask(spaces) for _ in range(min(BATCH, search.trials - len(found)))]:
+        batch = []
+        for number in range(len(found), min(len(found) + BATCH, search.trials)):
+            if number < len(proposed):
+                asked.enqueue_trial(proposed[number])
+            batch.append(asked.ask(spaces))
+            proposed[number:] = proposed[number:] or [batch[-1].params]
+        for one in batch:
             trial = Trial(one.number, {key: s.rounded(one.params[key]) for key, s in side.space.items()})
             found.append(_read(trial, study_of(study, [(side, [trial])]), root))
             if (value := found[-1].value) is not None:

@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -64,8 +64,8 @@ class Settings:
     products: str = "default"
     stacks: Mapping[str, Decision] = field(default_factory=dict)
 
-    def apply(self) -> str | None:
-        """Apply the settings to this process, for good; return why masks cannot be compiled, or None."""
+    def apply(self) -> None:
+        """Apply the settings to this process, for good."""
         import torch
 
         from actlab.random import streams
@@ -74,20 +74,19 @@ class Settings:
         if self.threads:
             torch.set_num_threads(self.threads)
         matmul.use(self.products or matmul.DEFAULT)
-        return streams.compile_masks() if self.compiled else None
+        if self.compiled:
+            streams.compile_masks()
 
 
 def decide(
     root: Path, runs: int, updates: int, jobs: int | None, single_device: bool, shard: bool = False
-) -> tuple[Settings, list[str]]:
+) -> Settings:
     """Return the settings of a study's first start, or choose and store new ones; called in a worker.
 
     ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, the number of processes is that
     of the first start, or for several runs of `SEVERAL` updates one per accelerator or core (`seats`). Runs on
     several devices are trained one after the other. The settings of a ``shard`` are fixed, not measured; where
     updates are to be timed, the matmul backend is `UNTIMED` until `keep` stores it.
-
-    Returns the settings, and lines to print about them.
     """
     from actlab.runtime import matmul
 
@@ -105,15 +104,9 @@ def decide(
         products=known.get("products", UNTIMED if timed else matmul.DEFAULT),
         stacks=known.get("stacks", {}),
     )
-    said = []
-    if reason := replace(wanted, threads=0).apply():
-        if known:
-            reason += "; they were compiled at the first start of the study, so last digits may differ"
-        said.append(reason)
-        wanted = replace(wanted, compiled=False)
     if not known and not shard:
         write_json(path, asdict(wanted))
-    return wanted, said
+    return wanted
 
 
 def keep(root: Path, timed: Settings) -> None:

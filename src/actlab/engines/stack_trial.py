@@ -25,6 +25,7 @@ from actlab.engines.devices import threads
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
+from actlab.runtime.accidents import check_device
 from actlab.stacking import StackedTask
 from actlab.stacking.mapping import MappingError
 from actlab.studies.plan import Run
@@ -160,6 +161,7 @@ def _fault_of(runs: Sequence[Run], watch: _Watch) -> str | None:
         except MappingError:
             raise
         except Exception as error:  # third-party code may raise anything
+            check_device(error)
             return described(error, 200)
     return None
 

@@ -73,7 +73,7 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
 
 def _of_search(study: Study, asked: Search, root: Path, store: bool) -> list[Study]:
     """Return the trials so far as a study, and once all have ended the comparison."""
-    grid, trials = searched(study, root)
+    grid, trials = searched(study, root, store)
     stages, comparison = [search.study_of(grid, trials)], study.stages[1]
     known = read(root).get(comparison.name, {})
     chosen = search.selected(grid, asked, trials, known) or {}
@@ -106,12 +106,12 @@ def in_turn(study: Study, root: Path) -> Iterator[tuple[str, Study]]:
             number, known = number + 1, 0
 
 
-def searched(study: Study, root: Path) -> tuple[Study, Trials]:
+def searched(study: Study, root: Path, store: bool = False) -> tuple[Study, Trials]:
     """Return the grid of a study that searches, and its trials so far; no trials where it does not search."""
     if not study.stages or not study.stages[0].search:
         return study, []
     grid = whole(directed(study, root), study.stages[0])
-    return grid, search.trials(grid, study.stages[0].search, root)
+    return grid, search.trials(grid, study.stages[0].search, root, store)
 
 
 def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study]:

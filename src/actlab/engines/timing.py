@@ -20,10 +20,13 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from actlab import experiments
+from actlab.analysis.points import plural
 from actlab.engines.devices import SMALL, keep_freed, threads, threads_for, wait_for
 from actlab.engines.settings import UNTIMED, Decision, Settings, quiet
 from actlab.engines.stacked import assemble
+from actlab.errors import described
 from actlab.runtime import matmul, signals
+from actlab.runtime.accidents import check_device, is_accident
 from actlab.studies.plan import MAX_STACK, Run
 
 Side = TypeVar("Side")
@@ -84,21 +87,24 @@ def measure(groups: Mapping[str, Sequence[Run]], settings: Settings) -> Settings
     """
     keep_freed()
     gc.freeze()  # only the objects of each fit are collected after it
-    decisions = {key: _decision(runs, settings) for key, runs in groups.items() if key}
+    tried = {key: _decision(runs, settings) for key, runs in groups.items() if key}
+    decisions = {key: found for key, found in tried.items() if found is not None}
     products = settings.products
     if products == UNTIMED:
         key, runs = max(groups.items(), key=lambda item: len(item[1]))
-        products = _backend(runs[: decisions[key]["size"] or MAX_STACK if key else 1], settings)
+        size = decisions[key]["size"] if key in decisions else 0
+        products = _backend(runs[: size or MAX_STACK if key else 1], settings)
     return replace(settings, stacks={**settings.stacks, **decisions}, products=products)
 
 
-def _decision(runs: Sequence[Run], settings: Settings) -> Decision:
+def _decision(runs: Sequence[Run], settings: Settings) -> Decision | None:
     experiment = experiments.build(runs[0].config)
     updates = sum((run.epochs or 1) * (experiment.updates_per_epoch() or 1) for run in runs)
     if fastest(runs[:1], settings) * updates < WORTH:
         return Decision(size=0, reason="")
     sizes = sorted({min(size, len(runs)) for size in SIZES}, reverse=True)
-    return chosen(_in_turns(sizes, lambda size: fastest(runs[:size], settings)))
+    found = _in_turns(sizes, lambda size: fastest(runs[:size], settings))
+    return None if any(map(math.isnan, found.values())) else chosen(found)
 
 
 def _backend(runs: Sequence[Run], settings: Settings) -> str:
@@ -124,13 +130,20 @@ def _in_turns(sides: Sequence[Side], seconds: Callable[[Side], float]) -> dict[S
 
 
 def fastest(runs: Sequence[Run], settings: Settings) -> float:
-    """Return the seconds of the fastest of some updates of runs in a stack, or alone; infinite on failure."""
+    """Return the seconds of the fastest of some updates of runs in a stack, or alone.
+
+    Infinite for runs that fail, nan after an accident, which says nothing about them.
+    """
     clock = _Clock()
     try:
         _fit([_bare(run) for run in runs], clock, settings)
     except _EnoughError:
         pass
-    except Exception:  # too little memory, or third-party code, whose errors training reports
+    except Exception as error:  # also of third-party code, whose errors training reports
+        check_device(error)
+        if is_accident(error):
+            print(f"an update of {plural(len(runs), 'run')} could not be timed: {described(error, 100)}")
+            return math.nan
         return math.inf
     finally:
         gc.collect()

@@ -6,14 +6,12 @@ import gc
 from functools import cache
 from pathlib import Path
 
-import torch
-from pytorch_lightning.utilities.memory import is_oom_error
-
 from actlab.config import identity
 from actlab.engines import sequential, stacked
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
-from actlab.errors import ActlabError, RunError, described
+from actlab.errors import ActlabError, described
+from actlab.runtime.accidents import check_device, is_out_of_memory
 from actlab.storage.files import DamagedError
 from actlab.studies.locks import holding
 
@@ -27,7 +25,6 @@ def work(
     """
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
-            check_sources(job)
             train(job, root, progress, logger)
         return held
 
@@ -48,17 +45,17 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     """Train one job; record runs that fail.
 
     A stack that runs out of memory is split into two halves. A stack that fails for another reason is trained
-    run by run.
+    run by run, in other processes if it has lost its accelerator, which raises a `LostDeviceError`. What the
+    machine lacks, such as space on its disk, ends the study.
     """
     parts: list[Job] = []
     try:
+        check_sources(job)
         _train(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
         job.fail(root, str(error), progress)
-    except RunError as error:
+    except ActlabError as error:
         parts = _alone(job, str(error), root, progress)
-    except ActlabError:
-        raise
     except OSError as error:
         raise ActlabError(
             f"training stopped in {root}: {described(error)}; the same command resumes"
@@ -68,15 +65,13 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
             print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
             parts = job.halves(root)
         else:
+            if len(job.runs) > 1:
+                check_device(error)  # its runs go on in another process
             parts = _alone(job, described(error), root, progress)
+            check_device(error)
     for part in parts:  # here the error, whose traceback holds the stack's tensors, has been freed
         if not part.is_over(root):
             train(part, root, progress, logger)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, torch or an accelerator ran out of memory."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
 
 
 def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:

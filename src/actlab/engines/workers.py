@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import multiprocessing as mp
 import os
 import signal
@@ -21,11 +22,13 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from actlab.engines.settings import Settings, quiet
-from actlab.errors import ActlabError, described, last_line
+from actlab.errors import ActlabError, LostDeviceError, described, last_line
 from actlab.runtime import signals
 
 Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
+LOST = 70  # exit code of a worker whose accelerator has failed
+SILENT = 1.0  # seconds after which a first start says what it waits for
 PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
@@ -55,6 +58,8 @@ class EndedError(ActlabError):
         """
         if self.stalled:
             return f"made no progress for {self.stalled:.0f} s"
+        if self.code == LOST:
+            return "lost its accelerator"
         return f"exited with code {self.code}" if self.code >= 0 else f"was ended by signal {-self.code}"
 
 
@@ -105,7 +110,7 @@ class Inline:
 class Worker:
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
-    ``settings`` are applied once at its start. ``seat``, its index among several, selects its accelerator; None
+    ``settings`` are applied at each start. ``seat``, its index among several, selects its accelerator; None
     for all accelerators. It is ended after at least ``stalled`` seconds without progress.
     """
 
@@ -138,6 +143,7 @@ class Worker:
                 process.start()
             self.process = process
             theirs.close()
+            self._loading = time.monotonic() + SILENT
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
             self.pipe.send((function, args))
@@ -156,7 +162,7 @@ class Worker:
             kind, *content = self.pipe.recv()
         except (EOFError, OSError):
             raise EndedError(self._close()) from None
-        now = time.monotonic()
+        now, self._loading = time.monotonic(), math.inf
         self._longest, self._last = max(self._longest, now - self._last), now
         if kind == "error":
             raise ActlabError(content[0])
@@ -187,7 +193,10 @@ class Worker:
         while True:
             message = self.heard()
             if message is None:
-                wait(self.ends, timeout=1)
+                if time.monotonic() > self._loading:
+                    self._loading = math.inf
+                    print("loading torch and Lightning …", file=sys.stderr, flush=True)
+                wait(self.ends, timeout=SILENT)
             elif message[0] == "done":
                 return message[1]
             else:
@@ -251,18 +260,29 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     flush_denormals()
     signals.tell(lambda parts: report(signals.PROGRESS, parts))
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
-        if reason := settings.apply():
-            print(reason)
+        settings.apply()
+        live_while_preparing()
         while (request := pipe.recv()) is not None:
             function, args = request
             try:
                 report("done", function(report, *args))
+            except LostDeviceError as error:
+                print(error)
+                os._exit(LOST)
             except ActlabError as error:
                 report("error", str(error))
             except Exception as error:
                 if not last_line(error):  # a fault of actlab: its traceback is printed
                     raise
                 report("error", described(error))
+
+
+def live_while_preparing() -> None:
+    """Report progress while a Trainer of this process prepares data, which may wait for a network or a lock."""
+    from pytorch_lightning.trainer.connectors.data_connector import _DataConnector
+
+    prepared: Any = signals.alive(signals.PREPARING)(_DataConnector.prepare_data)
+    _DataConnector.prepare_data = prepared  # type: ignore[method-assign]
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:

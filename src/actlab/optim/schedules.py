@@ -236,12 +236,14 @@ def _is_share(length: int | float) -> bool:
 
 
 def _checked(name: str, length: int | float, least: int = 1) -> int | float:
-    if not (_is_share(length) or (not isinstance(length, float) and length >= least)):
+    """Return a share, or a whole number, which counts by its value: 200.0 is 200. But 1.0 may mean a share."""
+    is_whole = length >= least and not length % 1 and not (length == 1 and isinstance(length, float))
+    if not (_is_share(length) or is_whole):
         raise ActlabError(
             f"{name} {length} of a schedule: give a whole number of epochs or updates, at least {least}, or a "
             "share of the training between 0 and 1, such as 0.1"
         )
-    return length
+    return length if _is_share(length) else int(length)
 
 
 def _of_total(length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1) -> int:

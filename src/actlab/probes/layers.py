@@ -18,6 +18,7 @@ from actlab.probes.bias_shift import Layer, correlations, first_batches, layers_
 from actlab.probes.noise import Measured, Subject
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
+from actlab.runtime.accidents import wide
 from actlab.tasks import Batch, Task
 from actlab.validation import validated
 
@@ -77,7 +78,7 @@ def positive(components: Tensor) -> float:
     """Return the share of positive values among the tenth with the largest magnitude, at least one value."""
     values = components.flatten()
     largest = values.abs().topk(max(1, int(LARGEST * len(values)))).indices
-    return float((values[largest] > 0).double().mean())
+    return float(wide(values[largest] > 0).mean())
 
 
 def slope(gradients: Sequence[float]) -> float:
@@ -112,7 +113,7 @@ class NetInputs:
         found: Found = {}
         parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
-            z = torch.cat(layer).double()
+            z = wide(torch.cat(layer))
             own = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
             values = {
                 "distance_of_units": kolmogorov(z).nanquantile(0.5),
@@ -167,8 +168,8 @@ class PassedNoise:
                 _values(task, (x + self.strength * noise[:, n].to(x.dtype), *rest)) for n in range(self.draws)
             ]
             for number, (z, _) in enumerate(clean, 1):
-                of = [torch.stack([draw[number - 1][side] for draw in noisy]).double() for side in (1, 0)]
-                low = z < 0
+                of = [wide(torch.stack([draw[number - 1][side] for draw in noisy])) for side in (1, 0)]
+                low = wide(z) < 0
                 variances = [values.var(0)[low].sum() for values in of]
                 counts = [low.sum().double(), torch.tensor(float(low.numel()), device=low.device).double()]
                 sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
@@ -210,7 +211,7 @@ def block_gradients(task: Task, batch: Batch) -> list[float]:
     with torch.enable_grad(), _inputs(blocks) as seen:
         loss = task.measure(network, batch)["loss"].mean()
         gradients = torch.autograd.grad(loss.sum(), seen)
-    return [float(of_block.double().norm()) for of_block in gradients]
+    return [float(wide(of_block).norm()) for of_block in gradients]
 
 
 def _of_blocks(lengths: Sequence[float]) -> Found:

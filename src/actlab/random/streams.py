@@ -8,6 +8,7 @@ call serves all R runs and costs as much as ``torch.rand``, or a tenth of that a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -184,33 +185,36 @@ _compiled: dict[Callable[..., Any], Callable[..., Any]] | None = None  # None: n
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` compiled to one pass over memory after `compile_masks`, else ``function`` itself."""
-    if _compiled is None:
+    if _compiled is None or torch.compiler.is_compiling():
         return function
     if function not in _compiled:
-        _compiled[function] = torch.compile(function)
+        _compiled[function] = partial(_drawn, function, torch.compile(function))
     return _compiled[function]
 
 
-def compile_masks() -> str | None:
-    """Fuse the functions that draw masks by ``torch.compile``; return None, or one line on why that failed.
+def _drawn(function: Callable[..., Any], compiled: Callable[..., Any], *args: Any) -> Any:
+    """Return what ``compiled`` returns, or where that fails ``function``, which is used from then on."""
+    global _compiled
+    try:
+        return compiled(*args)
+    except (RuntimeError, OSError) as error:
+        found = function(*args)  # raises the error again if it is not the compiler's
+        _compiled, reason = None, str(error).strip().partition("\n")[0]
+        print(f"masks are not compiled ({reason}): dropout and stochastic activations run slower", flush=True)
+        return found
+
+
+def compile_masks() -> None:
+    """Fuse the functions that draw masks by ``torch.compile``, each at its first draw, for the tensor's device.
 
     Uniform numbers and dropout masks stay the same bit for bit. Stochastic activations compare the numbers with
     probabilities whose last bits may differ. On the CPU this needs a C++ compiler; without a compiler the plain
-    functions stay in use.
+    functions stay in use, and a line says why.
     """
     global _compiled
-    if _compiled is not None:
-        return None
-    key = torch.zeros(1, 1, dtype=torch.int32)
-    limit = torch._dynamo.config.recompile_limit  # a study may have many shapes and parameters of activations
-    torch._dynamo.config.recompile_limit = max(64, limit)
-    _compiled = {}
-    try:
-        fused(uniform)((torch.arange(4, dtype=torch.int32), key, key), torch.zeros(1, 4))
-    except (RuntimeError, OSError) as error:
-        _compiled, reason = None, str(error).strip().splitlines()[0]
-        return f"masks are not compiled ({reason}): dropout and stochastic activations run slower"
-    return None
+    if _compiled is None:
+        _compiled, settings = {}, torch._dynamo.config
+        settings.recompile_limit = max(64, settings.recompile_limit)  # a study may have many shapes
 
 
 def attach(network: nn.Module, stream: Stream) -> int:

@@ -104,6 +104,12 @@ class RunLogger(WandbLogger):
             rank_zero_info(f"W&B ({self._mode}): {place or run.dir}")
         return self._experiment
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a process that Lightning spawns, which starts or resumes the run."""
+        if self._experiment is not None:
+            self.finalize("success")
+        return self.__dict__.copy()
+
     def _start_run(self) -> Any:
         arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
         del arguments["anonymous"]  # deprecated by wandb

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 EVERY = 1.0  # seconds between two reports of progress, at least
+SILENT = 2.0  # seconds that a wait lasts before it is printed
+PREPARING = "preparing the data"
 PROGRESS = "progress was made"  # kind of the message that passes a report on
 Parts = Sequence[tuple[str, float]]  # runs in training by id, and their completed fractions
 _requested: list[int] = []  # numbers of the signals received, in order
@@ -65,6 +67,29 @@ def measured(measure: Callable[[], Parts]) -> Iterator[None]:
         yield
     finally:
         _measure = None
+
+
+@contextmanager
+def alive(doing: str) -> Iterator[None]:
+    """Report progress during a block that waits for files, networks or locks; print how long it has taken."""
+    over, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        due = SILENT
+        while not over.wait(EVERY):
+            if _listener is not None:
+                _listener(())
+            if (passed := time.monotonic() - begun) >= due:
+                print(f"{doing}: {passed:.0f} s so far\n", end="", flush=True)
+                due = 2 * passed
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def check() -> None:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pytorch_lightning.utilities.memory import is_oom_error
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from actlab.errors import one_line
 from actlab.random import streams
+from actlab.runtime.accidents import is_accident
 
 
 class MappingError(Exception):
@@ -77,7 +77,7 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
         with _plain_attention():
             output: Tensor = vmap(of_member, axes, randomness="error")(state, *inputs)
     except (RuntimeError, TypeError, ValueError) as error:
-        if is_oom_error(error):
+        if is_accident(error):
             raise
         raise MappingError(
             f"vmap cannot map {type(network).__name__}: {one_line(error).partition('. ')[0]}"
