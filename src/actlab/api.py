@@ -107,11 +107,13 @@ def run_study(
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
     from actlab.engines.running import Engine, run
+    from actlab.random.defaults import default_seed
     from actlab.reports.output import keep
 
     plan = _plan(study, changes)
     root = _folder(runs_dir, plan)
-    failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
+    with default_seed():  # with ``jobs=0`` each run sets that of this process
+        failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
     keep(found.stages, root)
     return found
