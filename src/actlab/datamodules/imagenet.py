@@ -20,7 +20,7 @@ from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
 
-FORMAT = 3  # version of the mean's cache; increased when decoding changes
+FORMAT = 4  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
 SAMPLE_VAL = 8
 SPLITS = ("train", "validation")
@@ -77,7 +77,7 @@ class ImageNetDataModule(TensorDataModule):
         workers: int = 4,
         cache_dir: str | None = None,
         revision: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
