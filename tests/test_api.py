@@ -1,6 +1,7 @@
 """The public API, as scripts and notebooks use it."""
 
 import importlib
+import os
 import pydoc
 import subprocess
 import sys
@@ -84,6 +85,14 @@ def test_a_study_runs_and_gives_frames_and_figures(finished):
     shown = finished._repr_html_()
     assert "<table" in shown
     assert shown.count("<svg") == len(finished.figures)
+
+
+def test_the_seed_of_a_script_stays_its_own(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for value in ("7", None):
+        monkeypatch.setenv("PL_GLOBAL_SEED", value) if value else monkeypatch.delenv("PL_GLOBAL_SEED")
+        actlab.run_study("demo", jobs=0, runs_dir="seeded", **CHANGES, seeds=1 + (value is None))
+        assert os.environ.get("PL_GLOBAL_SEED") == value
 
 
 def test_the_same_call_trains_nothing_again(finished, capsys):

@@ -47,7 +47,7 @@ MAY_IMPORT = {
         *("engines", "analysis", "reports", "studies", "experiments", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"engines", "reports", "analysis", "studies", "validation", "errors"},
+    "api": {"engines", "reports", "analysis", "studies", "random", "validation", "errors"},
     "__main__": {"cli", "runtime", "errors", ""},
 }
 

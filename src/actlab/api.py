@@ -108,11 +108,13 @@ def run_study(
     """
     from actlab.analysis import looks
     from actlab.engines.running import Engine, run
+    from actlab.random.defaults import default_seed
     from actlab.reports.output import keep
 
     plan = _plan(study, changes)
     root = _folder(runs_dir, plan)
-    failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
+    with default_seed():  # with ``jobs=0`` each run sets that of this process
+        failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
     looks.record_search(found.study, root, [one.outcome for one in found.verdicts])
     keep(found.stages, root)

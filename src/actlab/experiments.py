@@ -26,6 +26,7 @@ from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
+from actlab.tasks.building import saves_hyperparameters
 from actlab.tasks.complete import CompleteCheckpoint
 from actlab.tasks.training import Training
 
@@ -123,6 +124,7 @@ class ActlabCLI(LightningCLI):
         config = records.with_digests(records.record(self.config, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
+            self.model._log_hyperparams &= saves_hyperparameters(self.model)  # the config is logged as a whole
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             writer.config = config
         if self.seeds_globally:

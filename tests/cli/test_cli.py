@@ -173,6 +173,14 @@ def test_last_and_best_are_of_the_run_that_the_words_say(fit, elu):
     assert (outcome.code, "no checkpoint 'best' of this run" in outcome.err) == (2, True)
 
 
+def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, cli, tmp_path):
+    assert fit().code == 0
+    (last,) = tmp_path.glob("runs/**/last.ckpt")
+    before = value_of(fit("--ckpt_path", "best", command="validate"), "val/loss")
+    assert cli("fit", "--ckpt_path", last, "--trainer.max_epochs", "2", *QUICK[-2:]).code == 0
+    assert value_of(fit("--ckpt_path", "best", command="validate"), "val/loss") == before
+
+
 def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, tmp_path):
     outcome = fit("--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los")
     assert (outcome.code, "val/los" in outcome.err.splitlines()[-1]) == (2, True), outcome.err
@@ -378,6 +386,7 @@ def test_a_mistake_in_a_file_is_one_clear_line(cli, text, parts, tmp_path):
 
 
 CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
+TASK = ["--data", "MNISTDataModule", "--data.sample", "true", "--model"]
 
 
 @pytest.mark.parametrize(
@@ -423,6 +432,7 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     outcome = cli("fit", *words)
     assert outcome.code == 0
     assert part in outcome.out
+    assert len(outcome.out.splitlines()) < 100 or words[-1].endswith(("trainer", "config"))
 
 
 def test_help_fits_a_screen_and_names_configs_and_activations_and_nothing_that_is_refused(cli):
@@ -441,6 +451,14 @@ def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(
     arguments = config["model"]["init_args"]["optimizer"]["init_args"]
     assert (arguments["momentum"], arguments["fused"], arguments["lr"]) == (0.9, True, 0.001)
     assert [repr(config["trainer"][f"limit_{part}_batches"]) for part in ("train", "val")] == ["1", "1.0"]
+
+
+@pytest.mark.parametrize("callback", ["ModelCheckpoint", "EarlyStopping"])
+def test_a_metric_that_is_never_logged_is_one_line(fit, callback):
+    outcome = fit(f"--trainer.callbacks={callback}", "--trainer.callbacks.monitor=val_loss")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "val_loss" in outcome.err
+    assert "val/loss" in outcome.err
 
 
 def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypatch):
@@ -470,6 +488,13 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
         (["fit", "--model.help", "actlab.tasks.Classify"], "Classify"),
         (["fit", "--data.sample", "true", "-c", "mnist_classifier"], "--data.sample"),
         (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),
+        (["fit", "-c", "mnist_classifier", "--model.lr", "1"], "did you mean 'model.optimizer.lr'?"),
+        (["fit", "-c", "mnist_classifier", "--model.dropout", "0"], "did you mean 'model.network.dropout'?"),
+        (["fit", "-c", "mnist_classifier", "--data.num_workers", "1"], "'data.num_workers': leave it out; the"),
+        (
+            ["fit", *TASK, "ClassificationTask", "--model.lr", "1"],
+            "'model.lr': give model.optimizer={class_path: …, init_args: {lr: …}}",
+        ),
         (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
         (["study", "run"], "FILE"),
         (["study", "walk", "demo"], "walk"),

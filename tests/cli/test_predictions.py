@@ -43,6 +43,12 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, tmp_path, mon
     assert path.exists(), "the words of the fit find its folder"
 
 
+def test_predictions_in_bfloat16_are_written_as_float32():
+    frame = rows(torch.tensor([[0.5, 2]], dtype=torch.bfloat16), [torch.zeros(1, 5)], "output", 0)
+    assert frame.to_dict("list") == {"index": [0], "output_0": [0.5], "output_1": [2]}
+    assert frame.dtypes["output_0"] == "float32"
+
+
 def test_rows_of_any_shape():
     frame = rows(torch.arange(6.0).view(2, 3, 1), [torch.zeros(2, 5)], "output", 4)
     assert frame.to_dict("list") == {

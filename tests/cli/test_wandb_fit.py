@@ -3,6 +3,7 @@
 import pytest
 
 import wandb_logs
+from actlab.storage.mappings import parse
 
 QUICK = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
@@ -40,6 +41,23 @@ def test_what_is_given_stays(run):
     (log,) = run("fit", *(f"--trainer.logger.{key}={value}" for key, value in logger.items()))
     header = wandb_logs.header(log)
     assert (header.display_name, header.run_group, [*header.tags]) == ("mine", "ours", ["a", "b"])
+
+
+def test_wandbs_variables_name_the_run(run, monkeypatch):
+    for key, value in {"PROJECT": "theirs", "NAME": "mine", "RUN_GROUP": "ours", "TAGS": "a,b"}.items():
+        monkeypatch.setenv(f"WANDB_{key}", value)
+    (log,) = run("fit")
+    header = wandb_logs.header(log)
+    assert (header.project, header.display_name, header.run_group) == ("theirs", "mine", "ours")
+    assert [*header.tags] == ["a", "b"]
+
+
+def test_every_logger_gets_the_config(run, tmp_path):
+    (log,) = run("fit", "--trainer.logger=[CSVLogger, actlab.reports.wandb.RunLogger]")
+    (kept,) = log.parents[2].glob("**/hparams.yaml")
+    assert parse(kept.read_text())["model"]["init_args"]["activation"] == "elu"
+    logged = [wandb_logs.items(r.config.update) for r in wandb_logs.log_records(log) if r.HasField("config")]
+    assert any("activation" in values for values in logged)
 
 
 def test_evaluations_of_a_run_continue_its_history(run):

@@ -1,10 +1,12 @@
 """Pictures in class folders, as torchvision's ImageFolder reads them, are data for configs of small images."""
 
+import shutil
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from actlab.datamodules import CIFARDataModule, MNISTDataModule
 from actlab.errors import ActlabError
@@ -79,4 +81,62 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path, spoil, message):
     spoil(folder)
     with pytest.raises(ActlabError) as caught:
         module(folder, tmp_path).setup("fit")
+    assert message in str(caught.value)
+
+
+def test_pictures_are_found_as_torchvision_finds_them_and_the_rest_is_counted(tmp_path, caplog):
+    folder = write_folder(tmp_path / "pets", each=4)
+    for split in ("train", "test"):
+        for kind, name in enumerate(CLASSES):
+            place = folder / split / name
+            (place / "more").mkdir()
+            Image.fromarray(np.full((28, 28), 10 * kind + 4, np.uint8)).save(place / "more/4.png")
+            for number, suffix in enumerate(("tif", "pgm"), 5):
+                Image.fromarray(np.full((28, 28), 10 * kind + number, np.uint8)).save(place / f"x.{suffix}")
+    (folder / "train/cat/Thumbs.db").write_bytes(b"")
+    (folder / "train/cat/clip.gif").write_bytes(b"")
+    data = module(folder, tmp_path)
+    with caplog.at_level("INFO", "pytorch_lightning"):
+        data.setup("fit")
+    assert (len(data.train), len(data.val), len(data.test)) == (15, 6, 21)
+    found = {round(255 * float(batch[0].max())) for batch in data.test}
+    assert found == {10 * kind + number for kind in range(3) for number in range(7)}
+    (line,) = [text for text in caplog.messages if "skipped" in text]
+    assert line.startswith(f"{folder}/train/cat: skipped 2 files that are no pictures, such as ")
+
+
+def test_orientation_tags_are_applied(tmp_path):
+    folder = write_folder(tmp_path / "pets")
+    tag = Image.Exif()
+    tag[ExifTags.Base.Orientation] = 3  # upside down
+    picture = np.zeros((28, 28), np.uint8)
+    picture[0, 0] = 255
+    Image.fromarray(picture).save(folder / "test/cat/0.png", exif=tag)
+    data = module(folder, tmp_path)
+    data.setup("test")
+    assert max(float(batch[0][0, -1, -1]) for batch in data.test) == 1
+
+
+def flat(folder: Path) -> None:
+    """Class folders without splits."""
+    (write_folder(folder / "all") / "test").rename(folder / "pets")
+    shutil.rmtree(folder / "all")
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (flat, "train/CLASS/*.png: move the class folders below train/"),
+        (
+            lambda folder: datasets.Dataset.from_dict({"label": [0]}).save_to_disk(folder),
+            "was written by save_to_disk: write each split in the hub's layout instead",
+        ),
+        (lambda folder: write_folder(folder, (28, 28, 3)), "(data.channels 3 of ImageDataModule), or convert"),
+        (lambda folder: write_folder(folder, (28, 28, 4)), "convert the files by image.convert('L')"),
+    ],
+)
+def test_a_folder_of_another_layout_or_kind_names_the_remedy(tmp_path, write, message):
+    write(tmp_path / "pets")
+    with pytest.raises(ActlabError) as caught:
+        module(tmp_path / "pets", tmp_path).setup("fit")
     assert message in str(caught.value)

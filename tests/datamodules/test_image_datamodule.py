@@ -116,6 +116,7 @@ def test_what_does_not_fit_is_named(module: Build) -> None:
         ({"augmentation": {"flip": "up"}}, "flip 'up': give none, random or both"),
         ({"augmentation": {"crop": 24}}, "crop 24: give fewer than the 24 pixels"),
         ({"image": "picture"}, "has no image column: looked for picture among image, label"),
+        ({"label": "kind"}, "among image, label; name it by data.label of ImageDataModule"),
     ):
         with pytest.raises(ActlabError, match=words):
             module(**options).prepare_data()

@@ -1,5 +1,7 @@
 """What W&B gets of a study's runs: offline logs of runs alone and in a stack, read back."""
 
+import json
+import re
 import sys
 
 import pandas as pd
@@ -146,3 +148,7 @@ def test_workspace_and_report_are_what_their_library_builds(path, monkeypatch):
     written = workspaces.report(study, "| unit |\n|---|\n| elu |", "me", "actlab")._to_model()
     assert written.display_name == study.title
     assert study.name in written.model_dump_json()
+    groups = re.findall(r'"grouping":(\[.+?\])', written.model_dump_json())
+    assert {(key["section"], key["name"]) for group in groups for key in json.loads(group)} == {
+        ("config", "setting.value")
+    }

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, reduce, wraps
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, described, importing, unknown
+from actlab.errors import ActlabError, described, importing, shown, unknown
 from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
 
@@ -102,6 +102,31 @@ def resolve(name: str) -> Any:
     except AttributeError:
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
         raise unknown(f"attribute of {source}", attribute, public) from None
+
+
+def named(target: Any) -> Any:
+    """Return the name ``package.module:Name`` of a class or function; anything else unchanged.
+
+    >>> named(nn.Mish), named(torch.tanh), named("elu")
+    ('torch.nn.modules.activation:Mish', 'torch:tanh', 'elu')
+    """
+    if isinstance(target, nn.Module):
+        raise ActlabError(
+            f"the activation {shown(target)} is built already, which layers cannot share: give its class, or "
+            f"{{name: {named(type(target))}, …}} with its arguments"
+        )
+    is_code: bool = isinstance(target, type) or inspect.isroutine(target)
+    if not is_code:
+        return target
+    module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__qualname__", "")
+    for source, attribute in ((module, name), ("torch", target.__name__)):
+        with suppress(AttributeError):
+            if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
+                return f"{source}:{attribute}"
+    raise ActlabError(
+        f"the activation {name} has no import path: define it at the top level of a module, or register it by "
+        "actlab.register and give its name"
+    )
 
 
 def absolute(name: str) -> str:

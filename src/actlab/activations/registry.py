@@ -17,9 +17,10 @@ from actlab.random.streams import Uniform
 from actlab.storage.spellings import activation_spec
 from actlab.validation import validated, validated_but
 
-Spec = str | Mapping[str, Any]
+Spec = str | Mapping[str, Any] | Callable[..., Any]
 """``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
 
+In a script also the class or function itself, which is defined at the top level of a module.
 A dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning."""
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
@@ -158,9 +159,9 @@ def create(spec: Spec, **params: Any) -> nn.Module:
 
 def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name in ``spec``, and its parameters overridden by ``params``."""
-    spec = activation_spec(spec)
+    spec = activation_spec(plugins.named(spec))
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
-    name = given.pop("name", None)
+    name = plugins.named(given.pop("name", None))
     if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
         raise ActlabError(
             f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(spec)}"

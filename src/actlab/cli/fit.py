@@ -43,6 +43,8 @@ SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in Light
 # Callbacks of Lightning that change the training.
 CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
+# Arguments of a logger that wandb itself sets by a variable.
+VARIABLES = {"name": "WANDB_NAME", "group": "WANDB_RUN_GROUP", "tags": "WANDB_TAGS"}
 
 
 class RecordConfig(SaveConfigCallback):
@@ -89,8 +91,8 @@ class RecordConfig(SaveConfigCallback):
                 number += 1
                 path = path.with_stem(f"config-{number}")
             path.write_text(self.text, encoding="utf-8")
-        if trainer.logger is not None:
-            trainer.logger.log_hyperparams(parse(self.text))
+        for logger in trainer.loggers:
+            logger.log_hyperparams(parse(self.text))
 
 
 class CommandLine(ActlabCLI):
@@ -248,7 +250,8 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
             if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
                 arguments.save_dir = str(folder)
         for key, value in known.items():
-            if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
+            is_open = arguments.get(key, "") is None and not os.environ.get(VARIABLES.get(key, ""))
+            if is_open and (key == "modes" or "group" in arguments):
                 arguments[key] = value
         if (fit or has_id(folder)) and arguments.get("id", "") is None:
             arguments.id = id_in(folder)

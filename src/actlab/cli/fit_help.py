@@ -69,6 +69,9 @@ def show(command: str, options: Sequence[Option]) -> str | None:
     from actlab.config.parsing import parser_of
 
     asked = next(option for option in options if option.asks_help)
+    if asked.name in ("--model.help", "--data.help") and asked.value is not None:
+        print_page(asked.name.split(".")[0].removeprefix("--"), asked.value)
+        return None
     if asked.name.endswith(".help"):
         return asked.word
     if asked.value is None:
@@ -83,10 +86,31 @@ def show(command: str, options: Sequence[Option]) -> str | None:
             raise ActlabError(
                 f"--help={asked.value} needs a class: add -c CONFIG, or write --{asked.value}.help CLASS"
             )
-        return f"--{asked.value}.help={found}"
+        print_page(asked.value, found)
     else:
         raise unknown("part of the help", asked.value, ("trainer", "model", "data"))
     return None
+
+
+def print_page(section: str, path: str) -> None:
+    """Print what a class of the model or data takes: each argument with its type, default and description."""
+    from importlib import import_module
+
+    from docstring_parser import parse
+
+    from actlab.config import sections
+    from actlab.config.signatures import find, parameters
+
+    import_module(sections.PACKAGES[section])  # a bare name is one of an imported class
+    owner = find(path, (sections.SECTIONS[section],), section)
+    documents = [parse(vars(kind).get("__doc__") or "") for kind in reversed(owner.__mro__)]
+    texts = {one.arg_name: one.description for document in documents for one in document.params}
+    print(f"{path}: {documents[-1].short_description or 'no description'}\n")
+    for name, taken in (parameters(owner) or {}).items():
+        default = "required" if taken.required else f"default: {taken.default}"
+        print(f"  --{section}.{name} ({default})")
+        if text := texts.get(name):
+            print(fill(" ".join(text.split()), 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
 
 
 def brief(command: str) -> str:

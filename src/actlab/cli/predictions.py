@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import BasePredictionWriter
 from torch import Tensor
 
@@ -88,6 +89,7 @@ def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> 
 def columns(name: str, values: Tensor) -> Mapping[str, Any]:
     """Return a tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; a tensor ``(B,)`` as column ``name``."""
     flat = values.detach().cpu()
+    flat = flat.float() if flat.dtype == torch.bfloat16 else flat  # which NumPy lacks
     if flat.dim() == 1:
         return {name: flat.numpy()}
     return {f"{name}_{k}": column.numpy() for k, column in enumerate(flat.flatten(1).unbind(1))}

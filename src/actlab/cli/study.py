@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
@@ -115,7 +116,8 @@ def parser() -> Parser:
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     study_output.add_paper_options(subs["report"])
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
-    subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
+    project = os.environ.get("WANDB_PROJECT", "actlab")
+    subs["wandb"].add_argument("--project", default=project, help=f"where the runs are; default: {project}")
     return top
 
 

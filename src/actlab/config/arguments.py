@@ -26,6 +26,7 @@ class Arguments(NamedTuple):
 
     plain: dict[str, Any]
     missing: list[str]  # names of those that no import path names
+    defaults: Mapping[str, Any] = {}  # of the others
 
 
 def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
@@ -35,10 +36,12 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:
         return Arguments({}, [])
+    known = signature.parameters.values()
+    defaults = {p.name: p.default for p in known if p.default is not p.empty and p.name not in given}
     for name, parameter in signature.parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             given.update(given.pop(name, {}))
-    return converted(given)
+    return converted(given)._replace(defaults=converted(defaults).plain)
 
 
 def converted(given: Mapping[str, Any]) -> Arguments:

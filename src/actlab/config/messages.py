@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from inspect import formatannotation
 from typing import Any, get_args
@@ -18,13 +18,26 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
-from actlab.config.keys import SPEC
-from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
+from actlab.config.keys import SPEC, class_of
+from actlab.config.signatures import (
+    classes_in,
+    find,
+    inner_type,
+    is_callable,
+    kinds,
+    lacking,
+    locate,
+    parameters,
+)
 from actlab.errors import ActlabError, described, hint, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
 _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
+
+
+_CALLBACKS = "pytorch_lightning.callbacks."
+_PARTS = {"lr": "optimizer", "momentum": "optimizer", "weight_decay": "optimizer", "dropout": "network"}
 
 
 @contextmanager
@@ -41,7 +54,7 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     except ActlabError:
         raise
     except Exception as error:
-        known = isinstance(error, MisconfigurationException | ValueError | TypeError)
+        known = isinstance(error, MisconfigurationException | ValueError | TypeError | RuntimeError)
         found = (bad_input(error) if known else None) or unrestored(error)
         if found or hint(error):
             raise found or ActlabError(described(error)) from error
@@ -137,6 +150,8 @@ def _mistake_in_arguments(
         if name in passed:
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in known:
+            if nested := _below(str(name), given, known, where):
+                return nested
             section = f"In {path}."
             left_over = owner is not pl.Trainer and not get_close_matches(str(name), known)  # of another class
             if left_over:
@@ -157,12 +172,32 @@ def _mistake_in_arguments(
     return lacking(path, needed[0], where) if needed else None
 
 
+def _below(name: str, given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> ActlabError | None:
+    """Return an error for a key that an object below takes: one that is given, or the usual part of a task."""
+    found = f"unknown config key '{where}.{name}'"
+    for key, value in given.items():
+        path = class_of(value)
+        with suppress(ActlabError):
+            if isinstance(path, str) and "." in path and name in (parameters(locate(path)) or ()):
+                return ActlabError(f"{found}; did you mean '{where}.{key}.{name}'?")
+    if (part := _PARTS.get(name)) in known:
+        return ActlabError(f"{found}: give {where}.{part}={{class_path: …, init_args: {{{name}: …}}}}")
+    if (where, name) == ("data", "num_workers") and "workers" not in known:
+        return ActlabError(f"{found}: leave it out; the samples are in memory, without worker processes")
+    return None
+
+
 def bad_input(error: BaseException) -> ActlabError | None:
-    """Return the first `ActlabError`, or Lightning error about bad input, among an error and its causes."""
+    """Return the first `ActlabError`, or Lightning error about bad input, among an error and its causes.
+
+    What a callback of Lightning itself raises is about bad input, too, such as a metric that is never logged.
+    """
     for cause in _causes(error):
         if isinstance(cause, ActlabError):
             return cause
-        if isinstance(cause, MisconfigurationException):
+        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(cause.__traceback__)]
+        of_callback = isinstance(cause, RuntimeError) and frames[-1:] and frames[-1].startswith(_CALLBACKS)
+        if isinstance(cause, MisconfigurationException) or of_callback:
             return ActlabError(one_line(cause))
     return None
 

@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Sequent
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
+from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
 from actlab.random.positions import Position
 from actlab.storage.files import DamagedError, checked
@@ -289,19 +290,20 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     Args:
         batch_size: size of the global training batch; a partial last batch is dropped.
         eval_batch_size: size of the global batch for validation and test, and of the batches for prediction.
-        seed: determines the order of the training batches; R seeds give stacked batches ``(R, B, …)``.
+        seed: determines the order of the training batches; None as in tasks. After the construction, R seeds
+            give stacked batches ``(R, B, …)``.
 
     Raises:
         ActlabError: if a batch size is below 1.
     """
 
-    def __init__(self, batch_size: int, eval_batch_size: int, seed: int) -> None:
+    def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:
         super().__init__()
         for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
             if value < 1:
                 raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
-        self.seed: int | Sequence[int] = seed
+        self.seed: int | Sequence[int] = seed_or_default(seed)
         self.train: Samples | None = None
         self.val: Samples | None = None
         self.test: Samples | None = None

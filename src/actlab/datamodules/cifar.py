@@ -64,7 +64,7 @@ class CIFARDataModule(ImageDataModule):
         train_on_all: bool = False,
         cache_dir: str | None = None,
         revision: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         if variant not in VARIANTS:
             raise ActlabError(f"data.variant {variant!r}: give {' or '.join(VARIANTS)}")

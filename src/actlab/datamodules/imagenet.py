@@ -21,7 +21,7 @@ from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
 from actlab.validation import Count, validated
 
-FORMAT = 3  # version of the mean's cache; increased when decoding changes
+FORMAT = 4  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
 SAMPLE_VAL = 8
 SPLITS = ("train", "validation")
@@ -79,7 +79,7 @@ class ImageNetDataModule(TensorDataModule):
         workers: int = 4,
         cache_dir: str | None = None,
         revision: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:

@@ -20,7 +20,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.files import cache_folder, temporary
 from actlab.validation import Whole, validated
 
-FORMAT = 6  # version of the cache; increased when decoding changes
+FORMAT = 7  # version of the cache; increased when decoding changes
 SORTED = 50  # this many images of one class in a row are not due to chance
 Flip = Literal["none", "random", "both"]
 
@@ -100,7 +100,7 @@ class ImageDataModule(TensorDataModule):
         validation: Whole | None = None,
         train_on_all: bool = False,
         cache_dir: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if val_split is not None and (validation is not None or train_on_all):

@@ -43,7 +43,7 @@ class MNISTDataModule(ImageDataModule):
         train_on_all: bool = False,
         cache_dir: str | None = None,
         revision: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(
             dataset_or("ylecun/mnist", dataset, sample, "mnist"),

@@ -50,9 +50,10 @@ class Pictures:
         found = table.with_format("arrow")[:].column(labels).to_numpy()
         classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
         if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:
+            of_text = found.dtype.kind == "O" and isinstance(found[0], str)
             raise ActlabError(
                 f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
-                "missing"
+                f"missing{f': number its texts by class_encode_column({labels!r}) of datasets' * of_text}"
             )
         self.labels = torch.from_numpy(found.astype(np.int64))
         self.num_classes = classes if classes < MAX_CLASSES else int(found.max()) + 1
@@ -69,7 +70,8 @@ class Pictures:
         if found := next((name for name in wanted if name in names), None):
             return found
         raise ActlabError(
-            f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}"
+            f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}; "
+            f"name it by data.{kind} of ImageDataModule"
         )
 
     def __len__(self) -> int:
@@ -79,8 +81,8 @@ class Pictures:
     def opened(self, row: int, cell: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Open a picture with Pillow; report what fails within the block as a picture that cannot be decoded.
 
-        ``cell`` is its entry in the table, if already read. A picture of 16 bits per channel is rejected:
-        Pillow would keep the upper 8.
+        ``cell`` is its entry in the table, if already read. A tag of its orientation is applied. A picture of
+        16 bits per channel is rejected: Pillow would keep the upper 8.
         """
         from PIL import Image
 
@@ -92,11 +94,11 @@ class Pictures:
             image: Any = Image.open(io.BytesIO(file))
             if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
                 raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
-            yield image
+            yield upright(image)
         except (*UNREADABLE, Image.DecompressionBombError) as error:
             name = self.name(row, cell)
             raise ActlabError(
-                f"{name} cannot be decoded ({one_line(error)}); fetch it again, or remove it"
+                f"{name} cannot be decoded ({one_line(error)}); fetch it again, or convert or remove it"
             ) from error
 
     def name(self, row: int, cell: Mapping[str, Any]) -> str:
@@ -114,7 +116,7 @@ class Pictures:
             if array is None:
                 raise ActlabError(
                     f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, 8 "
-                    f"bits and {channels} channel{'s' * (channels > 1)}"
+                    f"bits and {channels} channel{'s' * (channels > 1)}: {_remedy(image.mode, channels)}"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)
@@ -125,6 +127,23 @@ class Pictures:
                 )
             images[row] = array
         return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
+
+
+def upright(image: Any) -> Any:
+    """Apply a Pillow image's orientation tag, if any, as `datasets` does."""
+    from PIL import ExifTags, ImageOps
+
+    has_tag = image.getexif().get(ExifTags.Base.Orientation) is not None
+    return ImageOps.exif_transpose(image) if has_tag else image
+
+
+def _remedy(mode: str, channels: int) -> str:
+    if mode in MODES.values():
+        other = "grey pictures (data.channels 1" if channels > 1 else "pictures in colour (data.channels 3"
+        return f"for {other} of ImageDataModule), or convert the files by image.convert({MODES[channels]!r})"
+    if mode.startswith(("I", "F")):
+        return "save them with 8 bits, such as numpy.asarray(image) // 256 of 16 bits, as uint8"
+    return f"convert the files by image.convert({MODES[channels]!r})"
 
 
 def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:

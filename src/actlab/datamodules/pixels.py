@@ -11,7 +11,7 @@ from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.datamodules.cifar import CIFARDataModule
-from actlab.datamodules.pictures import UNREADABLE
+from actlab.datamodules.pictures import UNREADABLE, upright
 from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
@@ -72,7 +72,7 @@ class PixelDataModule(TensorDataModule):
         updates_per_epoch: int = 250,
         eval_batch_size: int = 16_384,
         cache_dir: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if tiles < 1:
@@ -131,7 +131,7 @@ def _read(file: str) -> Tensor:
 
     try:
         with Image.open(io.BytesIO(regular(at_home(file)).read_bytes())) as image:
-            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+            return torch.from_numpy(np.array(upright(image).convert("RGB"))).permute(2, 0, 1)
     except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
             f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file"

@@ -16,6 +16,8 @@ from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any
 
+from pytorch_lightning.utilities import rank_zero_info
+
 from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
@@ -25,7 +27,7 @@ from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
 MOST_FOLDERS = 2000  # below that of a dataset; those of a disk take minutes to list
-SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
 REMEDY = (
     "give the folder of one dataset, with its splits in folders or files called train and test, or name the "
@@ -70,7 +72,7 @@ def has_class_folders(folder: Path) -> bool:
 
 
 def _all_pictures(folder: Path) -> list[str]:
-    found = (f"{top}/{name}" for top, _, names in os.walk(folder) for name in names)
+    found = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
     return sorted(path for path in found if path.lower().endswith(SUFFIXES))
 
 
@@ -86,8 +88,9 @@ def open_tables(
 def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False) -> dict[str, Any]:
     """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; labels number the names.
 
-    Splits without class folders are left out. ``mixed`` orders the pictures by a digest of their names instead
-    of class and name: else the first pictures, which may become the validation set, are all of one class.
+    Pictures in folders below belong to the class; files that are no pictures are skipped with a note. Splits
+    without class folders are left out. ``mixed`` orders the pictures by a digest of their names instead of
+    class and name: else the first pictures, which may become the validation set, are all of one class.
     """
     import datasets
 
@@ -100,7 +103,8 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
             continue
         rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind)]
         if mixed:
-            rows.sort(key=lambda row: hashlib.sha256(os.fsencode("/".join(row[0].split("/")[-2:]))).digest())
+            start = len(f"{tops[0]}/")
+            rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
         kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
         columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
@@ -115,13 +119,19 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
 
 
 def _pictures(folder: Path) -> list[str]:
-    names = _visible(entry.name for entry in os.scandir(folder) if entry.name.lower().endswith(SUFFIXES))
-    if not names:
+    files = []
+    for top, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = _visible(folders)
+        files += [f"{top}/{name}" for name in _visible(names)]
+    found = [file for file in files if file.lower().endswith(SUFFIXES)]
+    if others := [file for file in files if not file.lower().endswith(SUFFIXES)]:
+        rank_zero_info(f"{folder}: skipped {len(others)} files that are no pictures, such as {others[0]}")
+    if not found:
         raise ActlabError(
             f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
             "all splits"
         )
-    return [f"{folder}/{name}" for name in names]
+    return found
 
 
 def _visible(names: Iterable[str]) -> list[str]:
@@ -153,6 +163,16 @@ def parquet_files(folder: Path) -> list[Path]:
                 f"{file} is not a regular file; remove it, or give a folder that holds only the dataset"
             )
     if not found:
+        if any(folder.rglob("dataset_info.json")):
+            raise ActlabError(
+                f"{folder} was written by save_to_disk: write each split in the hub's layout instead, such as "
+                f"load_from_disk({str(folder)!r})['train'].to_parquet('FOLDER/train.parquet')"
+            )
+        if any(entry.is_dir() and any(_all_pictures(entry)) for entry in folder.iterdir()):
+            raise ActlabError(
+                f"{folder} has pictures, but not in class folders, train/CLASS/*.png: move the class folders "
+                "below train/ and, for test data, below test/ (without test data: data.test_split null)"
+            )
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "
             "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"

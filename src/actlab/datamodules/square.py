@@ -68,7 +68,7 @@ class SquareDataModule(TensorDataModule):
         updates_per_epoch: int = 500,
         side: int = 100,
         eval_batch_size: int = 10_000,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if side < 2:

@@ -106,7 +106,7 @@ class TextDataModule(TensorDataModule):
         eval_batch_size: int = 64,
         updates_per_epoch: int = 200,
         windows: int | None = 256,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         for key, value in (("context", context), ("windows", windows)):

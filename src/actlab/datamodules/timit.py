@@ -67,7 +67,7 @@ class TIMITDataModule(TensorDataModule):
         eval_batch_size: int = 5000,
         context: int = 5,
         cache_dir: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if context < 0:

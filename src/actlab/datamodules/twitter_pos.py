@@ -121,7 +121,7 @@ class TwitterPOSDataModule(TensorDataModule):
         test_set: Literal["oct27.test", "daily547"] = "oct27.test",
         batch_size: int = 16,
         eval_batch_size: int = 5000,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         self.dataset = dataset_or(FOLDER, dataset, sample, "twitter_pos")

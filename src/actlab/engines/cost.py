@@ -28,6 +28,7 @@ from actlab.runtime import signals
 from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
+from actlab.tasks.batches import as_batch
 from actlab.tasks.randomness import is_random, undeclared
 
 ROUNDS = 25
@@ -242,7 +243,7 @@ def first_batch(data: LightningDataModule) -> Batch:
     """Return the first training batch."""
     experiments.prepare(data)
     data.setup("fit")
-    batch: Batch = next(iter(data.train_dataloader()))
+    batch: Batch = as_batch(next(iter(data.train_dataloader())))
     return batch
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
 from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.batches import as_batch
 from actlab.tasks.quantities import Means
 from actlab.validation import validated
 
@@ -79,7 +80,7 @@ class Evaluation:
         """Yield every metric."""
         means = Means()
         for batch in getattr(data, f"{self.split}_dataloader")():
-            placed = tuple(tensor.to(subject.device) for tensor in batch)
+            placed = tuple(tensor.to(subject.device) for tensor in as_batch(batch))
             for name, quantity in subject.measured(placed, shared=True).items():
                 means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
         for name, values in subject.members[0].reported(means.take_all()).items():
@@ -110,7 +111,7 @@ class InputNoise:
         means = {a: Means() for a in self.strengths}
         number = 0
         for batch in getattr(data, f"{self.split}_dataloader")():
-            x, *rest = (tensor.to(subject.device) for tensor in batch)
+            x, *rest = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
                 raise ActlabError(f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens")
             here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))

@@ -35,11 +35,11 @@ class RunLogger(WandbLogger):
     """Lightning's W&B logger with a separate run per instance, so that one process may have several.
 
     Args:
-        project: where the run appears.
-        name: name of the run; W&B generates one by default.
+        project: where the run appears; by default ``WANDB_PROJECT``, or actlab.
+        name: name of the run; by default ``WANDB_NAME``, or one that W&B generates.
         save_dir: folder in which ``wandb/`` is created.
-        group: runs of one group are folded together; a study's name, for example.
-        tags: words for filtering.
+        group: runs of one group are folded together, such as a study's; by default ``WANDB_RUN_GROUP``.
+        tags: words for filtering; by default those in ``WANDB_TAGS``.
         offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides if it
             is set; otherwise the run is online if an account is found (``WANDB_API_KEY``, or W&B's host in the
             netrc file).
@@ -57,7 +57,7 @@ class RunLogger(WandbLogger):
 
     def __init__(
         self,
-        project: str = "actlab",
+        project: str | None = None,
         name: str | None = None,
         save_dir: str = "runs",
         group: str | None = None,
@@ -77,14 +77,14 @@ class RunLogger(WandbLogger):
         self._modes = dict(modes or {})
         self._diverged = False
         super().__init__(
-            name=name,
+            name=name or os.environ.get("WANDB_NAME"),
             save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another working directory
             id=id,
             offline=self._mode != "online",
-            project=project,
+            project=project or os.environ.get("WANDB_PROJECT", "actlab"),
             log_model="all" if log_model == "all" else bool(log_model),
-            group=group,
-            tags=list(tags) if tags else None,
+            group=group or os.environ.get("WANDB_RUN_GROUP"),
+            tags=list(tags or filter(None, os.environ.get("WANDB_TAGS", "").split(","))) or None,
             entity=entity,
             notes=notes,
             job_type=job_type,

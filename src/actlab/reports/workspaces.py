@@ -56,7 +56,7 @@ def runs_of(study: Study) -> str:
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
     """Return a report: table in Markdown, empty before a run has ended, notes, curves, settings and runs."""
     runset = wr.Runset(
-        entity=entity, project=project, name=study.name, filters=runs_of(study), groupby=[SETTING]
+        entity=entity, project=project, name=study.name, filters=runs_of(study), groupby=[f"config.{SETTING}"]
     )
     blocks: list[Any] = [wr.H1(study.title)]
     blocks += [wr.H2("Table"), wr.MarkdownBlock(table)] if table else []

@@ -23,6 +23,7 @@ from actlab.stacking.mapping import MappingError
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.batches import as_batch
 from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import Training
 
@@ -102,7 +103,7 @@ class StackedTask(Training):
     @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
-        first = self.members[0]
+        first, batch = self.members[0], as_batch(batch)
         first.training = self.training
         if first.sees_network:
             given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch

@@ -42,7 +42,7 @@ class AutoencoderTask(Task):
         schedules: dict[str, Schedule] | None = None,
         l2: L2 | None = None,
         clean_training_loss: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__(

@@ -5,6 +5,7 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis when a task computes the quantit
 
 from __future__ import annotations
 
+import copy
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,10 +25,12 @@ from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.random import hashing, streams
+from actlab.random.defaults import seed_or_default
 from actlab.random.seeding import SeedGlobal, own_generators
 from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
+from actlab.tasks.batches import as_batch, explained, targets_of
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
@@ -49,7 +52,7 @@ class Task(Training, ABC):
 
     Args:
         activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
-            ``{name: elu, alpha: 0.5}``.
+            ``{name: elu, alpha: 0.5}``; in a script also a class or function that has an import path.
         network: builds the network from (activation factory, number of outputs, input shape).
         num_outputs: number of outputs K.
         input_shape: shape of one sample.
@@ -61,7 +64,8 @@ class Task(Training, ABC):
         l2: decay of chosen kinds of parameters only; None leaves decay to the optimiser's ``weight_decay``.
         clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is random.
         training_metrics: names from `metric_names` that are also logged as ``train/…``, in training mode.
-        seed: determines the initial weights and the random masks.
+        seed: determines the initial weights and the random masks; None is the seed given to Lightning's
+            ``seed_everything``, or 0 without one.
         metrics: metrics of torchmetrics by name, logged as ``val/…`` and ``test/…``; see `compared`. A result
             that is not one number is kept in ``matrices``.
 
@@ -96,11 +100,13 @@ class Task(Training, ABC):
         l2: L2 | None = None,
         clean_training_loss: bool = True,
         training_metrics: Sequence[str] = (),
-        seed: int = 0,
+        seed: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__()
-        self.seed = seed
+        self.seed = seed = seed_or_default(seed)
+        self._set_hparams({**self.arguments.defaults, **self.arguments.plain, "seed": seed})
+        self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
                 f"{type(self).__name__} defines neither quantities nor measure: define one of them"
@@ -108,6 +114,7 @@ class Task(Training, ABC):
         allowed = [name for name in self.metric_names if name not in self.derived]
         if strange := set(training_metrics) - set(allowed):
             raise unknown("training metric", min(strange), allowed)
+        building.check_given(network, optimizer=optimizer, scheduler=scheduler)
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
@@ -168,7 +175,7 @@ class Task(Training, ABC):
 
     def observe(self, batch: Batch) -> None:
         """Pass a batch through the network, for callers with hooks on its layers."""
-        self(*self.inputs(batch))
+        self(*self.inputs(as_batch(batch)))
 
     @takes_run_axis
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -207,8 +214,10 @@ class Task(Training, ABC):
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
-        made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in self.derived.items()}
-        return {name: made[name] if name in made else means[name] for name in self.metric_names}
+        known = {name: one for name, one in self.derived.items() if means.keys() >= {*one.of}}
+        made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in known.items()}
+        found = {**means, **made}
+        return {name: found[name] for name in self.metric_names if name in found}
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the network's output."""
@@ -222,8 +231,10 @@ class Task(Training, ABC):
     @third_party.calling()
     def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
-        output = None if self.sees_network else self(*self.inputs(batch))
-        found = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+        batch = as_batch(batch)
+        with explained(batch):
+            output = None if self.sees_network else self(*self.inputs(batch))
+            found = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
         if split is not None:
             output = self(*self.inputs(batch)) if output is None else output
             self.update_metrics(split, output, batch, found.get("loss"))
@@ -231,7 +242,7 @@ class Task(Training, ABC):
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: by default the output and the second tensor of the batch."""
-        return output, batch[1]
+        return output, targets_of(batch)
 
     def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity | None) -> None:
         """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics, without values of weight 0."""
@@ -254,12 +265,23 @@ class Task(Training, ABC):
             self.config = records.of_task(type(self), self.arguments, self.seed)
         return self.config
 
+    @property
+    def hparams_initial(self) -> Any:
+        """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
+        found, theirs = super().hparams_initial, getattr(self._trainer, "datamodule", None)
+        for name in () if building.saves_hyperparameters(self) else getattr(theirs, "hparams", ()):
+            found.pop(name, None)
+        return found
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the record of the task, too, and a subclass's hyperparameters as plain values."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
         if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
-            checkpoint[key] = converted(checkpoint[key]).plain
+            if building.saves_hyperparameters(self):
+                checkpoint[key] = converted(checkpoint[key]).plain
+            else:  # they are in the record
+                del checkpoint[key]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch and log it; check the trained parameters at the first batch."""
@@ -287,10 +309,22 @@ class Task(Training, ABC):
         """Return ½·decay·Σw² over the weights that ``l2`` decays."""
         return optim.penalty(self.trainer.optimizers[0])
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the network's output for a batch."""
-        with third_party.calling():
+        batch = as_batch(batch)
+        with third_party.calling(), explained(batch):
             return self.forward(*self.inputs(batch))
+
+    def to_torchscript(
+        self, file_path: Any = None, method: str | None = "script", example_inputs: Any = None, **kwargs: Any
+    ) -> Any:
+        """Trace the task; its code is no TorchScript, so ``method="script"`` is rejected."""
+        if method == "script":
+            raise ActlabError(
+                "to_torchscript(method='script'): give method='trace' and example_inputs=torch.zeros(1, "
+                "*input_shape), or use torch.export.export"
+            )
+        return super().to_torchscript(file_path, method, example_inputs, **kwargs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

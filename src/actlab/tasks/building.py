@@ -14,7 +14,7 @@ from torch.optim import Adafactor, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError, one_line, shown, unknown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, By, Plateau, Schedule
 from actlab.random import hashing
@@ -26,6 +26,27 @@ NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
 )
 _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
+
+
+def check_given(network: Any, **builders: Any) -> None:
+    """Reject a network that is built already, and an optimiser or scheduler that is not to be called."""
+    if isinstance(network, nn.Module) or not callable(network):
+        raise ActlabError(
+            f"network {shown(network)}: give a function that builds it, such as lambda act, outputs, shape: "
+            "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs)); actlab.replace "
+            "exchanges the activations of a built network"
+        )
+    for name, builder in builders.items():
+        if builder is not None and not callable(builder):
+            raise ActlabError(
+                f"{name} {shown(builder)}: give a class of torch.optim or a partial of one, such as "
+                "functools.partial(torch.optim.SGD, lr=0.1)"
+            )
+
+
+def saves_hyperparameters(task: pl.LightningModule) -> bool:
+    """Return whether a task's class calls ``save_hyperparameters``."""
+    return getattr(task, "_hparams_name", None) is not None
 
 
 def checked_optimizer(task: Any, groups: Any) -> Optimizer:

@@ -16,6 +16,7 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
+from actlab.tasks.batches import class_numbers
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 from actlab.validation import Count, Shape, validated
@@ -52,7 +53,7 @@ class ClassificationTask(Task):
         l2: L2 | None = None,
         clean_training_loss: bool = True,
         training_metrics: Sequence[str] = (),
-        seed: int = 0,
+        seed: int | None = None,
         top: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
@@ -88,7 +89,7 @@ class ClassificationTask(Task):
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return cross-entropy, error, accuracy and, with ``top``, the top-k error; logits ``(…, B, K)``."""
-        labels = batch[1].expand(output.shape[:-1])
+        labels = class_numbers(output, batch)
         loss = F.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none").view_as(labels)
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
@@ -99,6 +100,6 @@ class ClassificationTask(Task):
             found[f"top{self.top}_error"] = Quantity(1 - among.float())
         return found
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return class probabilities ``(B, K)``."""
-        return self.forward(*self.inputs(batch)).softmax(-1)
+        return super().predict_step(batch, batch_idx, dataloader_idx).softmax(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from actlab.tasks.batches import class_numbers
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
@@ -25,6 +26,6 @@ class FrameTask(ClassificationTask):
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return cross-entropy, error and accuracy of each frame; logits ``(…, F, K)``, labels ``(…, F)``."""
-        weights = (batch[1].expand(output.shape[:-1]) >= 0).to(output.dtype)  # padding is negative
+        weights = (class_numbers(output, batch) >= 0).to(output.dtype)  # padding is negative
         found = super().quantities(output, batch)
         return {name: Quantity(quantity.values, weights) for name, quantity in found.items()}

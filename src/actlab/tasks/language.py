@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from actlab.networks import GPT
+from actlab.tasks.base import Task
+from actlab.tasks.batches import as_batch, class_numbers
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Derived
 from actlab.tasks.training import Batch
@@ -48,7 +50,7 @@ class LanguageTask(ClassificationTask):
         """Return what metrics of torchmetrics compare: logits ``(B·T, K)`` and targets ``(B·T,)``."""
         return output.flatten(0, -2), batch[1].flatten()
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
-        logits = self.forward(*self.inputs(batch))
-        return F.cross_entropy(logits.movedim(-1, 1), batch[1], reduction="none")
+        logits = Task.predict_step(self, batch, batch_idx)
+        return F.cross_entropy(logits.movedim(-1, 1), class_numbers(logits, as_batch(batch)), reduction="none")

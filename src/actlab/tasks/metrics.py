@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torchmetrics import Metric
 from actlab.config.metrics import KEY, gives_number
 from actlab.errors import ActlabError, one_line
 from actlab.runtime import third_party
+from actlab.storage.files import update_json
 
 
 class Metrics:
@@ -79,8 +81,15 @@ def as_plain(result: Any) -> Any:
 
 
 def log_table(logger: object, name: str, values: Any, step: int) -> None:
-    """Pass a vector or matrix, as of `as_plain`, to a logger with Lightning's ``log_table``, such as W&B's."""
+    """Pass a vector or matrix, as of `as_plain`, to a logger: to W&B's as a table, to TensorBoard's as text.
+
+    Other loggers with a folder get the latest one in its file ``matrices.json``.
+    """
     rows = values if isinstance(values, list) and all(isinstance(row, list) for row in values) else [values]
     flat = all(isinstance(row, list) and all(isinstance(v, int | float) for v in row) for row in rows)
     if callable(log := getattr(logger, "log_table", None)) and flat and len({len(row) for row in rows}) == 1:
         log(name, columns=[str(k) for k in range(len(rows[0]))], data=rows, step=step)
+    elif callable(add := getattr(getattr(logger, "experiment", None), "add_text", None)):
+        add(name, "\n".join(f"    {row}" for row in rows), step)  # a block of Markdown
+    elif folder := getattr(logger, "log_dir", None):
+        update_json(Path(folder, "matrices.json"), {name: values}, "delete it")

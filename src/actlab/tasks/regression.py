@@ -8,6 +8,7 @@ from torch import Tensor
 
 from actlab.errors import RunError
 from actlab.tasks.base import Task
+from actlab.tasks.batches import targets_of
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
@@ -25,12 +26,13 @@ class RegressionTask(Task):
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the squared error of each output ``(…, B, K)``; targets of another shape raise a RunError."""
-        if output.shape[-batch[1].dim() :] != batch[1].shape:  # they would be broadcast to pairs of samples
+        targets = targets_of(batch)
+        if output.shape[-targets.dim() :] != targets.shape:  # they would be broadcast to pairs of samples
             raise RunError(
-                f"the targets of a batch have shape {tuple(batch[1].shape)}, but the network's output has "
+                f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output has "
                 f"{tuple(output.shape)}: give targets of shape (B, num_outputs), such as y.unsqueeze(1)"
             )
-        return {"loss": Quantity((output - batch[1]).square())}
+        return {"loss": Quantity((output - targets).square())}
 
 
 def decibels(mean_square: Tensor) -> Tensor:

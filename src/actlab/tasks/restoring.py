@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from actlab.config import messages, records
 from actlab.config.admission import admitted
 from actlab.config.arguments import converted
+from actlab.config.sections import SEED
 from actlab.config.signatures import imported, locate, parameters
 from actlab.errors import ActlabError, one_line
+from actlab.random.defaults import default_seed
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
 
@@ -92,9 +94,10 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
         raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
     given = {key: v for key, v in config["model"]["init_args"].items() if key not in arguments}
     if "seed" in (parameters(found) or ()) and "seed" not in arguments:
-        given.setdefault("seed", config["seed_everything"])
+        given.setdefault("seed", config[SEED])
     try:
-        return _built(found, given, arguments)
+        with default_seed(config.get(SEED)):  # of a class without the argument
+            return _built(found, given, arguments)
     except ActlabError:
         raise
     except ArgumentError as error:

@@ -23,6 +23,7 @@ from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import evaluating
 from actlab.tasks import building, complete, parameters, resuming
+from actlab.tasks.batches import as_batch
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
@@ -105,6 +106,7 @@ class Training(pl.LightningModule, ABC):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode, summed over members."""
+        batch = as_batch(batch)
         self._move(batch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
@@ -140,15 +142,20 @@ class Training(pl.LightningModule, ABC):
         everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
         return mean * (weight * self.trainer.world_size / everywhere.clamp_min(LEAST))
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Accumulate ``val/…``."""
-        self._evaluate("val", batch)
+    def validation_step(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
+        """Accumulate ``val/…``; the further arguments are the numbers of the batch and of its data loader."""
+        self._evaluate("val", batch, *args, **kwargs)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Accumulate ``test/…``."""
-        self._evaluate("test", batch)
+    def test_step(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
+        """Accumulate ``test/…``; see `validation_step`."""
+        self._evaluate("test", batch, *args, **kwargs)
 
-    def _evaluate(self, split: str, batch: Batch) -> None:
+    def _evaluate(self, split: str, batch: Batch, batch_idx: int = 0, dataloader_idx: int = 0) -> None:
+        if dataloader_idx:
+            raise ActlabError(
+                f"several data loaders of {split} data: their means have one name. Evaluate them one by one, "
+                "or as one dataset, torch.utils.data.ConcatDataset"
+            )
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
             updated = {"split": split} if self.members[0].metrics else {}
             found = self.measured(batch, shared=True, **updated)
@@ -165,7 +172,7 @@ class Training(pl.LightningModule, ABC):
         first = self.members[0]
         names = [*first.trained, *["penalised_loss"] * first.penalised]
         collected = self._epoch_means("train", [*names, *["clean_loss"] * self._has_clean_pass])
-        if first.clean_training_loss:  # without a separate pass both losses are equal
+        if first.clean_training_loss and "train/loss" in collected:  # without a separate pass both are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
         self.log_dict(parameters.metrics_of(self), sync_dist=self.trainer.world_size > 1)
@@ -192,13 +199,18 @@ class Training(pl.LightningModule, ABC):
         return {f"{split}/{name}": value for name, value in found.items()} | self._epoch_metrics(split)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
-        """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
+        """Return the means over all samples and devices since the last call, by ``{split}/{name}``.
+
+        Without a weight on any device, as where a subclass has a step of its own, there is no mean.
+        """
         found = {}
         for name in (f"{split}/{name}" for name in names):
             of_device, weight = self._means.take(name)
             total = torch.as_tensor(of_device, device=self.device)
             sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
             everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
+            if not everywhere[1].any():
+                continue
             found[name] = everywhere[0] / everywhere[1]
             if name == f"{split}/error" and split != "train":
                 self.scored[split] = int(everywhere[1].max())
@@ -217,7 +229,7 @@ class Training(pl.LightningModule, ABC):
         if not self.trainer.sanity_checking:
             others = {name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers}
             self.matrices |= others
-            for logger in () if self.stacked else self.trainer.loggers:
+            for logger in self.trainer.loggers if self.trainer.is_global_zero and not self.stacked else ():
                 for name, (values,) in others.items():
                     log_table(logger, name, values, self.trainer.global_step)
         return {name: values if self.stacked else values[0] for name, values in numbers.items()}

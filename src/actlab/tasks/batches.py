@@ -1,0 +1,68 @@
+"""The batches that steps receive: a sequence of tensors, a bare tensor, or a mapping of names to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from actlab.errors import RunError, one_line
+
+INPUTS = ("image", "img", "pixel_values", "inputs", "input", "x")  # names in a batch that is a mapping
+TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
+
+
+def as_batch(batch: Any) -> Any:
+    """Return inputs and targets, if any, as a sequence: a bare tensor ``(B, *)`` is a batch of B inputs.
+
+    A mapping, as of `datasets` with the format torch, has one of `INPUTS` and at most one of `TARGETS`.
+    """
+    if isinstance(batch, Tensor):
+        return (batch,)
+    if not isinstance(batch, Mapping):
+        return batch
+    inputs, targets = ([name for name in names if name in batch] for names in (INPUTS, TARGETS))
+    if len(inputs) != 1 or len(targets) > 1:
+        raise RunError(
+            f"a batch has the keys {', '.join(map(str, batch))}: rename its columns so that one is of "
+            f"{', '.join(INPUTS)} and at most one of {', '.join(TARGETS)}, or give tuples (inputs, targets)"
+        )
+    return tuple(batch[name] for name in (*inputs, *targets))
+
+
+def targets_of(batch: Any) -> Tensor:
+    """Return the second tensor of a batch."""
+    if len(batch) < 2:
+        raise RunError("a batch has inputs alone: give tuples (inputs, targets)")
+    found: Tensor = batch[1]
+    return found
+
+
+def class_numbers(output: Tensor, batch: Any) -> Tensor:
+    """Return the labels of a batch as int64, expanded to logits ``(…, B, K)`` without their last axis."""
+    labels, shape = targets_of(batch), output.shape[:-1]
+    if labels.is_floating_point() or labels.shape != shape[-labels.dim() :]:
+        remedy = ".argmax(-1) of one-hot labels" if labels.shape == output.shape else ".long() of shape (B,)"
+        raise RunError(
+            f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits have shape "
+            f"{tuple(output.shape)}: give class numbers, such as labels{remedy}"
+        )
+    return labels.expand(shape).long()
+
+
+@contextmanager
+def explained(batch: Any) -> Iterator[None]:
+    """Report inputs that are whole numbers where the network in the block takes floating-point numbers."""
+    try:
+        yield
+    except RuntimeError as error:
+        kind = getattr(batch[0], "dtype", torch.float32)
+        if kind.is_floating_point or "type" not in str(error):
+            raise
+        raise RunError(
+            f"the inputs of a batch are {kind}, which the network rejects ({one_line(error)}): give "
+            "floating-point numbers, such as x / 255 of bytes"
+        ) from error
