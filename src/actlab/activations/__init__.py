@@ -19,7 +19,6 @@ from actlab.activations.registry import (
     has_surrogate_gradient,
     is_elementwise,
     is_stochastic,
-    left_open,
     names,
     register,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "has_surrogate_gradient",
     "is_elementwise",
     "is_stochastic",
-    "left_open",
     "names",
     "register",
     "replace",

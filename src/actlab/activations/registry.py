@@ -254,21 +254,6 @@ def declared(module: nn.Module, name: str) -> Any:
     return None
 
 
-def left_open(module: nn.Module) -> list[str]:
-    """Return which of ``elementwise`` and ``stochastic`` a user-defined activation does not declare.
-
-    >>> left_open(create("gelu")), left_open(factory("torch.special:expit")())
-    ([], ['elementwise', 'stochastic'])
-    """
-    if type(module) in _DETERMINISTIC or type(module) is nn.Sequential:
-        return []
-    if isinstance(module, plugins.Function):
-        return [name for name in ("elementwise", "stochastic") if not hasattr(module.function, name)]
-    names = [] if _holds_tensors(module) else ["elementwise"]
-    names += [] if _draws_uniform(module) else ["stochastic"]
-    return [name for name in names if declared(module, name) is None]
-
-
 def has_surrogate_gradient(module: nn.Module) -> bool:
     """Whether an activation, or a module inside it, declares ``surrogate_gradient = True``.
 

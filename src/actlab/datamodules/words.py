@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,33 +110,22 @@ def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
     """Return a word, perhaps of whitespace but spaces, and its vector, of ``size`` numbers unless that is 0."""
     word, tab, rest = line.partition("\t")
     fields = [field for field in (rest.replace("\t", " ") if tab else line).split(" ") if field]
-    if not tab:  # a word may have spaces: the last ``size`` fields are the vector, unless one more is a number
-        begin = max(1, len(fields) - size) if size else 1
-        if begin > 1 and _number(fields[begin - 1]) is not None:
-            begin = 1
-        word, fields = " ".join(fields[:begin]), fields[begin:]
-    try:
-        if "_" in "".join(fields):
-            raise ValueError
-        vector = np.array(list(map(float, fields)))
-    except ValueError:
-        wrong = next(field for field in fields if _number(field) is None)
-        raise ActlabError(f"{where}: {wrong[:60]!r} is not a number") from None
-    if not size and not len(vector):
-        raise ActlabError(f"{where} has no numbers; expected a word and the numbers of its vector")
-    if size and len(vector) != size:
-        raise ActlabError(f"{where} has {len(vector)} numbers, but those before it, or the header, have {size}")
-    if (beyond := ~(np.abs(vector) <= _LARGEST)).any():
-        raise ActlabError(f"{where} holds {float(vector[beyond][0])}; all numbers must be finite in float32")
-    return word, vector
+    begin = 0 if tab else max(1, len(fields) - size) if size else 1  # a word may have spaces
+    vector = _numbers(fields[begin:])
+    one_more = begin > 1 and _numbers(fields[begin - 1 : begin]) is not None
+    if vector is None or one_more or len(vector) != (size or max(1, len(vector))):
+        expected = f"a word and {size or 'its'} numbers, finite in float32"
+        raise ActlabError(f"{where}: {line[:60]!r} is malformed; expected {expected}")
+    return word if tab else " ".join(fields[:begin]), vector
 
 
-def _number(field: str) -> float | None:
-    """Return the number that a field holds, or None; also for ``1_0``, which Python parses as 10."""
+def _numbers(fields: Sequence[str]) -> Numbers | None:
+    """Return numbers that are finite in float32, or None; also for ``1_0``, which Python parses as 10."""
     try:
-        return None if "_" in field else float(field)
+        found = np.array([float("x" if "_" in field else field) for field in fields])
     except ValueError:
         return None
+    return found if (np.abs(found) <= _LARGEST).all() else None
 
 
 @lru_cache

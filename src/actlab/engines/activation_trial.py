@@ -43,12 +43,11 @@ SLOW = 1000  # times as slow as ReLU
 def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = True) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the cases without one. Prints a hint when a declaration would speed up
-    training. ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a
-    ``known`` fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    Returns the fault of each case, and the cases without one; ``hints`` prints which activations take long.
+    ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
+    fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
     faults, cases = {**known}, Cases()
-    undeclared: dict[tuple[str, ...], dict[str, None]] = {}
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -69,24 +68,9 @@ def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = 
                 continue
             cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
             if hints and units:
-                undeclared.setdefault(tuple(activations.left_open(units[0])), {})[name] = None
                 for line in time_hint(experiment, sites, run, name):
                     print(line)
-    for missing, names in undeclared.items():
-        if missing:
-            properties = " and ".join(_DECLARATIONS[one][0] for one in missing)
-            declarations = " and ".join(_DECLARATIONS[one][1] for one in missing)
-            print(
-                f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
-                f"{declarations} on its class or function to train faster"
-            )
     return faults, cases
-
-
-_DECLARATIONS = {
-    "elementwise": ("mixes no elements", "'elementwise = True'"),
-    "stochastic": ("draws no random numbers", "'stochastic = False'"),
-}
 
 
 def _built(run: Run, name: str) -> Experiment | str:
