@@ -257,9 +257,9 @@ def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
     execute(runs, tmp_path, stacked=False)
     read: list[str] = []
 
-    def content_of(path, of_data, found=contents.content_of):
+    def content_of(path, of_data, by_bytes=False, found=contents.content_of):
         read.append(path)
-        return found(path, of_data)
+        return found(path, of_data, by_bytes)
 
     monkeypatch.setattr(contents, "content_of", content_of)
     assert evaluation.execute(runs, tmp_path, study.probes, print) == 0
@@ -283,7 +283,7 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     assert before.left_out == ()
     assert before.conditions["noise/test/loss"] == ["noise=0"]
     if change == "its code":
-        code.write_text("from actlab.probes import InputNoise as Mine  # edited\n")
+        code.write_text("from actlab.probes import InputNoise as Mine\n\nEDITED = True\n")
     else:
         study = load(text + probe.replace("[0.0]", "[0.5]"))
     (line,) = results.load(study, tmp_path).left_out
