@@ -25,6 +25,7 @@ def work(
     """
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
+            check_sources(job)
             train(job, root, progress, logger)
         return held
 
@@ -48,7 +49,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     """
     parts: list[Job] = []
     try:
-        check_sources(job)
         _train(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
         job.fail(root, str(error), progress)
