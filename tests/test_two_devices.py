@@ -28,7 +28,8 @@ def test_a_bar_reads_what_callbacks_log(tmp_path, bar, first):
 @pytest.mark.usefixtures("spawning")
 def test_a_spawned_fit_with_the_default_logger_and_bar(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
+    words = ["--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.max_epochs", "1"]
+    words += [f"--trainer.limit_{part}_batches=2" for part in ("train", "val", "test")]
     words += ["--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp_spawn"]
     outcome = cli("fit", "-c", "mnist_classifier", *words)
     assert outcome.code == 0, outcome.err

@@ -262,7 +262,7 @@ class Experiment(NamedTuple):
         return min(batches, limit) if batches and isinstance(limit, int) else batches
 
 
-@signals.alive(signals.PREPARING)
+@signals.preparing()
 def prepare(data: pl.LightningDataModule) -> None:
     """Prepare data; the process reports progress meanwhile."""
     data.prepare_data()
@@ -271,8 +271,7 @@ def prepare(data: pl.LightningDataModule) -> None:
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
     """Instantiate the data of a complete config alone."""
     given = with_import_paths(config)
-    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    found.data = typed(given, "data", run_seed(given.get(sections.SEED, 0)))
+    found: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
     data: pl.LightningDataModule = parser_of("data").instantiate(found).data
     return data
 

@@ -18,7 +18,7 @@ from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import stages
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
-from actlab.engines.workers import Worker
+from actlab.engines.workers import Worker, start_server
 from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
@@ -225,6 +225,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
+    if args.command == "run" and args.jobs != 0:
+        start_server()  # it loads torch while the study is read
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)

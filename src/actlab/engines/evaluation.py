@@ -23,7 +23,6 @@ from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.runtime import signals
-from actlab.runtime.accidents import check_device
 from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import has_forms, stacked_quantity
@@ -133,7 +132,6 @@ class _Evaluation:
         except (ActlabError, OSError):
             raise
         except Exception as error:  # third-party activations and probes may raise anything
-            check_device(error)
             fault = described(error)
         self.say(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
         return 1

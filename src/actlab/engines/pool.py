@@ -95,8 +95,7 @@ class Pool:
         """Try the job of a worker that has ended again, in halves or not at all.
 
         An exit would happen again, so the runs have failed; a signal may come from a system that ran out of
-        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves, one
-        that lost its accelerator into its runs.
+        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
         """
         if ended.code == LOST:
             parts = job.alone(self.root) if len(job.runs) > 1 else [job]

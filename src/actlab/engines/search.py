@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
-FILE = "proposals.json"
+FILE, _REMEDY = "proposals.json", "delete it; Optuna then proposes trials again"
 BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
@@ -149,8 +149,8 @@ def trials(study: Study, search: Search, root: Path, store: bool = False) -> Tri
     Raises:
         ActlabError: without Optuna.
     """
-    path, remedy = root / FILE, "delete it; Optuna then proposes trials again"
-    known = read_json(path, dict[str, list[dict[str, Any]]], remedy) if path.exists() else {}
+    path = root / FILE
+    known = read_json(path, dict[str, list[dict[str, Any]]], _REMEDY) if path.exists() else {}
     proposed, found = copy.deepcopy(known), []
     for side in sides(study, search):
         runs = study_of(study, [(side, [Trial(0, {})])]).runs()

@@ -130,10 +130,7 @@ def _in_turns(sides: Sequence[Side], seconds: Callable[[Side], float]) -> dict[S
 
 
 def fastest(runs: Sequence[Run], settings: Settings) -> float:
-    """Return the seconds of the fastest of some updates of runs in a stack, or alone.
-
-    Infinite for runs that fail, nan after an accident, which says nothing about them.
-    """
+    """Return the seconds of the fastest update of runs; infinite if they fail, nan after an accident."""
     clock = _Clock()
     try:
         _fit([_bare(run) for run in runs], clock, settings)

@@ -25,6 +25,7 @@ def work(
     """
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
+            check_sources(job)
             train(job, root, progress, logger)
         return held
 
@@ -45,12 +46,10 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     """Train one job; record runs that fail.
 
     A stack that runs out of memory is split into two halves. A stack that fails for another reason is trained
-    run by run, in other processes if it has lost its accelerator, which raises a `LostDeviceError`. What the
-    machine lacks, such as space on its disk, ends the study.
+    run by run, in other processes after a `LostDeviceError`. A full disk ends the study.
     """
     parts: list[Job] = []
     try:
-        check_sources(job)
         _train(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
         job.fail(root, str(error), progress)
@@ -65,10 +64,8 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
             print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
             parts = job.halves(root)
         else:
-            if len(job.runs) > 1:
-                check_device(error)  # its runs go on in another process
             parts = _alone(job, described(error), root, progress)
-            check_device(error)
+            check_device(error)  # other runs go on in another process
     for part in parts:  # here the error, whose traceback holds the stack's tensors, has been freed
         if not part.is_over(root):
             train(part, root, progress, logger)

@@ -281,8 +281,7 @@ def live_while_preparing() -> None:
     """Report progress while a Trainer of this process prepares data, which may wait for a network or a lock."""
     from pytorch_lightning.trainer.connectors.data_connector import _DataConnector
 
-    prepared: Any = signals.alive(signals.PREPARING)(_DataConnector.prepare_data)
-    _DataConnector.prepare_data = prepared  # type: ignore[method-assign]
+    _DataConnector.prepare_data = signals.preparing()(_DataConnector.prepare_data)  # type: ignore[method-assign]
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:

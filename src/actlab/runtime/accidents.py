@@ -11,7 +11,6 @@ from torch import Tensor
 from actlab.errors import LostDeviceError, described
 
 _LIBRARIES = re.compile(r"CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil", re.IGNORECASE)
-_COMPILERS = ("torch._inductor", "triton")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -21,9 +20,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_accident(error: BaseException) -> bool:
     """Return whether the same call may succeed at another time: no verdict follows from such an error."""
-    kinds, text = type(error).__mro__, str(error)
-    of_library = any(kind.__module__.startswith(_COMPILERS) for kind in kinds) or _LIBRARIES.search(text)
-    return bool(of_library) or torch.AcceleratorError in kinds or is_out_of_memory(error)
+    compilers = any(kind.__module__.startswith(("torch._inductor", "triton")) for kind in type(error).__mro__)
+    of_library = compilers or isinstance(error, torch.AcceleratorError) or _LIBRARIES.search(str(error))
+    return bool(of_library) or is_out_of_memory(error)
 
 
 def check_device(error: BaseException) -> None:

@@ -11,7 +11,6 @@ from types import FrameType
 
 EVERY = 1.0  # seconds between two reports of progress, at least
 SILENT = 2.0  # seconds that a wait lasts before it is printed
-PREPARING = "preparing the data"
 PROGRESS = "progress was made"  # kind of the message that passes a report on
 Parts = Sequence[tuple[str, float]]  # runs in training by id, and their completed fractions
 _requested: list[int] = []  # numbers of the signals received, in order
@@ -70,8 +69,8 @@ def measured(measure: Callable[[], Parts]) -> Iterator[None]:
 
 
 @contextmanager
-def alive(doing: str) -> Iterator[None]:
-    """Report progress during a block that waits for files, networks or locks; print how long it has taken."""
+def preparing() -> Iterator[None]:
+    """Report progress while a block prepares data, which may wait for networks and locks; print the wait."""
     over, begun = threading.Event(), time.monotonic()
 
     def report() -> None:
@@ -80,7 +79,7 @@ def alive(doing: str) -> Iterator[None]:
             if _listener is not None:
                 _listener(())
             if (passed := time.monotonic() - begun) >= due:
-                print(f"{doing}: {passed:.0f} s so far\n", end="", flush=True)
+                print(f"preparing the data: {passed:.0f} s so far\n", end="", flush=True)
                 due = 2 * passed
 
     thread = threading.Thread(target=report, daemon=True)

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from actlab.config.keys import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
-from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import (
     DamagedError,
@@ -201,12 +200,9 @@ class RunFolder:
         write_atomically(self._so_far, text.getvalue())  # also over a pipe, which `open` would wait for
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Append rows to ``metrics.csv``; raise an ActlabError if the folder was moved or deleted."""
+        """Append rows to ``metrics.csv``; raise an OSError if the folder was moved or deleted."""
         if not self.path.is_dir():
-            raise ActlabError(
-                f"{self.path} was deleted or moved while its run was trained: put it back; the same command "
-                "resumes"
-            )
+            raise FileNotFoundError(f"{self.path} was deleted or moved while its run was trained: put it back")
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(map(_cells, rows))
 
