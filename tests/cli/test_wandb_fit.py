@@ -44,12 +44,11 @@ def test_what_is_given_stays(run):
 
 
 def test_wandbs_variables_name_the_run(run, monkeypatch):
-    for key, value in {"PROJECT": "theirs", "NAME": "mine", "RUN_GROUP": "ours", "TAGS": "a,b"}.items():
-        monkeypatch.setenv(f"WANDB_{key}", value)
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    monkeypatch.setenv("WANDB_NAME", "mine")
     (log,) = run("fit")
     header = wandb_logs.header(log)
-    assert (header.project, header.display_name, header.run_group) == ("theirs", "mine", "ours")
-    assert [*header.tags] == ["a", "b"]
+    assert (header.project, header.display_name) == ("theirs", "mine")
 
 
 def test_every_logger_gets_the_config(run, tmp_path):

@@ -102,7 +102,7 @@ def test_pictures_are_found_as_torchvision_finds_them_and_the_rest_is_counted(tm
     found = {round(255 * float(batch[0].max())) for batch in data.test}
     assert found == {10 * kind + number for kind in range(3) for number in range(7)}
     (line,) = [text for text in caplog.messages if "skipped" in text]
-    assert line.startswith(f"{folder}/train/cat: skipped 2 files that are no pictures, such as ")
+    assert line.startswith(f"{folder}: skipped 2 files that are no pictures, such as ")
 
 
 def test_orientation_tags_are_applied(tmp_path):
@@ -131,7 +131,10 @@ def flat(folder: Path) -> None:
             lambda folder: datasets.Dataset.from_dict({"label": [0]}).save_to_disk(folder),
             "was written by save_to_disk: write each split in the hub's layout instead",
         ),
-        (lambda folder: write_folder(folder, (28, 28, 3)), "(data.channels 3 of ImageDataModule), or convert"),
+        (
+            lambda folder: write_folder(folder, (28, 28, 3)),
+            "give data.channels 3 of ImageDataModule, or convert",
+        ),
         (lambda folder: write_folder(folder, (28, 28, 4)), "convert the files by image.convert('L')"),
     ],
 )

@@ -139,7 +139,7 @@ def test_only_means_with_a_weight_are_logged(tmp_path, kind):
     assert ("val/loss" in logged) == (kind is OwnStep)
 
 
-def test_a_seed_that_is_not_given_is_that_of_seed_everything(monkeypatch):
+def test_a_seed_that_is_not_given_is_that_of_seed_everything():
     def made(**options: Any) -> tuple[Any, Any]:
         return classifier(**options), MNISTDataModule(sample=True, **options)
 
@@ -151,9 +151,6 @@ def test_a_seed_that_is_not_given_is_that_of_seed_everything(monkeypatch):
         assert (task.seed, data.seed, task.hparams.seed) == (found, found, found)
         assert torch.equal(task(X), same(X))
     assert made(seed=0)[0].seed == 0
-    monkeypatch.setenv("PL_GLOBAL_SEED", "often")
-    with pytest.raises(ActlabError, match=r"PL_GLOBAL_SEED 'often': give a whole number from 0"):
-        made()
 
 
 class WithoutSeed(ClassificationTask):
@@ -292,5 +289,5 @@ def test_several_loaders_and_torchscript_name_what_works(tmp_path):
     for run in ("validate", "test"):
         with pytest.raises(ActlabError, match=r"several data loaders of \w+ data.*ConcatDataset"):
             getattr(trainer(tmp_path), run)(task, [loader(X, Y), loader(X, Y)])
-    with pytest.raises(ActlabError, match=r"give method='trace' and example_inputs=torch\.zeros"):
+    with pytest.raises(ActlabError, match="give method='trace' and example_inputs"):
         task.to_torchscript()

@@ -8,7 +8,6 @@ import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,6 @@ SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in Light
 # Callbacks of Lightning that change the training.
 CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
-# Arguments of a logger that wandb itself sets by a variable.
-VARIABLES = {"name": "WANDB_NAME", "group": "WANDB_RUN_GROUP", "tags": "WANDB_TAGS"}
 
 
 class RecordConfig(SaveConfigCallback):
@@ -178,7 +175,8 @@ class CommandLine(ActlabCLI):
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         unit = (plain["model"].get("init_args") or {}).get("activation")
         modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
-        known = {"name": self.folder.name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        name = os.environ.get("WANDB_NAME", self.folder.name)
+        known = {"name": name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
         set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
@@ -250,8 +248,7 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
             if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
                 arguments.save_dir = str(folder)
         for key, value in known.items():
-            is_open = arguments.get(key, "") is None and not os.environ.get(VARIABLES.get(key, ""))
-            if is_open and (key == "modes" or "group" in arguments):
+            if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
                 arguments[key] = value
         if (fit or has_id(folder)) and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
@@ -269,8 +266,6 @@ def main(args: Sequence[str]) -> None:
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)
             words.words.append(word)
-            if (part := word.removeprefix("--").partition(".")[0]) in sections.PACKAGES:
-                import_module(sections.PACKAGES[part])  # a bare name is one of an imported class
             with one_line_errors():
                 CommandLine(command, words)
         return

@@ -93,7 +93,7 @@ def show(command: str, options: Sequence[Option]) -> str | None:
 
 
 def print_page(section: str, path: str) -> None:
-    """Print what a class of the model or data takes: each argument with its type, default and description."""
+    """Print what a class of the model or data takes: each argument with its default and description."""
     from importlib import import_module
 
     from docstring_parser import parse
@@ -104,13 +104,11 @@ def print_page(section: str, path: str) -> None:
     import_module(sections.PACKAGES[section])  # a bare name is one of an imported class
     owner = find(path, (sections.SECTIONS[section],), section)
     documents = [parse(vars(kind).get("__doc__") or "") for kind in reversed(owner.__mro__)]
-    texts = {one.arg_name: one.description for document in documents for one in document.params}
-    print(f"{path}: {documents[-1].short_description or 'no description'}\n")
+    texts = {one.arg_name: one.description or "" for document in documents for one in document.params}
+    print(f"{path}: {documents[-1].short_description}\n")
     for name, taken in (parameters(owner) or {}).items():
-        default = "required" if taken.required else f"default: {taken.default}"
-        print(f"  --{section}.{name} ({default})")
-        if text := texts.get(name):
-            print(fill(" ".join(text.split()), 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
+        print(f"  --{section}.{name} ({'required' if taken.required else f'default: {taken.default}'})")
+        print(fill(texts.get(name, ""), 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
 
 
 def brief(command: str) -> str:

@@ -19,16 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of
-from actlab.config.signatures import (
-    classes_in,
-    find,
-    inner_type,
-    is_callable,
-    kinds,
-    lacking,
-    locate,
-    parameters,
-)
+from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
 from actlab.errors import ActlabError, described, hint, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
@@ -36,7 +27,6 @@ _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"
 _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
 
 
-_CALLBACKS = "pytorch_lightning.callbacks."
 _PARTS = {"lr": "optimizer", "momentum": "optimizer", "weight_decay": "optimizer", "dropout": "network"}
 
 
@@ -54,7 +44,7 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     except ActlabError:
         raise
     except Exception as error:
-        known = isinstance(error, MisconfigurationException | ValueError | TypeError | RuntimeError)
+        known = isinstance(error, MisconfigurationException | ValueError | TypeError) or _of_callback(error)
         found = (bad_input(error) if known else None) or unrestored(error)
         if found or hint(error):
             raise found or ActlabError(described(error)) from error
@@ -175,10 +165,9 @@ def _mistake_in_arguments(
 def _below(name: str, given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> ActlabError | None:
     """Return an error for a key that an object below takes: one that is given, or the usual part of a task."""
     found = f"unknown config key '{where}.{name}'"
-    for key, value in given.items():
-        path = class_of(value)
-        with suppress(ActlabError):
-            if isinstance(path, str) and "." in path and name in (parameters(locate(path)) or ()):
+    for key, path in ((key, class_of(value)) for key, value in given.items()):
+        with suppress(ActlabError):  # text that is no class
+            if isinstance(path, str) and name in (parameters(find(path, (object,), key)) or ()):
                 return ActlabError(f"{found}; did you mean '{where}.{key}.{name}'?")
     if (part := _PARTS.get(name)) in known:
         return ActlabError(f"{found}: give {where}.{part}={{class_path: …, init_args: {{{name}: …}}}}")
@@ -188,16 +177,11 @@ def _below(name: str, given: Mapping[str, Any], known: Mapping[str, Any], where:
 
 
 def bad_input(error: BaseException) -> ActlabError | None:
-    """Return the first `ActlabError`, or Lightning error about bad input, among an error and its causes.
-
-    What a callback of Lightning itself raises is about bad input, too, such as a metric that is never logged.
-    """
+    """Return the first `ActlabError`, or Lightning error about bad input, among an error and its causes."""
     for cause in _causes(error):
         if isinstance(cause, ActlabError):
             return cause
-        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(cause.__traceback__)]
-        of_callback = isinstance(cause, RuntimeError) and frames[-1:] and frames[-1].startswith(_CALLBACKS)
-        if isinstance(cause, MisconfigurationException) or of_callback:
+        if isinstance(cause, MisconfigurationException) or _of_callback(cause):
             return ActlabError(one_line(cause))
     return None
 
@@ -212,17 +196,22 @@ def unrestored(error: BaseException) -> ActlabError | None:
 
 def unbuilt(error: BaseException) -> ActlabError:
     """Return an error for what a constructor raised, with the classes under construction, outermost first."""
-    first = next((c for c in _causes(error) if not _raised_by_parser(c)), error)
+    first = next((c for c in _causes(error) if not _raised_by(c, "jsonargparse")), error)
     frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
     built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
     names = dict.fromkeys(type(one).__qualname__ for one in built if not isinstance(one, LightningCLI | None))
     return ActlabError(f"{' → '.join([*names, described(first)])}")
 
 
-def _raised_by_parser(error: BaseException) -> bool:
+def _of_callback(error: BaseException) -> bool:
+    """Return whether a callback of Lightning raised an error, such as for a metric that is never logged."""
+    return isinstance(error, RuntimeError) and _raised_by(error, "pytorch_lightning.callbacks.")
+
+
+def _raised_by(error: BaseException, package: str) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     # The innermost frame: the parser also calls code that raises errors.
-    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("jsonargparse")
+    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith(package)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

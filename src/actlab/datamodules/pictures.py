@@ -6,7 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ class Pictures:
         ``cell`` is its entry in the table, if already read. A tag of its orientation is applied. A picture of
         16 bits per channel is rejected: Pillow would keep the upper 8.
         """
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         cell = cell or self._table[row][self._column] or {}
         try:
@@ -94,7 +94,9 @@ class Pictures:
             image: Any = Image.open(io.BytesIO(file))
             if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
                 raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
-            yield upright(image)
+            with suppress(*UNREADABLE):  # of a malformed tag; whoever decodes the image finds other errors
+                image = ImageOps.exif_transpose(image)  # as `datasets` does
+            yield image
         except (*UNREADABLE, Image.DecompressionBombError) as error:
             name = self.name(row, cell)
             raise ActlabError(
@@ -129,21 +131,11 @@ class Pictures:
         return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
 
 
-def upright(image: Any) -> Any:
-    """Apply a Pillow image's orientation tag, if any, as `datasets` does."""
-    from PIL import ExifTags, ImageOps
-
-    has_tag = image.getexif().get(ExifTags.Base.Orientation) is not None
-    return ImageOps.exif_transpose(image) if has_tag else image
-
-
 def _remedy(mode: str, channels: int) -> str:
-    if mode in MODES.values():
-        other = "grey pictures (data.channels 1" if channels > 1 else "pictures in colour (data.channels 3"
-        return f"for {other} of ImageDataModule), or convert the files by image.convert({MODES[channels]!r})"
     if mode.startswith(("I", "F")):
         return "save them with 8 bits, such as numpy.asarray(image) // 256 of 16 bits, as uint8"
-    return f"convert the files by image.convert({MODES[channels]!r})"
+    other = f"give data.channels {4 - channels} of ImageDataModule, or " if mode in MODES.values() else ""
+    return f"{other}convert the files by image.convert({MODES[channels]!r})"
 
 
 def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:

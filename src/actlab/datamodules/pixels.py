@@ -11,7 +11,7 @@ from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.datamodules.cifar import CIFARDataModule
-from actlab.datamodules.pictures import UNREADABLE, upright
+from actlab.datamodules.pictures import UNREADABLE
 from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
@@ -127,11 +127,11 @@ class PixelDataModule(TensorDataModule):
 
 
 def _read(file: str) -> Tensor:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(io.BytesIO(regular(at_home(file)).read_bytes())) as image:
-            return torch.from_numpy(np.array(upright(image).convert("RGB"))).permute(2, 0, 1)
+            return torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB"))).permute(2, 0, 1)
     except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
             f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file"

@@ -95,13 +95,15 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
     import datasets
 
     # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for ImageNet.
-    found, classes_of = {}, {}
+    found, classes_of, skipped = {}, {}, list[str]()
     for split in splits:
         tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
         classes = _visible(entry.name for top in tops[:1] for entry in os.scandir(top) if entry.is_dir())
         if not classes:
             continue
-        rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind)]
+        rows = [
+            (path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind, skipped)
+        ]
         if mixed:
             start = len(f"{tops[0]}/")
             rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
@@ -109,6 +111,8 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
         columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
         found[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
+    if skipped:
+        rank_zero_info(f"{folder}: skipped {len(skipped)} files that are no pictures, such as {skipped[0]}")
     for (split, here), (other, there) in permutations(classes_of.items(), 2):
         if alone := sorted(here - there):
             raise ActlabError(
@@ -118,14 +122,12 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
     return found
 
 
-def _pictures(folder: Path) -> list[str]:
-    files = []
+def _pictures(folder: Path, skipped: list[str]) -> list[str]:
+    found: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
         folders[:] = _visible(folders)
-        files += [f"{top}/{name}" for name in _visible(names)]
-    found = [file for file in files if file.lower().endswith(SUFFIXES)]
-    if others := [file for file in files if not file.lower().endswith(SUFFIXES)]:
-        rank_zero_info(f"{folder}: skipped {len(others)} files that are no pictures, such as {others[0]}")
+        for file in (f"{top}/{name}" for name in _visible(names)):
+            (found if file.lower().endswith(SUFFIXES) else skipped).append(file)
     if not found:
         raise ActlabError(
             f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "

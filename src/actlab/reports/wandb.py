@@ -38,8 +38,8 @@ class RunLogger(WandbLogger):
         project: where the run appears; by default ``WANDB_PROJECT``, or actlab.
         name: name of the run; by default ``WANDB_NAME``, or one that W&B generates.
         save_dir: folder in which ``wandb/`` is created.
-        group: runs of one group are folded together, such as a study's; by default ``WANDB_RUN_GROUP``.
-        tags: words for filtering; by default those in ``WANDB_TAGS``.
+        group: runs of one group are folded together; a study's name, for example.
+        tags: words for filtering.
         offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides if it
             is set; otherwise the run is online if an account is found (``WANDB_API_KEY``, or W&B's host in the
             netrc file).
@@ -83,8 +83,8 @@ class RunLogger(WandbLogger):
             offline=self._mode != "online",
             project=project or os.environ.get("WANDB_PROJECT", "actlab"),
             log_model="all" if log_model == "all" else bool(log_model),
-            group=group or os.environ.get("WANDB_RUN_GROUP"),
-            tags=list(tags or filter(None, os.environ.get("WANDB_TAGS", "").split(","))) or None,
+            group=group,
+            tags=list(tags) if tags else None,
             entity=entity,
             notes=notes,
             job_type=job_type,

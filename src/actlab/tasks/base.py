@@ -278,9 +278,8 @@ class Task(Training, ABC):
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
         if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
-            if building.saves_hyperparameters(self):
-                checkpoint[key] = converted(checkpoint[key]).plain
-            else:  # they are in the record
+            checkpoint[key] = converted(checkpoint[key]).plain
+            if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -315,16 +314,11 @@ class Task(Training, ABC):
         with third_party.calling(), explained(batch):
             return self.forward(*self.inputs(batch))
 
-    def to_torchscript(
-        self, file_path: Any = None, method: str | None = "script", example_inputs: Any = None, **kwargs: Any
-    ) -> Any:
-        """Trace the task; its code is no TorchScript, so ``method="script"`` is rejected."""
-        if method == "script":
-            raise ActlabError(
-                "to_torchscript(method='script'): give method='trace' and example_inputs=torch.zeros(1, "
-                "*input_shape), or use torch.export.export"
-            )
-        return super().to_torchscript(file_path, method, example_inputs, **kwargs)
+    def to_torchscript(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace the task; its code is no TorchScript."""
+        if "trace" not in (*args, kwargs.get("method")):
+            raise ActlabError("to_torchscript: give method='trace' and example_inputs, or use torch.export")
+        return super().to_torchscript(*args, **kwargs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

@@ -16,10 +16,7 @@ TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
 
 
 def as_batch(batch: Any) -> Any:
-    """Return inputs and targets, if any, as a sequence: a bare tensor ``(B, *)`` is a batch of B inputs.
-
-    A mapping, as of `datasets` with the format torch, has one of `INPUTS` and at most one of `TARGETS`.
-    """
+    """Return inputs and targets, if any, of a sequence, of a mapping, or of a bare tensor of B inputs."""
     if isinstance(batch, Tensor):
         return (batch,)
     if not isinstance(batch, Mapping):

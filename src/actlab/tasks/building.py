@@ -31,17 +31,15 @@ _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
 def check_given(network: Any, **builders: Any) -> None:
     """Reject a network that is built already, and an optimiser or scheduler that is not to be called."""
     if isinstance(network, nn.Module) or not callable(network):
+        example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
             f"network {shown(network)}: give a function that builds it, such as lambda act, outputs, shape: "
-            "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs)); actlab.replace "
-            "exchanges the activations of a built network"
+            f"{example}; actlab.replace exchanges the activations of a built network"
         )
     for name, builder in builders.items():
         if builder is not None and not callable(builder):
-            raise ActlabError(
-                f"{name} {shown(builder)}: give a class of torch.optim or a partial of one, such as "
-                "functools.partial(torch.optim.SGD, lr=0.1)"
-            )
+            example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
+            raise ActlabError(f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}")
 
 
 def saves_hyperparameters(task: pl.LightningModule) -> bool:
