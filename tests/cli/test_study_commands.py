@@ -18,7 +18,7 @@ from actlab.runtime.signals import Stopped
 from actlab.storage.files import leftovers, temporary, write_json
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
-from actlab.studies import reading, schema, stacks
+from actlab.studies import reading, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
 from actlab.studies.states import state_of
@@ -98,16 +98,6 @@ def test_the_new_study_runs_as_written(cli, tmp_path, monkeypatch):
     assert again.code == 2
     assert "exists and is not overwritten" in again.err
     assert Path("mine.yaml").read_text() == text
-
-
-def test_each_key_of_the_new_study_has_the_comment_of_the_schema(cli, tmp_path):
-    cli("study", "new", tmp_path / "mine.yaml")
-    words = " ".join((tmp_path / "mine.yaml").read_text().replace("#", " ").split()).lower()
-    keys = schema.File.model_json_schema()["properties"]
-    texts = {key: entry["description"].replace("`", "").lower() for key, entry in keys.items()}
-    assert [key for key, text in texts.items() if text not in words] == []
-    margin = schema.Column.model_fields["margin"].description
-    assert f"margin: {margin}".lower() in words
 
 
 @pytest.mark.parametrize("name", names_in(study_new.STUDIES))

@@ -283,14 +283,6 @@ def json_schema() -> str:
     return json.dumps(File.model_json_schema(), indent=1) + "\n"
 
 
-def part_in(entry: Mapping[str, Any]) -> str:
-    """Return the name of the part that an entry of the JSON schema holds, alone or in a list; empty if none."""
-    for option in entry.get("anyOf", [entry]):
-        if path := option.get("$ref") or option.get("items", {}).get("$ref"):
-            return str(path).rpartition("/")[2]
-    return ""
-
-
 def _one_line(error: ValidationError, path: Path) -> ActlabError:
     first, *others = error.errors()
     where = _place(first)
