@@ -237,6 +237,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
     monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
+    monkeypatch.setattr("actlab.engines.workers.SILENT", float("inf"))  # a busy machine adds no line
 
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.

@@ -228,9 +228,8 @@ def fit(report, file):
 
 
 @pytest.mark.usefixtures("importable")
-def test_a_worker_lives_while_data_are_prepared(tmp_path, monkeypatch, capsys):
+def test_a_worker_lives_while_data_are_prepared(tmp_path, capsys):
     """Whoever prepares them: there is no limit, and the wait is printed."""
-    monkeypatch.setattr(workers, "SILENT", 0.01)
     file, printed = tmp_path / "there", ""
     with Worker() as worker:
         worker.ask(fit, file)
@@ -250,7 +249,7 @@ def sleeping(report):
 
 
 def test_a_first_start_says_what_it_waits_for(monkeypatch, capsys):
-    monkeypatch.setattr(workers, "SILENT", 0.01)
+    monkeypatch.setattr(workers, "SILENT", -1.0)
     with Worker() as worker:
         worker.call(sleeping)
         worker.call(sleeping)

@@ -196,7 +196,7 @@ class Worker:
                 if time.monotonic() > self._loading:
                     self._loading = math.inf
                     print("loading torch and Lightning …", file=sys.stderr, flush=True)
-                wait(self.ends, timeout=SILENT)
+                wait(self.ends, timeout=1)
             elif message[0] == "done":
                 return message[1]
             else:
