@@ -206,7 +206,7 @@ def of_demo() -> list[str]:
 
 
 SENTENCES = {
-    "README.md": [of_epochs_4_and_5, of_quoted_verdict, lambda: of_overview(FRONT)],
+    "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
     "docs/guide/compare.md": [of_quoted_verdict, of_demo],
     "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],

@@ -228,8 +228,8 @@ class StudyResults:
         """Every finished run: grid keys, ``seed``, ``chosen``, ``status``, quantities, ``run`` (its id)."""
         from actlab.reports.table_files import to_csv
 
-        text = io.StringIO(to_csv(self.stages[-1]))
-        return pd.read_csv(text, keep_default_na=False, na_values=[""])  # "None" is a label
+        # "None" is a label
+        return pd.read_csv(io.StringIO(to_csv(self.stages[-1])), keep_default_na=False, na_values=[""])
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

@@ -132,8 +132,8 @@ def test_samples_are_small_and_are_what_the_document_says(variant: str) -> None:
 
 def test_impossible_settings_are_refused(module: Build) -> None:
     for options, words in (
-        ({"variant": "cifar11"}, "data.variant 'cifar11': give cifar10 or cifar100"),
-        ({"flip": "vertical"}, "flip 'vertical': give none, random or both"),
+        ({"variant": "cifar11"}, "variant: expected 'cifar10' or 'cifar100', got 'cifar11'"),
+        ({"flip": "vertical"}, "flip: expected 'none', 'random' or 'both', got 'vertical'"),
         ({"crop": -1}, "crop -1"),
         ({"crop": 32}, "crop 32: give fewer than the 32 pixels"),
         ({"noise": -1}, "noise -1"),

@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_named(module: Build) -> None:
         ({"train_on_all": True}, "data.val_split 'validation': leave out data.validation"),
         ({"test_split": "test"}, "has no 'test' images; it has train, validation"),
         ({"val_split": "dev"}, "has no 'dev' images; it has train, validation"),
-        ({"channels": 2}, "data.channels 2: give 1 for greyscale or 3 for colour"),
+        ({"channels": 2}, "channels: expected 1 or 3, got 2"),
         ({"channels": 1}, "image 0 of the train split of dataset .* has Pillow mode 'RGB'; 'L' is needed"),
         ({"augmentation": {"crops": 4}}, "unknown setting of data.augmentation 'crops'; did you mean 'crop'"),
         ({"augmentation": {"flip": "up"}}, "flip 'up': give none, random or both"),

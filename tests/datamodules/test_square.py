@@ -9,8 +9,9 @@ from actlab.errors import ActlabError
 from actlab.random.positions import Position
 
 
-def made(**options):
+def made(seed=0, **options):
     data = SquareDataModule(**{"batch_size": 64, "updates_per_epoch": 3, "side": 5, **options})
+    data.seed = seed  # several in a stack
     data.setup("fit")
     return data
 

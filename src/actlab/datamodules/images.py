@@ -114,8 +114,6 @@ class ImageDataModule(TensorDataModule):
         flip, allowed = settings.pop("flip", "none"), get_args(Flip)
         if flip not in allowed:
             raise ActlabError(f"flip {flip!r}: give {', '.join(allowed[:-1])} or {allowed[-1]}")
-        if channels not in (1, 3):
-            raise ActlabError(f"data.channels {channels}: give 1 for greyscale or 3 for colour")
         self.augmentation = Augmentation(**settings, flip=flip == "random")
         self.both_ways, self.steps, self.channels = flip == "both", steps_of(preprocessing), channels
         self.dataset, self.name, self.revision = dataset, name, revision

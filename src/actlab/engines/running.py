@@ -91,11 +91,11 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         )
     if engine.wait or engine.cluster:
         locks.check(root)
-    root.mkdir(parents=True, exist_ok=True)
     with engine.worker() as worker:
         for line in check(study, worker, importing=True):
             print(line)
         direct(study, root, worker)
+        root.mkdir(parents=True, exist_ok=True)
         if only is not None:
             stages.until(study, root, only)
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]

@@ -16,7 +16,7 @@ from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
-from actlab.validation import Shape, validated
+from actlab.validation import Shape, validated_but
 
 
 class AutoencoderTask(Task):
@@ -30,7 +30,7 @@ class AutoencoderTask(Task):
 
     prediction = "pixel"  # what `predict_step` returns
 
-    @validated
+    @validated_but("activation", "network", "optimizer", "scheduler")
     def __init__(
         self,
         input_shape: Shape = (1, 28, 28),

@@ -36,7 +36,7 @@ from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
 from actlab.tasks.training import Batch, Training
-from actlab.validation import Count, Shape, validated
+from actlab.validation import Count, Shape, validated_but
 
 STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
@@ -86,7 +86,7 @@ class Task(Training, ABC):
         self.arguments = of_call(cls, args, kwargs)
         return self
 
-    @validated
+    @validated_but("activation", "network", "optimizer", "scheduler")
     def __init__(
         self,
         activation: str | dict[str, Any],

@@ -19,7 +19,7 @@ from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.batches import class_numbers
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
-from actlab.validation import Count, Shape, validated
+from actlab.validation import Count, Shape, validated_but
 
 
 class ClassificationTask(Task):
@@ -39,7 +39,7 @@ class ClassificationTask(Task):
     prediction = "probability"  # what `predict_step` returns
     default_network: ClassVar[type[nn.Module]] = MLP
 
-    @validated
+    @validated_but("activation", "network", "optimizer", "scheduler")
     def __init__(
         self,
         num_classes: Count = 10,
