@@ -18,13 +18,14 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
     runs, paper = args.runs_dir, paper_of(args)
     found = scoreboard.read(runs)
-    for line in found.left_out:
+    for line in found.left_out if found.records else ():  # else one of them is the error
         print(f"note: {line}", file=sys.stderr)
     if args.title and not args.latex:
         raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
     if args.latex:
         if not found.records:
-            raise ActlabError(f"{runs} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir")
+            none = f"{runs} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir"
+            raise ActlabError([*found.left_out, none][0])
         print(latex_studies.to_latex(found.records, args.title), end="")
         return
     for path in boards.write(scoreboard.boards(found.records), runs, paper):

@@ -17,7 +17,7 @@ from actlab.config.keys import as_number, class_of, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
-NUMERICS_OF_OTHERS = 1  # the same for runs whose model or data is not in `OWN`
+NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `OWN`
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
