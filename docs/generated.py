@@ -49,11 +49,19 @@ def parts() -> dict[str, list[Key]]:
             if part == "panels" and _inherited(name, entry, top):
                 continue
             child = _child(name, part)
-            if inner := schema.part_in(entry):
+            if inner := _part_in(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
             meaning = _escaped(entry.get("description", "")) + (SEE if entry.get("anyOf") == places else "")
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
     return found
+
+
+def _part_in(entry: Mapping[str, Any]) -> str:
+    """Return the name of the part that an entry of the JSON schema holds, alone or in a list; empty if none."""
+    for option in entry.get("anyOf", [entry]):
+        if path := option.get("$ref") or option.get("items", {}).get("$ref"):
+            return str(path).rpartition("/")[2]
+    return ""
 
 
 def study_file() -> str:

@@ -141,8 +141,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Global generators start every test alike; what Lightning remembers of the last test is dropped."""
+def _seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Global generators start every test alike; what Lightning remembers of a test is dropped."""
     import numpy as np
     import torch
     from lightning_utilities.core.rank_zero import rank_zero_only
@@ -155,6 +155,9 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
     torch.set_flush_denormal(False)  # an earlier test may have run a command that trains
+    yield
+    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # before fixtures of the next module build tasks
+        os.environ.pop(variable, None)
 
 
 @pytest.fixture(scope="session", autouse=True)
