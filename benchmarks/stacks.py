@@ -173,8 +173,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made of.
     """
     as_a_study_does()
-    if reason := streams.compile_masks():
-        print(reason)
+    streams.compile_masks()
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = grid(dataset, f"seeds={-(-max(SIZES) // 3)}", "model.network.dropout=0.0")
     by_dropout = [next(r for r in runs if keys.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]
