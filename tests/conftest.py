@@ -147,8 +147,7 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import torch
     from lightning_utilities.core.rank_zero import rank_zero_only
 
-    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
-        monkeypatch.delenv(variable, raising=False)
+    _forget_seeds()
     monkeypatch.setattr(rank_zero_only, "rank", 0, raising=False)  # a test may be of another device than 0
     random.seed(0)
     np.random.seed(0)
@@ -156,7 +155,12 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(THREADS)
     torch.set_flush_denormal(False)  # an earlier test may have run a command that trains
     yield
-    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # before fixtures of the next module build tasks
+    _forget_seeds()  # before fixtures of the next module build tasks
+
+
+def _forget_seeds() -> None:
+    """Remove what `seed_everything` has set, for good: also what a fixture of a module has left."""
+    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         os.environ.pop(variable, None)
 
 

@@ -13,8 +13,9 @@ SEED_VARIABLE = "PL_GLOBAL_SEED"  # set by Lightning's `seed_everything`
 
 def seed_or_default(seed: int | None) -> int:
     """Return the seed of a task or datamodule: as given, else of Lightning's ``seed_everything``, else 0."""
-    found = os.environ.get(SEED_VARIABLE, "0") if seed is None else seed
-    if isinstance(found, str) and not found.isdecimal():
+    if seed is not None:
+        return seed
+    if not (found := os.environ.get(SEED_VARIABLE, "0")).isdecimal():
         raise ActlabError(f"${SEED_VARIABLE} {found!r}: give a whole number from 0")
     return int(found)
 
