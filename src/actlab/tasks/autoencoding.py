@@ -46,10 +46,19 @@ class AutoencoderTask(Task):
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__(
-            *(activation, network or Autoencoder, math.prod(input_shape), input_shape),
+            activation,
+            network or Autoencoder,
+            math.prod(input_shape),
+            input_shape,
             optimizer or torch.optim.Adam,
-            *(scheduler, scheduler_interval, schedules, l2),
-            *(clean_training_loss, (), seed, metrics),
+            scheduler,
+            scheduler_interval,
+            schedules,
+            l2,
+            clean_training_loss,
+            (),
+            seed,
+            metrics,
         )
         self.axes = len(input_shape)
 

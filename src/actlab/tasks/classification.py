@@ -61,10 +61,19 @@ class ClassificationTask(Task):
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
         self.top, self.metric_names = top, self.metrics_for({"top": top})
         super().__init__(
-            *(activation, network or self.default_network, num_classes, input_shape),
+            activation,
+            network or self.default_network,
+            num_classes,
+            input_shape,
             optimizer or torch.optim.Adam,
-            *(scheduler, scheduler_interval, schedules, l2),
-            *(clean_training_loss, training_metrics, seed, metrics),
+            scheduler,
+            scheduler_interval,
+            schedules,
+            l2,
+            clean_training_loss,
+            training_metrics,
+            seed,
+            metrics,
         )
         for name, metric in self.metrics.given.items():
             if (classes := getattr(metric, "num_classes", None)) not in (None, num_classes):
