@@ -13,6 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,6 +129,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "gpu" not in config.getoption("markexpr").replace("not gpu", ""):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all other tests say what holds on a CPU
     config.pluginmanager.register(SuiteTimes())
     if getattr(config.option, "cov_source", None):
         from actlab.engines.workers import start_server
@@ -244,7 +247,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
     monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
-    monkeypatch.setattr("actlab.engines.workers.SILENT", float("inf"))  # a busy machine adds no line
+    monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)  # a busy machine adds no line
 
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.

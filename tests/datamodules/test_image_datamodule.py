@@ -74,6 +74,19 @@ def test_preprocessing_and_augmentation_are_those_of_cifar(hub_folder: HubFolder
         assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (ours, theirs))))
 
 
+def test_images_are_preprocessed_once_a_process(module: Build) -> None:
+    """Runs one after the other, and the trials before them, share memory and time."""
+
+    def images(**settings: Any) -> torch.Tensor:
+        data = module(**settings)
+        data.setup("fit")
+        return data.train.tensors[0]
+
+    first = images(preprocessing=["unit", "mean"], seed=1)
+    assert images(preprocessing=["unit", "mean"], seed=2) is first
+    assert images(preprocessing=["scale"]) is not first
+
+
 @pytest.mark.parametrize("preprocessing", [["unit"], ["unit", "mean"]], ids=["bytes", "floats"])
 def test_samples_are_those_of_the_first_epoch(module: Build, preprocessing: list[str]) -> None:
     augmentation = {"crop": 2, "flip": "random"}

@@ -249,11 +249,20 @@ def sleeping(report):
 
 
 def test_a_first_start_says_what_it_waits_for(monkeypatch, capsys):
-    monkeypatch.setattr(workers, "SILENT", -1.0)
+    """At once: a process cannot be started before its server has loaded the libraries."""
+    monkeypatch.setattr(workers, "SILENT", 0.0)
+    start = workers._context().Process.start
+
+    def checked(process):
+        time.sleep(0.2)
+        assert capsys.readouterr().err == "loading torch and Lightning …\n"
+        start(process)
+
+    monkeypatch.setattr(workers._context().Process, "start", checked)
     with Worker() as worker:
         worker.call(sleeping)
         worker.call(sleeping)
-    assert capsys.readouterr().err == "loading torch and Lightning …\n"
+    assert capsys.readouterr().err == ""
 
 
 def test_the_process_that_plans_has_ended_when_others_train(tmp_path, monkeypatch):

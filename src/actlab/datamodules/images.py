@@ -21,6 +21,8 @@ from actlab.storage.files import cache_folder, temporary
 from actlab.validation import Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
+# The images that this process preprocessed last: its next run mostly needs the same.
+_LATEST: dict[str, dict[tuple[Any, ...], Tensor]] = {}
 SORTED = 50  # this many images of one class in a row are not due to chance
 Flip = Literal["none", "random", "both"]
 
@@ -31,6 +33,7 @@ class Images(NamedTuple):
     tensors: dict[str, Tensor]  # {part}_images uint8 (N, C, H, W) and {part}_labels int64 (N,)
     num_classes: int
     revision: str | None = None  # commit of a hub dataset
+    known: tuple[Any, ...] = ()  # what determines the tensors
 
 
 def decode(pictures: Mapping[str, Pictures], channels: int, given: str) -> dict[str, Tensor]:
@@ -144,7 +147,7 @@ class ImageDataModule(TensorDataModule):
             return made
 
         tensors = made_once("images", known, self.cache_dir, _make)
-        found = Images(tensors, int(tensors.pop("num_classes")), commit)
+        found = Images(tensors, int(tensors.pop("num_classes")), commit, known)
         self.check(found)
         return found
 
@@ -217,12 +220,21 @@ class ImageDataModule(TensorDataModule):
 
     def load(self, device: torch.device) -> None:
         """Preprocess all images; without a validation split, divide the training images in file order."""
-        preprocess, first, n = self._preprocessing(), self.first, self.validation
+        first, n = self.first, self.validation
         found, as_bytes = self.images.tensors, self.steps == steps_of(["unit"])
+        # Bits may depend on the number of threads.
+        key = repr((self.images.known, self.steps, first, device, torch.get_num_threads()))
+        if key not in _LATEST:
+            _LATEST.clear()  # at once: two datasets may not fit in memory
+        kept = _LATEST.setdefault(key, {})
 
         def part(name: str, begin: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:
             images, labels = (found[f"{name}_{kind}"][begin:end] for kind in ("images", "labels"))
-            return (images.to(device) if as_bytes else preprocess(images, device)), labels.to(device)
+            if as_bytes:
+                return images.to(device), labels.to(device)
+            if (name, begin, end) not in kept:
+                kept[name, begin, end] = self._preprocessing()(images, device)
+            return kept[name, begin, end], labels.to(device)
 
         train, as_they_are = part("train", first), Augmentation()
         self.train = (BothWays if self.both_ways else TensorDataset)(*train, transform=self.augmentation)

@@ -39,7 +39,6 @@ ROWS = 3  # samples of a call that is compared between processes
 SLOW = 1000  # times as slow as ReLU
 
 
-@threads(1)  # a few samples: more threads only wait for each other
 def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = True) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
@@ -62,14 +61,15 @@ def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = 
             task = experiment.task
             units = task.units if isinstance(task, Task) else ()
             batch = tuple(part[:SAMPLES] for part in first_batch(experiment.data)) if units else None
-            sites = sites_of(task)
-            faults[key] = fault_of(experiment, name, batch, sites)
-            if faults[key]:
-                continue
-            cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-            if hints and units:
-                for line in time_hint(experiment, sites, run, name):
-                    print(line)
+            with threads(1):  # a few samples: more threads only wait for each other
+                sites = sites_of(task)
+                faults[key] = fault_of(experiment, name, batch, sites)
+                if faults[key]:
+                    continue
+                cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
+                if hints and units:
+                    for line in time_hint(experiment, sites, run, name):
+                        print(line)
     return faults, cases
 
 

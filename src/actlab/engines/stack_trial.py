@@ -198,7 +198,7 @@ def _compare_metrics(alone: _Watch, together: _Watch, r: int, close: float) -> s
         for name, value in one.items():
             values = torch.tensor([value, both[r][name]], dtype=torch.float64)
             if _differ(values[0], values[1], values.abs().max(), close):
-                return f"{name} is {both[r][name]:.6g}, alone {value:.6g}"
+                return f"{name} is {both[r][name]:.9g}, alone {value:.9g}"
     return None
 
 

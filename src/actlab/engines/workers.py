@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import multiprocessing as mp
 import os
 import signal
@@ -139,11 +138,13 @@ class Worker:
             process = _context().Process(
                 target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
             )
+            self._loading = threading.Timer(SILENT, _say_loading)  # a thread: `start` waits for the server
+            self._loading.daemon = True
+            self._loading.start()
             with _without_main():
                 process.start()
             self.process = process
             theirs.close()
-            self._loading = time.monotonic() + SILENT
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
             self.pipe.send((function, args))
@@ -162,7 +163,8 @@ class Worker:
             kind, *content = self.pipe.recv()
         except (EOFError, OSError):
             raise EndedError(self._close()) from None
-        now, self._loading = time.monotonic(), math.inf
+        self._loading.cancel()
+        now = time.monotonic()
         self._longest, self._last = max(self._longest, now - self._last), now
         if kind == "error":
             raise ActlabError(content[0])
@@ -193,9 +195,6 @@ class Worker:
         while True:
             message = self.heard()
             if message is None:
-                if time.monotonic() > self._loading:
-                    self._loading = math.inf
-                    print("loading torch and Lightning …", file=sys.stderr, flush=True)
                 wait(self.ends, timeout=1)
             elif message[0] == "done":
                 return message[1]
@@ -205,6 +204,7 @@ class Worker:
     def _close(self) -> int:
         """Close the pipe, wait for the worker and return its exit code; the next request starts another."""
         process, self.process = self.process, None
+        self._loading.cancel()
         self.pipe.close()
         process.join(PATIENCE)
         if process.is_alive():
@@ -236,6 +236,10 @@ class ReportedOutput(io.TextIOBase):
         elif sys.__stdout__ is not None:
             sys.__stdout__.write(text)
         return len(text)
+
+
+def _say_loading() -> None:
+    print("loading torch and Lightning …", file=sys.stderr, flush=True)
 
 
 def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
