@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import json
-import sys
 import textwrap
 from collections import Counter
 from typing import Any
@@ -513,10 +512,12 @@ def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, op
         checking.check(study(**{option: [value]}))
 
 
-def test_nothing_is_said_of_classes_from_outside(study):
-    own = "set: {model.class_path: antigravity.Task, trainer.callbacks: [{class_path: os.system}]}\n"
-    checking.check(study(TEXT + own + "table: [{metric: anything}]\n"))
-    assert "antigravity" not in sys.modules
+def test_nothing_is_said_of_metrics_of_classes_from_outside(study, program, monkeypatch):
+    monkeypatch.syspath_prepend(program("plain_lightning").parent)
+    own = "set: {model.class_path: plain_lightning.OwnStep}\ntable: [{metric: anything}]\n"
+    assert checking.check(study(TEXT + own)) == []
+    with pytest.raises(ActlabError, match=r"unknown config key 'model\.width'"):
+        checking.check(study(TEXT + own.replace("}", ", model.width: 3}", 1)))
 
 
 @pytest.mark.parametrize(("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)])

@@ -1,6 +1,6 @@
 """Check a study before it runs: names, types, activations, metrics.
 
-Third-party classes are not imported for a plan: only the existence of their package is checked there.
+Third-party classes are imported, activations are not: they are tried before a study trains.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from actlab.studies.reading import OTHER_FORMS
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
-def check(study: Study, importing: bool = False) -> list[str]:
+def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
-
-    ``importing`` also checks the keys of third-party classes, which it imports.
 
     Returns a line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
     module could record it, one for each folder whose files are too many to be read, and one if the reference is
@@ -45,7 +43,7 @@ def check(study: Study, importing: bool = False) -> list[str]:
     runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
-            _check_config(run, importing)
+            _check_config(run)
     planned = Results(stages[-1], Path(), {}, {}, declared=declared(runs))
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
@@ -92,7 +90,7 @@ def _callbacks(config: Mapping[str, Any]) -> list[str]:
     return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
 
 
-def _check_config(run: Run, importing: bool) -> None:
+def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
@@ -101,17 +99,15 @@ def _check_config(run: Run, importing: bool) -> None:
 
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
-    outside = [path for path in class_paths(run.config) if not is_known(path)]
-    for path in outside:
-        _check_module(path)
+    for path in class_paths(run.config):
+        if not is_known(path):
+            _check_module(path)
     if isinstance(name, str) and ":" in name:
         source = name.rpartition(":")[0]
         if not source.endswith(".py"):
             _check_module(source)
         elif not Path(source).is_file():
             raise ActlabError(f"activation {name!r}: there is no file {source!r}")
-    if outside and not importing:
-        return
     sections.check(run.config)
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
