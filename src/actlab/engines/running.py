@@ -384,7 +384,7 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(root / name, now))
     why = " of other settings, data or code, or of an earlier version of actlab"
     if since:
-        why = f", because {few([*since])}, or what it imports, has been changed since"
+        why = f", because {few([*since])} has been changed since"
     return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 

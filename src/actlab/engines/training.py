@@ -12,7 +12,9 @@ from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, described
 from actlab.runtime.accidents import check_device, is_out_of_memory
+from actlab.storage import contents
 from actlab.storage.files import DamagedError
+from actlab.studies import changes
 from actlab.studies.locks import holding
 
 
@@ -35,10 +37,10 @@ def check_sources(job: Job) -> None:
     known: dict[str, str | None] = {}
     for run in job.runs:
         now = identity.sources_of(run.config, known)
-        if changed := sorted(text for text in run.sources if now.get(text) != run.sources[text]):
+        for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
+            name = changes.files_of(text, run.code, {text: contents.digests_of_code(text)})[0]
             raise ActlabError(
-                f"{changed[0]}, or what it imports, has been changed since the study was started: start the "
-                "study again to use it"
+                f"{name} has been changed since the study was started: start the study again to use it"
             )
 
 
