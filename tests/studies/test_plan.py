@@ -480,8 +480,11 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
         ),
         ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* expects"),
         ("set: {trainer.max_epochs: many}", "max_epochs 'many'"),
-        ("set: {model.network: {class_path: nowhere.Net}}", "'nowhere.Net': there is no module"),
-        ("set: {model.class_path: ./nowhere.py:Task}", "Give a class as package.module.Class"),
+        (
+            "set: {model.network: {class_path: nowhere.Net}}",
+            "'nowhere.Net' cannot be imported",
+        ),
+        ("set: {model.class_path: ./nowhere.py:Task}", "'nowhere.Task' cannot be imported"),
     ],
 )
 def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):

@@ -6,7 +6,7 @@ Third-party classes are imported, activations are not: they are tried before a s
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -99,9 +99,6 @@ def _check_config(run: Run) -> None:
 
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
-    for path in class_paths(run.config):
-        if not is_known(path):
-            _check_module(path)
     if isinstance(name, str) and ":" in name:
         source = name.rpartition(":")[0]
         if not source.endswith(".py"):
@@ -117,14 +114,11 @@ def _check_config(run: Run) -> None:
 
 
 def _check_module(path: str) -> None:
-    """Check that the top-level package of a third-party class exists, without importing it."""
+    """Check that the top-level package of an activation exists, without importing it."""
     head = path.partition(".")[0]
     with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if not head.isidentifier() or importlib.util.find_spec(head) is None:
-            raise ActlabError(
-                f"{path!r}: there is no module {head!r}. Give a class as package.module.Class, and install the "
-                "package, or run the command in the folder of your file or add this folder to PYTHONPATH"
-            )
+            raise ActlabError(f"{path!r}: there is no module {head!r}: install it or extend PYTHONPATH")
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
@@ -187,18 +181,6 @@ def _parameters(unit: Any) -> set[str]:
     if {":", "."} & set(parse_spec(unit, {})[0]):
         return {PARAMETERS}
     return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
-
-
-def class_paths(value: Any) -> Iterator[str]:
-    """Yield all class paths in nested values."""
-    if isinstance(value, Mapping):
-        if isinstance(path := value.get("class_path"), str):
-            yield path
-        for inner in value.values():
-            yield from class_paths(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from class_paths(inner)
 
 
 def is_known(path: str) -> bool:

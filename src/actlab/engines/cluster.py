@@ -138,7 +138,7 @@ class Cluster:
     ) -> list[Job]:
         """Train jobs on the nodes, the longest first; return those that other starts are training.
 
-        Raises the first error that has ended a task, when all others are over.
+        Raises the first error of a task when all are over.
         """
         if not found.single:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")

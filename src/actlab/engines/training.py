@@ -38,10 +38,9 @@ def check_sources(job: Job) -> None:
     for run in job.runs:
         now = identity.sources_of(run.config, known)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
-            name = changes.files_of(text, run.code, {text: contents.digests_of_code(text)})[0]
-            raise ActlabError(
-                f"{name} has been changed since the study was started: start the study again to use it"
-            )
+            files = {name: {digest} for name, digest in contents.digests_of_code(text).items()}
+            name = changes.files_of(text, run.code, files)[0]
+            raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

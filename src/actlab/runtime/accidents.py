@@ -12,8 +12,7 @@ from torch import Tensor
 from actlab.errors import LostDeviceError, described
 
 _LIBRARIES = re.compile(
-    r"CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)",
-    re.IGNORECASE,
+    r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
 )
 
 

@@ -80,11 +80,11 @@ def code_files(text: str, of_data: bool) -> list[Path]:
 
 
 def digests_of_code(text: str) -> dict[str, str]:
-    """Return digests of the user's own files among `code_files`, by their paths from the current folder."""
-    own = [file for file in code_files(text, False) if not _is_installed(file)]
-    here = Path.cwd()
-    found = {**digests_of(own), **_parsed(own)}
-    return {str(f.relative_to(here) if f.is_relative_to(here) else f): digest for f, digest in found.items()}
+    """Return digests of the user's own `code_files` by ``text`` or, of imports, ``helpers.py of <text>``."""
+    own, here = [file for file in code_files(text, False) if not _is_installed(file)], Path.cwd()
+    names = {f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in own}
+    names |= {file: text for file in own if file.name == Path(text.rpartition(":")[0]).name}
+    return {names[file]: digest for file, digest in {**digests_of(own), **_parsed(own)}.items()}
 
 
 def module_of(text: str) -> str:

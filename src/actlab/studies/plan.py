@@ -102,7 +102,7 @@ class Run:
     sources: dict[str, str] = field(default_factory=dict)
     identity: str = ""
     former: str = ""
-    code: dict[str, dict[str, str]] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -372,7 +372,7 @@ class Study:
         sources = identity.sources_of(common, known)
         former = identity.sources_of(common, known, by_bytes=True)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
-        own = {text: files for text in sources if (files := code[text])}
+        own = {name: digest for text in sources for name, digest in code[text].items()}
         versions = [sources] if former == sources else [sources, former]
         counted = [(identity.counted(common, one), one) for one in versions]
         slug = self._slug(full)
