@@ -1,9 +1,11 @@
 """Accidents are told apart from what a network does, and leave no verdict."""
 
+import json
+
 import pytest
 import torch
 
-from actlab.engines import packing, timing
+from actlab.engines import cost, packing, timing
 from actlab.engines.settings import UNTIMED, Settings
 from actlab.errors import LostDeviceError
 from actlab.runtime.accidents import check_device, is_accident, wide
@@ -24,6 +26,9 @@ ACCIDENTS = {
     "compiler": of_compiler,
     "memory": lambda: torch.OutOfMemoryError("CUDA out of memory"),
     "assert": lambda: torch.AcceleratorError("CUDA error: device-side assert triggered"),
+    "full disk": lambda: OSError(28, "No space left on device"),
+    "timeout": lambda: TimeoutError("timed out"),
+    "loader": lambda: RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
 }
 
 
@@ -31,6 +36,7 @@ ACCIDENTS = {
 def test_accidents_are_known(make):
     assert is_accident(make())
     assert not is_accident(RuntimeError("vmap: called random operation while in randomness error mode"))
+    assert not is_accident(RuntimeError("Caught KeyError in DataLoader worker process 0."))
 
 
 def test_an_assert_on_the_device_ends_the_process():
@@ -82,3 +88,45 @@ def test_without_float64_runs_are_trained_alone_and_measured_on_the_cpu(tmp_path
     assert [len(job.runs) for job in found.jobs] == [1, 1]
     assert found.reasons == ["the device cpu has no float64, in which stacks are compared with runs alone"]
     assert wide(torch.ones(2)).dtype == torch.float64
+
+
+@pytest.fixture
+def costs_of(cli, tmp_path, monkeypatch):
+    """Start a study of ReLU, ELU and Mish whose updates raise what is given; return its costs and output."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(study_text("model.activation: [relu, elu, mish]", seeds=1, epochs=1))
+    plain = cost.Trial.time
+
+    def start(**raising):
+        def time(trial):
+            for name, make in raising.items():
+                if name in {type(part).__name__ for part in trial.task.modules()}:
+                    raise make()
+            plain(trial)
+
+        monkeypatch.setattr(cost.Trial, "time", time)
+        outcome = cli("study", "run", "s.yaml", "--jobs", "0")
+        assert outcome.code < 2, outcome.err
+        file = tmp_path / "runs/s/cost.json"
+        found = json.loads(file.read_text()) if file.exists() else []
+        return outcome.code, [(one["compared"], one.get("failed", False)) for one in found], outcome.out
+
+    return start
+
+
+def test_an_accident_while_costs_are_measured_is_stored_nowhere(costs_of):
+    full = OSError(28, "No space left on device")
+    assert costs_of(ReLU=lambda: full)[:2] == (1, [])  # no ratio without the reference
+    lost = {"ELU": ACCIDENTS["cublas"], "Mish": lambda: ValueError("no such number")}
+    code, stored, out = costs_of(**lost)
+    assert (code, stored) == (0, [("relu", False), ("mish", True)])
+    (line,) = [line for line in out.splitlines() if "not measured" in line]
+    assert line.startswith(f"the cost of elu is not measured: RuntimeError: {CUBLAS}")
+    assert costs_of()[1][2:] == [("relu", False), ("elu", False), ("mish", False)]  # measured again, together
+    assert len(costs_of()[1]) == 5
+
+
+def test_an_assert_on_the_device_ends_the_measurement(costs_of):
+    code, stored, out = costs_of(ELU=ACCIDENTS["assert"])
+    assert (code, stored) == (1, [])
+    assert "costs were not measured: AcceleratorError: CUDA error: device-side assert" in out

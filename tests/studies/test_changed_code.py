@@ -14,12 +14,12 @@ from actlab.studies.plan import Study
 from tiny_study import study_text
 
 MINE = """\
-import torch
+from beside_mine import Base
 
 from actlab.probes import Measured
 
 
-class Mine(torch.nn.Softplus):
+class Mine(Base):
     pass
 
 
@@ -28,6 +28,7 @@ class Probe:
         found = subject.measured(next(iter(data.test_dataloader())), shared=True)
         yield Measured("test", "loss", "", found["loss"].values.mean(-1))
 """
+BESIDE = "from torch.nn import Softplus as Base\n"
 TEXT = study_text(
     'model.activation: [relu, "./mine.py:Mine"], model.optimizer.lr: [3.0e-2, 1.0e-3]',
     "select: {tune: [model.optimizer.lr]}\n"
@@ -43,6 +44,7 @@ def earlier_version():
     code = contents._code
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contents, "_code", lambda source: code(source)._replace(digest=""))
+        patch.setattr(contents, "digests_of_code", lambda text: {})  # of each file
         yield
 
 
@@ -55,6 +57,7 @@ def bytes_in(root, *patterns):
 def study(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beside_mine.py").write_text(BESIDE)
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "tiny.yaml").write_text(TEXT)
 
@@ -99,10 +102,14 @@ def test_comments_do_not_count_and_code_does(study, tmp_path):
     assert "measures costs" not in study("status")
     study("run")
     assert bytes_in(root, "*.parquet", "result.json", "selection.json", "cost.json") == before
+    beside = tmp_path / "beside_mine.py"
+    beside.write_text(BESIDE.replace("Softplus", "Hardswish"))
+    assert "2 finished runs, because beside_mine.py of ./mine.py:Mine has been changed since" in study("plan")
+    beside.write_text(BESIDE)
     mine.write_text(MINE.replace("    pass", "    threshold = 3"))
     for command in ("plan", "status", "clean"):
         assert "stage compare" in study(command) or command == "clean"
-    assert "2 finished runs, because ./mine.py:Mine" in study("plan")
+    assert "2 finished runs, because ./mine.py:Mine has been changed since" in study("plan")
     assert "deleted 4 items" in study("clean", "--others", "--yes")
     assert "stage compare: 4 runs, 2 finished, 2 to run" in study("run")
     assert study("plan").count("finished  ") == 8

@@ -201,7 +201,7 @@ def test_a_unit_from_a_scratch_file_joins_the_grid_and_an_edited_one_is_another(
     scratch.write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
     outcome = finished("run", *words)
     assert "6 runs, 4 finished, 2 to run" in outcome.out
-    changed = "2 finished runs, because", f"{scratch}:square, or what it imports, has been changed since"
+    changed = "2 finished runs, because", f"{scratch}:square has been changed since"
     for text in (outcome.out, finished("show", *words).err):
         assert all(part in text for part in changed)
 

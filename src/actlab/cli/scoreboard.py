@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     start, limit = time.monotonic(), BUDGETS[args.budget]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
-            worker.call(requests.check, study, True)
+            worker.call(requests.check, study)
         seconds = timed(studies, runs, worker, limit * _TIMING)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
     print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)

@@ -234,7 +234,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
         with Worker() as worker:
-            for line in check(study, worker, importing=False):
+            for line in check(study, worker):
                 print(line)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)

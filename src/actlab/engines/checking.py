@@ -1,12 +1,12 @@
 """Check a study before it runs: names, types, activations, metrics.
 
-Third-party classes are not imported for a plan: only the existence of their package is checked there.
+Third-party classes are imported, activations are not: they are tried before a study trains.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +28,8 @@ from actlab.studies.reading import OTHER_FORMS
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
-def check(study: Study, importing: bool = False) -> list[str]:
+def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
-
-    ``importing`` also checks the keys of third-party classes, which it imports.
 
     Returns a line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
     module could record it, one for each folder whose files are too many to be read, and one if the reference is
@@ -45,7 +43,7 @@ def check(study: Study, importing: bool = False) -> list[str]:
     runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
-            _check_config(run, importing)
+            _check_config(run)
     planned = Results(stages[-1], Path(), {}, {}, declared=declared(runs))
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
@@ -92,7 +90,7 @@ def _callbacks(config: Mapping[str, Any]) -> list[str]:
     return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
 
 
-def _check_config(run: Run, importing: bool) -> None:
+def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
@@ -101,17 +99,12 @@ def _check_config(run: Run, importing: bool) -> None:
 
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
-    outside = [path for path in class_paths(run.config) if not is_known(path)]
-    for path in outside:
-        _check_module(path)
     if isinstance(name, str) and ":" in name:
         source = name.rpartition(":")[0]
         if not source.endswith(".py"):
             _check_module(source)
         elif not Path(source).is_file():
             raise ActlabError(f"activation {name!r}: there is no file {source!r}")
-    if outside and not importing:
-        return
     sections.check(run.config)
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
@@ -121,14 +114,11 @@ def _check_config(run: Run, importing: bool) -> None:
 
 
 def _check_module(path: str) -> None:
-    """Check that the top-level package of a third-party class exists, without importing it."""
+    """Check that the top-level package of an activation exists, without importing it."""
     head = path.partition(".")[0]
     with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if not head.isidentifier() or importlib.util.find_spec(head) is None:
-            raise ActlabError(
-                f"{path!r}: there is no module {head!r}. Give a class as package.module.Class, and install the "
-                "package, or run the command in the folder of your file or add this folder to PYTHONPATH"
-            )
+            raise ActlabError(f"{path!r}: there is no module {head!r}: install it or extend PYTHONPATH")
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
@@ -191,18 +181,6 @@ def _parameters(unit: Any) -> set[str]:
     if {":", "."} & set(parse_spec(unit, {})[0]):
         return {PARAMETERS}
     return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
-
-
-def class_paths(value: Any) -> Iterator[str]:
-    """Yield all class paths in nested values."""
-    if isinstance(value, Mapping):
-        if isinstance(path := value.get("class_path"), str):
-            yield path
-        for inner in value.values():
-            yield from class_paths(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from class_paths(inner)
 
 
 def is_known(path: str) -> bool:

@@ -23,7 +23,7 @@ from actlab import engines
 from actlab.engines import pool
 from actlab.engines.jobs import longest_first
 from actlab.engines.pool import MOST_DEATHS
-from actlab.errors import ActlabError, described, needing, one_line
+from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
 from actlab.runtime import signals
 from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
@@ -103,12 +103,10 @@ def _ray() -> Any:
 
 @contextmanager
 def _errors_in_words() -> Iterator[None]:
-    """Raise an ActlabError for an exception of a task, and where the connection is lost."""
+    """Raise an ActlabError where the connection is lost."""
     kinds = _ray().exceptions
     try:
         yield
-    except kinds.RayTaskError as error:
-        raise ActlabError(described(error.cause)) from error
     except (kinds.RayError, ConnectionError) as error:
         raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
 
@@ -119,6 +117,7 @@ class Cluster:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.processors = {hardware()}  # of this machine and of nodes, each named once
+        self.errors: list[ActlabError] = []  # which ended tasks, and are no failures of their runs
 
     @property
     def room(self) -> int:
@@ -137,7 +136,10 @@ class Cluster:
         progress: Progress,
         logger: LoggerFactory | None = None,
     ) -> list[Job]:
-        """Train jobs on the nodes, the longest first; return those that other starts are training."""
+        """Train jobs on the nodes, the longest first; return those that other starts are training.
+
+        Raises the first error of a task when all are over.
+        """
         if not found.single:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
         ray, token = _ray(), os.urandom(8).hex()
@@ -156,6 +158,8 @@ class Cluster:
                 over, parts = self._take(task, job, root, progress)
                 held += [] if over else [job]
                 waiting |= {task_of(home, part, logger): part for part in parts}
+        if self.errors:
+            raise self.errors[0]
         return held
 
     def _take(self, task: Any, job: Job, root: Path, progress: Progress) -> tuple[bool, list[Job]]:
@@ -164,6 +168,12 @@ class Cluster:
         kinds = ray.exceptions
         try:
             over, said, machine = ray.get(task)
+        except kinds.RayTaskError as error:
+            if isinstance(error.cause, LostDeviceError):
+                return True, job.left_alone(root)
+            self.errors.append(ActlabError(described(error.cause)))
+            print(f"{job.id} is not trained further: {self.errors[-1]}", flush=True)
+            return True, []
         except (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError) as error:
             if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
                 return True, job.halves(root)

@@ -21,10 +21,12 @@ from actlab import experiments
 from actlab.config.keys import canonical, class_of, label, same, without
 from actlab.config.signatures import locate
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
+from actlab.errors import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
 from actlab.runtime import signals
+from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
@@ -69,7 +71,8 @@ def measure(
         - ``undeclared``: names of the seeded classes and functions that do not declare ``stochastic``
 
         A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
-        `actlab.tasks.Task`, so that its update cannot be run without its Trainer.
+        `actlab.tasks.Task`, so that its update cannot be run without its Trainer. One that an accident ended
+        has no entry, and a line is printed; nothing has if it was a reference.
     """
     first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
     for run in runs:
@@ -80,7 +83,12 @@ def measure(
     built = {name: experiments.build(run.config) for name, run in timed.items()}
     samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
-        trials = _timed(built, rounds)
+        trials, accidents = _timed(built, rounds)
+    for name, how in accidents.items():
+        run = first.pop(name)
+        print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
+        if same(run.point.get(key), reference):
+            return []
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
     bases = {
@@ -134,10 +142,10 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], rounds: int) -> dict[str, Trial]:
-    """Return a timed trial of each experiment, without those that fail, as a third-party activation may."""
+def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Trial], dict[str, str]]:
+    """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
     trials: dict[str, Trial] = {}
-    failed = set[str]()
+    failed, accidents = set[str](), dict[str, str]()
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:
@@ -148,9 +156,11 @@ def _timed(built: Mapping[str, Experiment], rounds: int) -> dict[str, Trial]:
                 if number == 0:
                     trials[name] = Trial(built[name])
                 trials[name].time()
-            except Exception:  # third-party code may raise anything; training reports its errors
+            except Exception as error:  # third-party code may raise anything; training reports its errors
+                check_device(error)
                 failed.add(name)
-    return {name: trial for name, trial in trials.items() if name not in failed}
+                accidents |= {name: described(error, 100)} if is_accident(error) else {}
+    return {name: trial for name, trial in trials.items() if name not in failed}, accidents
 
 
 class Trial:

@@ -75,6 +75,11 @@ class Job:
         """Replace a stack by its runs, also for later starts; they start from scratch."""
         return self._split(root, [[run] for run in self.runs])
 
+    def left_alone(self, root: Path) -> list[Job]:
+        """Return the runs that are not over, each alone."""
+        parts = self.alone(root) if len(self.runs) > 1 else [self]
+        return [part for part in parts if not part.is_over(root)]
+
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
         jobs = [replace(self, runs=tuple(part)) for part in parts]
         stacks.split(self.folder(root), [job.names for job in jobs])

@@ -98,8 +98,7 @@ class Pool:
         memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
         """
         if ended.code == LOST:
-            parts = job.alone(self.root) if len(job.runs) > 1 else [job]
-            self.left[:0] = [part for part in parts if not part.is_over(self.root)]
+            self.left[:0] = job.left_alone(self.root)
             return
         self.deaths[job.id] += 1
         number = self.deaths[job.id]

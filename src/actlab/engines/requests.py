@@ -65,12 +65,12 @@ class Asked(NamedTuple):
     shard: Shard | None = None
 
 
-def check(report: Report, study: Study, importing: bool) -> list[str]:
+def check(report: Report, study: Study) -> list[str]:
     """Check a study, and create its probes, before anything is trained; see `actlab.engines.checking.check`."""
     from actlab.engines import checking
     from actlab.engines.evaluation import made
 
-    lines = checking.check(study, importing)
+    lines = checking.check(study)
     for probe in study.probes:
         made(probe)
     return lines

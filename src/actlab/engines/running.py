@@ -92,7 +92,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     if engine.wait or engine.cluster:
         locks.check(root)
     with engine.worker() as worker:
-        for line in check(study, worker, importing=True):
+        for line in check(study, worker):
             print(line)
         direct(study, root, worker)
         root.mkdir(parents=True, exist_ok=True)
@@ -115,11 +115,11 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     return failed
 
 
-def check(study: Study, worker: Worker | Inline, importing: bool) -> list[str]:
-    """Check a study before it is trained, ``importing`` what it names, or its plan; see `checking.check`."""
+def check(study: Study, worker: Worker | Inline) -> list[str]:
+    """Check a study before it is trained; see `checking.check`."""
     try:
-        with nullcontext() if importing else phase("checking the configs"):
-            lines: list[str] = worker.call(requests.check, study, importing)
+        with phase("checking the configs"):
+            lines: list[str] = worker.call(requests.check, study)
     except EndedError as ended:
         raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
     except Stopped as stop:
@@ -384,7 +384,7 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(root / name, now))
     why = " of other settings, data or code, or of an earlier version of actlab"
     if since:
-        why = f", because {few([*since])}, or what it imports, has been changed since"
+        why = f", because {few([*since])} has been changed since"
     return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 

@@ -12,7 +12,9 @@ from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, described
 from actlab.runtime.accidents import check_device, is_out_of_memory
+from actlab.storage import contents
 from actlab.storage.files import DamagedError
+from actlab.studies import changes
 from actlab.studies.locks import holding
 
 
@@ -35,11 +37,10 @@ def check_sources(job: Job) -> None:
     known: dict[str, str | None] = {}
     for run in job.runs:
         now = identity.sources_of(run.config, known)
-        if changed := sorted(text for text in run.sources if now.get(text) != run.sources[text]):
-            raise ActlabError(
-                f"{changed[0]}, or what it imports, has been changed since the study was started: start the "
-                "study again to use it"
-            )
+        for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
+            files = {name: {digest} for name, digest in contents.digests_of_code(text).items()}
+            name = changes.files_of(text, run.code, files)[0]
+            raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

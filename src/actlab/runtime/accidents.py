@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from subprocess import SubprocessError
 
 import torch
 from pytorch_lightning.utilities.memory import is_oom_error
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from actlab.errors import LostDeviceError, described
 
-_LIBRARIES = re.compile(r"CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil", re.IGNORECASE)
+_LIBRARIES = re.compile(
+    r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -21,8 +24,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_accident(error: BaseException) -> bool:
     """Return whether the same call may succeed at another time: no verdict follows from such an error."""
     compilers = any(kind.__module__.startswith(("torch._inductor", "triton")) for kind in type(error).__mro__)
-    of_library = compilers or isinstance(error, torch.AcceleratorError) or _LIBRARIES.search(str(error))
-    return bool(of_library) or is_out_of_memory(error)
+    of_machine = compilers or isinstance(error, torch.AcceleratorError | OSError | SubprocessError)
+    if of_machine or is_out_of_memory(error) or _LIBRARIES.search(str(error)):
+        return True
+    return error.__cause__ is not None and is_accident(error.__cause__)
 
 
 def check_device(error: BaseException) -> None:

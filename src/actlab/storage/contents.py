@@ -79,6 +79,14 @@ def code_files(text: str, of_data: bool) -> list[Path]:
     return _with_imports(files, files[0].parent if is_single else None) if files else []
 
 
+def digests_of_code(text: str) -> dict[str, str]:
+    """Return digests of the user's own `code_files` by ``text`` or, of imports, ``helpers.py of <text>``."""
+    own, here = [file for file in code_files(text, False) if not _is_installed(file)], Path.cwd()
+    names = {f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in own}
+    names |= {file: text for file in own if file.name == Path(text.rpartition(":")[0]).name}
+    return {names[file]: digest for file, digest in {**digests_of(own), **_parsed(own)}.items()}
+
+
 def module_of(text: str) -> str:
     """Return the dotted name in ``package.module.Class`` or ``package.module:Unit``; "" for any other text."""
     head, colon, _ = text.rpartition(":")
@@ -189,8 +197,11 @@ def _module_files(name: str) -> list[Path]:
 
 def _code_digest(files: Sequence[Path], by_bytes: bool) -> str:
     own = [] if by_bytes else [file for file in files if not _is_installed(file)]
-    known = {file: digest for file in own if (digest := _code(regular(file).read_bytes()).digest)}
-    return _files_digest(files, None, known)
+    return _files_digest(files, None, _parsed(own))
+
+
+def _parsed(files: Sequence[Path]) -> dict[Path, str]:
+    return {file: digest for file in files if (digest := _code(regular(file).read_bytes()).digest)}
 
 
 def _files_digest(files: Sequence[Path], folder: Path | None, known: Mapping[Path, str]) -> str:

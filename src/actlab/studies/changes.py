@@ -20,6 +20,8 @@ def digests(runs: Iterable[Run]) -> Digests:
     known: dict[str, str | None] = {}
     found: dict[str, set[str]] = {}
     for run, *_ in by_point(runs):
+        for name, digest in run.code.items():
+            found.setdefault(name, set()).add(digest)
         for by_bytes in (False, True):
             for text, digest in identity.sources_of(run.config, known, by_bytes).items():
                 found.setdefault(text, set()).add(digest)
@@ -27,9 +29,17 @@ def digests(runs: Iterable[Run]) -> Digests:
 
 
 def changed(folder: Path, now: Digests) -> list[str]:
-    """Return what a finished run named, in its folder, that has another content ``now``; empty if unknown."""
+    """Return what a finished run named, in its folder, that has another content ``now``; see `files_of`."""
     try:
-        kept = read_json(folder / RESULT, Result, "")["sources"]
+        kept = read_json(folder / RESULT, Result, "")
     except DamagedError:
         return []
-    return [text for text, digest in kept.items() if digest not in now.get(text, {digest})]
+    texts = [text for text, digest in kept["sources"].items() if digest not in now.get(text, {digest})]
+    return [name for text in texts for name in files_of(text, kept.get("code", {}), now)]
+
+
+def files_of(text: str, code: Mapping[str, str], now: Digests) -> list[str]:
+    """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Unit``; itself if unknown."""
+    names = [name for name in code if name == text or name.endswith(f" of {text}")]
+    differ = [name for name in names if code[name] not in now.get(name, ())]
+    return differ or [f"{text}, or what it imports,"]

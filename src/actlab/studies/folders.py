@@ -230,6 +230,7 @@ class RunFolder:
             "versions": versions(),
             "hardware": hardware(),
             **({"loops": loops} if loops else {}),
+            **({"code": self.run.code} if self.run.code else {}),
             **facts,
         }
         write_json(self._result, result)

@@ -22,6 +22,7 @@ class Result(TypedDict):
     sources: dict[str, str]
     identity: str
     summary: dict[str, dict[str, Summed]]
+    code: NotRequired[dict[str, str]]
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     unrestored: NotRequired[list[str]]

@@ -33,6 +33,7 @@ from actlab.config.keys import (
 )
 from actlab.config.metrics import directions, mode_of, quantity
 from actlab.errors import ActlabError, unknown
+from actlab.storage import contents
 from actlab.studies.schema import Probe
 from actlab.studies.spaces import Search
 
@@ -86,9 +87,10 @@ class Run:
 
     The ``id`` is readable, unique within the study, and names the run's folder; it ends in the first digits of
     the ``identity``, the digest of config and ``sources``. Those are digests of files and code outside actlab,
-    by path or importable name. The ``config`` is complete, except what the run folder provides. Runs share
-    parts of it, so copy it before changing it. ``former`` is the identity by which earlier versions named the
-    run, which counted comments in the user's code; a run that was begun with it keeps it.
+    by path or importable name; ``code`` has those of each file of the user's code. The ``config`` is complete,
+    except what the run folder provides. Runs share parts of it, so copy it before changing it. ``former`` is
+    the identity by which earlier versions named the run, which counted comments in the user's code; a run that
+    was begun with it keeps it.
     """
 
     id: str
@@ -100,6 +102,7 @@ class Run:
     sources: dict[str, str] = field(default_factory=dict)
     identity: str = ""
     former: str = ""
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -344,15 +347,18 @@ class Study:
                 f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give fewer values"
             )
         known: dict[str, str | None] = {}
+        code: dict[str, dict[str, str]] = {}
         runs: dict[str, Run] = {}
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
-                for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known):
+                for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known, code):
                     if (other := runs.setdefault(run.id, run)) is not run:
                         _check_equal(other, run)
         return tuple(runs.values())
 
-    def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
+    def _runs_at(
+        self, number: int, point: dict[str, Any], known: dict[str, str | None], code: dict[str, dict[str, str]]
+    ) -> Iterator[Run]:
         block, keys = self.blocks[number], self.keys
         common = block.config({**point, SEED: self.seeds[0]})
         if is_endless(common):
@@ -365,6 +371,8 @@ class Study:
             full[BLOCK] = block.name
         sources = identity.sources_of(common, known)
         former = identity.sources_of(common, known, by_bytes=True)
+        code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
+        own = {name: digest for text in sources for name, digest in code[text].items()}
         versions = [sources] if former == sources else [sources, former]
         counted = [(identity.counted(common, one), one) for one in versions]
         slug = self._slug(full)
@@ -373,7 +381,8 @@ class Study:
             names = [f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}" for whole in wholes]
             here = next((n for n, name in enumerate(names) if name in self.begun), 0)
             config = {**common, SEED: seed}
-            yield Run(names[here], full, seed, config, self.keep, number, sources, wholes[here], wholes[-1])
+            made = wholes[here], wholes[-1]
+            yield Run(names[here], full, seed, config, self.keep, number, sources, *made, code=own)
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""
