@@ -200,6 +200,10 @@ def unbuilt(error: BaseException) -> ActlabError:
     frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
     built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
     names = dict.fromkeys(type(one).__qualname__ for one in built if not isinstance(one, LightningCLI | None))
+    if isinstance(first, ModuleNotFoundError) and "tensorboard" in str(first):
+        return ActlabError(
+            f"{[*names][-1]} requires the package tensorboard: pip install 'actlab[tensorboard]'"
+        )
     return ActlabError(f"{' → '.join([*names, described(first)])}")
 
 
