@@ -103,10 +103,8 @@ def _is_accepted(value: Any, wanted: Any) -> bool:
     try:
         parser.add_argument("--value", type=wanted)
         parser.parse_object({"value": copy.deepcopy(value)})  # which it changes
-    except ArgumentError:
-        return False
-    except ValueError:  # an annotation that the parser ignores
-        return True
+    except (ArgumentError, ValueError) as error:
+        return isinstance(error, ValueError)  # an annotation that the parser ignores
     return True
 
 
