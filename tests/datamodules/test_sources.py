@@ -204,7 +204,7 @@ def test_a_disk_in_place_of_a_dataset_is_rejected_at_once(
 def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
     message = refusal(hub_folder("one", splits=("train",)), cache)
     assert "no 'test' images" in message
-    assert "has train" in message
+    assert "has train: name its splits by data.train_split and data.test_split (null without test" in message
 
     def empty(files: list[Any], labels: list[Any]) -> None:
         if len(files) == SIZES["test"]:
