@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "networks": {"random", "validation", "errors"},  # they are given factories of activations
     "optim": {"validation", "errors"},
     "activations": {"random", "runtime", "storage", "validation", "errors"},
-    "datamodules": {"random", "storage", "validation", "errors"},
+    "datamodules": {"config", "random", "storage", "validation", "errors"},
     "callbacks": {"config", "random", "runtime", "validation", "errors"},
     "tasks": {
         *("activations", "networks", "optim", "config", "random", "runtime", "storage", "validation", "errors"),

@@ -5,12 +5,13 @@ import itertools
 import traceback
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch import nn
 
 import actlab
+from actlab.datamodules import MNISTDataModule
 from actlab.engines import checking, running
 from actlab.errors import ActlabError
 
@@ -102,12 +103,13 @@ def test_the_message_names_argument_value_and_what_is_allowed(name, given, messa
 
 
 def test_arguments_without_a_name_are_checked_too():
-    api: Any = actlab
+    api, data = cast(Any, actlab), cast(Any, MNISTDataModule)
     for wrong, message in [
         (lambda: api.load_study(), "load_study: study is missing"),
         (lambda: api.create(), "create: spec is missing"),
         (lambda: api.load_study("demo", "gelu"), "load_study: too many arguments; allowed: study, "),
         (lambda: api.replace(nn.ReLU(), "relu", 3), "replace: new: expected text"),
+        (lambda: data(workers=2), "MNISTDataModule: unknown argument workers; allowed: dataset, "),
     ]:
         with pytest.raises(ActlabError, match=message):
             wrong()

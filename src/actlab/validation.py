@@ -104,12 +104,13 @@ def _one_line(
 ) -> ActlabError:
     errors = error.errors(include_url=False)
     kind, place = errors[0]["type"], errors[0]["loc"][0]
-    known, called = inspect.signature(function).parameters, function.__qualname__.removesuffix(".__init__")
+    known, called = [*inspect.signature(function).parameters], function.__qualname__.removesuffix(".__init__")
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
         elsewhere = "; runs_dir is an argument of run_study and results" if place == "runs_dir" else ""
-        return ActlabError(f"{called}: {what}; allowed: {', '.join(known) or 'none'}{elsewhere}")
-    name = place if isinstance(place, str) else [*known][place]
+        allowed = ", ".join(name for name in known if name != "self")
+        return ActlabError(f"{called}: {what}; allowed: {allowed or 'none'}{elsewhere}")
+    name = place if isinstance(place, str) else known[place]
     if kind.startswith("missing"):
         return ActlabError(f"{called}: {name} is missing")
     if kind.startswith("multiple"):

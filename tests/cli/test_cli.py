@@ -435,6 +435,17 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     assert len(outcome.out.splitlines()) < 100 or words[-1].endswith(("trainer", "config"))
 
 
+def test_the_page_of_a_class_without_descriptions_lists_its_arguments(cli, programs, monkeypatch):
+    monkeypatch.syspath_prepend(programs)
+    outcome = cli("fit", "--model.help", "lightning_classes.HasDefault")
+    assert outcome.out.splitlines() == [
+        "lightning_classes.HasDefault: its arguments",
+        "",
+        "  --model.num_classes (default: 4)",
+        "  --model.activation (default: swish)",
+    ]
+
+
 def test_help_fits_a_screen_and_names_configs_and_activations_and_nothing_that_is_refused(cli):
     for command in FITS:
         text = cli(command, "--help").out

@@ -112,6 +112,19 @@ def test_tensorboard_writes_to_the_folder_of_the_run(fit, tmp_path):
     assert list(tmp_path.glob("runs/*/*/lightning_logs/version_0/events.out.tfevents.*"))
 
 
+def test_tensorboard_that_is_not_installed_is_one_line(cli, monkeypatch):
+    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
+        monkeypatch.setattr(f"lightning_fabric.loggers.tensorboard.{name}", False)
+    monkeypatch.setattr("actlab.cli.loggers.find_spec", lambda name: None)
+    for words in (
+        ("fit", "-c", "mnist_classifier", *SAMPLE, "--trainer.logger=TensorBoardLogger"),
+        ("study", "run", "demo", "--smoke", "--logger", "tensorboard"),
+    ):
+        code, _, err = cli(*words)
+        (line,) = [line for line in err.splitlines() if line.startswith("actlab: error")]
+        assert (code, line.endswith("the package tensorboard: pip install 'actlab[tensorboard]'")) == (2, True)
+
+
 def test_print_config_without_null(cli, shown):
     outcome = cli("fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null")
     assert "null" not in outcome.out

@@ -1,16 +1,26 @@
 """A whole number stays a whole number: whatever Python was asked to import before Lightning."""
 
+import json
 import subprocess
 import sys
 import typing
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import jsonargparse._typehints as hints
 import pytest
+import torch
 
 from actlab import experiments
 from actlab.config import parsing, records
+from actlab.datamodules import MNISTDataModule
+from actlab.networks import MLP
+from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
+from actlab.tasks import ClassificationTask
+from toys import fitted
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
 LIMITS = {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
@@ -73,3 +83,39 @@ def test_the_types_of_the_trainer_stay_where_floats_came_first(programs):
     words = [sys.executable, programs / "batches_of_a_config.py"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("['int', 'float', 'int']"), done.stderr
+
+
+class Own(ClassificationTask):
+    """A user's class whose numbers may be whole or not."""
+
+    def __init__(self, first: int | float | None = None, second: float | int | None = None) -> None:
+        super().__init__(network=partial(MLP, hidden=[4]), schedules={"lr": Linear(0, 200)})
+        NUMBERS[:] = [first, second]
+
+
+NUMBERS: list[Any] = []
+
+
+@pytest.mark.parametrize(("first", "second"), [(200, 200.0), (200.0, 200), (1, 1.0)])
+def test_the_numbers_of_a_users_class_keep_their_types(primed, cli, tmp_path, monkeypatch, first, second):
+    monkeypatch.chdir(tmp_path)
+    model = {"class_path": f"{__name__}.Own", "init_args": {"first": first, "second": second}}
+    data = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
+    limits = {"limit_train_batches": 1, "limit_val_batches": 1, "max_epochs": 1, "logger": False}
+    Path("own.yaml").write_text(json.dumps({"model": model, "data": data, "trainer": limits}))
+    assert cli("fit", "-c", "own.yaml", "--trainer.limit_test_batches", "1.0").code == 0
+    assert [repr(number) for number in NUMBERS] == [repr(first), repr(second)]
+    (path,) = tmp_path.glob("runs/*/*/checkpoints/*.ckpt")
+    loaded: Any = Own.load_from_checkpoint(path)
+    assert [repr(number) for number in NUMBERS] == [repr(first), repr(second)]
+    assert repr(loaded.schedules["lr"].end) == "200"
+    assert torch.load(path)["global_step"] == 1
+
+
+@pytest.mark.parametrize("end", [200, 200.0])
+def test_a_length_counts_by_its_value_when_a_task_is_loaded(primed, tmp_path, end):
+    task = ClassificationTask(network=partial(MLP, hidden=[4]), schedules={"lr": Linear(0, end)})
+    trainer = fitted(task, MNISTDataModule(sample=True), tmp_path, limit_train_batches=1, max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    loaded: Any = ClassificationTask.load_from_checkpoint(tmp_path / "a.ckpt")
+    assert repr(loaded.schedules["lr"].end) == "200"

@@ -204,7 +204,7 @@ def test_a_disk_in_place_of_a_dataset_is_rejected_at_once(
 def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
     message = refusal(hub_folder("one", splits=("train",)), cache)
     assert "no 'test' images" in message
-    assert "has train" in message
+    assert "has train: name its splits by data.train_split and data.test_split (null without test" in message
 
     def empty(files: list[Any], labels: list[Any]) -> None:
         if len(files) == SIZES["test"]:
@@ -228,6 +228,7 @@ def at(number: int, file: Any) -> Any:
         (png(np.full((8, 8), 77, np.uint8))[:50], "cannot be decoded"),
         (png(np.zeros((8, 9), np.uint8)), "has size (8, 9), the first image (8, 8)"),
         (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
+        (png(np.zeros((8, 8), np.uint16)), "save them with 8 bits, such as numpy.asarray(image) // 256"),
         (
             png(
                 np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"
@@ -235,7 +236,7 @@ def at(number: int, file: Any) -> Any:
             "has Pillow mode 'P'",
         ),
     ],
-    ids=["none", "truncated", "size", "colour", "palette"],
+    ids=["none", "truncated", "size", "colour", "16 bits", "palette"],
 )
 def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
     folder = hub_folder(change=at(5, file))
@@ -256,6 +257,7 @@ def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any
         hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"), change=change), cache
     )
     assert "label" in message
+    assert ("number its texts by class_encode_column('label') of datasets" in message) is isinstance(label, str)
 
 
 def test_column_without_images_is_named(hub_folder: HubFolder, cache: str) -> None:

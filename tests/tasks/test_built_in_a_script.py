@@ -17,7 +17,7 @@ from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import KINDS, L2, Cosine, Linear, Plateau, Steps
-from actlab.tasks import ClassificationTask, Task
+from actlab.tasks import ClassificationTask, Quantity, Task
 from actlab.tasks.training import Training
 from toys import fitted
 
@@ -121,6 +121,20 @@ def test_what_no_import_path_names_is_asked_for_by_name(cli, tmp_path):
     outcome = cli("test", "--ckpt_path", path, *data)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "does not record model.network, which has no import path: give --model.network" in outcome.err
+
+
+class Halved(Task):
+    """Inherits its constructor."""
+
+    def quantities(self, output, batch):
+        return {"loss": Quantity(output.square().mean(-1))}
+
+
+def test_arguments_in_order_of_an_inherited_constructor_are_named(tmp_path):
+    task = Halved("elu", GIVEN["network"], 3, (1, 28, 28), SGD)
+    assert (task.hparams["activation"], task.hparams["optimizer"]) == ("elu", "torch.optim.SGD")
+    loaded = Halved.load_from_checkpoint(trained(tmp_path, task), trust=True)
+    assert torch.equal(outputs(loaded), outputs(task))
 
 
 def test_a_network_loaded_with_another_optimiser_keeps_its_record(tmp_path):

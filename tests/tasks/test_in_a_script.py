@@ -148,7 +148,7 @@ def test_a_seed_that_is_not_given_is_that_of_seed_everything():
             pl.seed_everything(chosen, verbose=False)
         torch.manual_seed(chosen or 3)  # of no effect
         (task, data), (same, _) = made(), made(seed=found)
-        assert (task.seed, data.seed, task.hparams.seed) == (found, found, found)
+        assert (task.seed, data.seed, task.hparams.seed, data.hparams.seed) == (found,) * 4
         assert torch.equal(task(X), same(X))
     assert made(seed=0)[0].seed == 0
 
@@ -222,6 +222,10 @@ def test_every_logger_gets_the_arguments(tmp_path):
     assert found["optimizer"] == {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
     assert found["clean_training_loss"] is True  # a default
     assert "hyper_parameters" not in torch.load(tmp_path / "a.ckpt")  # the record has them
+    data = MNISTDataModule(sample=True, batch_size=2000, validation=1000, seed=4)
+    assert data.hparams == {**data.hparams, "batch_size": 2000, "eval_batch_size": 5000, "seed": 4}
+    assert logged(classifier(seed=3, input_shape=(1, 28, 28), num_classes=10), data)["seed"] == 3
+    assert "datamodule_hyper_parameters" not in torch.load(tmp_path / "a.ckpt")  # as without arguments
     both = logged(classifier(seed=3), Module())
     assert (both["num_classes"], both["batch_size"], both["seed"]) == (4, 8, 3)
     assert logged(Own(2), loader(X, Y), loader(X, Y)) == {"depth": 2, "seed": 0}

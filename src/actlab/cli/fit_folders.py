@@ -77,12 +77,10 @@ def checkpoint_in(folder: Path, which: str) -> Path:
     if which == "last":
         return lasts[-1]
     # A fit that resumed without -c replaced the last one and monitored nothing; each best one records itself.
-    newest_first = sorted(folder.glob("checkpoints/*.ckpt"), key=lambda path: -path.stat().st_mtime)
-    for file in newest_first:
-        states = (state for state in read(file).get("callbacks", {}).values() if isinstance(state, Mapping))
-        watching = (state for state in states if state.get("monitor"))  # no monitor, no best checkpoint
-        names = [Path(state["best_model_path"]).name for state in watching if state.get("best_model_path")]
-        for name in names:
-            if (found := folder / "checkpoints" / name).exists():
+    for file in sorted(folder.glob("checkpoints/*.ckpt"), key=lambda path: -path.stat().st_mtime):
+        for state in read(file).get("callbacks", {}).values():
+            # No monitor, no best checkpoint.
+            path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")
+            if path and (found := folder / "checkpoints" / Path(path).name).exists():
                 return found
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

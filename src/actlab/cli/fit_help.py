@@ -105,10 +105,11 @@ def print_page(section: str, path: str) -> None:
     owner = find(path, (sections.SECTIONS[section],), section)
     documents = [parse(vars(kind).get("__doc__") or "") for kind in reversed(owner.__mro__)]
     texts = {one.arg_name: one.description or "" for document in documents for one in document.params}
-    print(f"{path}: {documents[-1].short_description}\n")
+    print(f"{path}: {documents[-1].short_description or 'its arguments'}\n")
     for name, taken in (parameters(owner) or {}).items():
         print(f"  --{section}.{name} ({'required' if taken.required else f'default: {taken.default}'})")
-        print(fill(texts.get(name, ""), 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
+        if name in texts:
+            print(fill(texts[name], 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
 
 
 def brief(command: str) -> str:

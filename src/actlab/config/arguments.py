@@ -31,11 +31,12 @@ class Arguments(NamedTuple):
 
 def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Return the arguments of a call of a class; none for a call that its signature rejects."""
-    signature = inspect.signature(kind)
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]  # ``__new__`` passes everything on
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        given = signature.bind(None, *args, **kwargs).arguments
     except TypeError:
         return Arguments({}, [])
+    given.pop(next(iter(signature.parameters)))  # self
     known = signature.parameters.values()
     defaults = {p.name: p.default for p in known if p.default is not p.empty and p.name not in given}
     for name, parameter in signature.parameters.items():

@@ -103,10 +103,8 @@ def _is_accepted(value: Any, wanted: Any) -> bool:
     try:
         parser.add_argument("--value", type=wanted)
         parser.parse_object({"value": copy.deepcopy(value)})  # which it changes
-    except ArgumentError:
-        return False
-    except ValueError:  # an annotation that the parser ignores
-        return True
+    except (ArgumentError, ValueError) as error:
+        return isinstance(error, ValueError)  # an annotation that the parser ignores
     return True
 
 
@@ -200,6 +198,10 @@ def unbuilt(error: BaseException) -> ActlabError:
     frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
     built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
     names = dict.fromkeys(type(one).__qualname__ for one in built if not isinstance(one, LightningCLI | None))
+    if isinstance(first, ModuleNotFoundError) and "tensorboard" in str(first):
+        return ActlabError(
+            f"{[*names][-1]} requires the package tensorboard: pip install 'actlab[tensorboard]'"
+        )
     return ActlabError(f"{' → '.join([*names, described(first)])}")
 
 

@@ -228,7 +228,7 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
     for kind in kinds:
-        if "._" not in kind.__module__:
+        if "._" not in f"{kind.__module__}.{kind.__name__}":
             yield kind
         yield from _descendants(type.__subclasses__(kind))
 

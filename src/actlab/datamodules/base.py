@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pytorch_lightning as pl
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
+from actlab.config.arguments import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
@@ -285,7 +286,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     A subclass defines `input_shape` and, unless the task knows it, ``num_classes`` or ``num_outputs``, and sets
     ``train``, ``val`` and ``test`` in `load`, each with its own transform. Only the transform of ``train`` may
-    be random. Without ``test`` there are no test metrics.
+    be random. Without ``test`` there are no test metrics. ``hparams`` holds the arguments as plain values; they
+    are not logged, because a module may have other arguments of these names.
 
     Args:
         batch_size: size of the global training batch; a partial last batch is dropped.
@@ -297,6 +299,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         ActlabError: if a batch size is below 1.
     """
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments; a copy is made without any, and takes those of the original."""
+        self = super().__new__(cls)
+        found = of_call(cls, args, kwargs)
+        self._set_hparams({**found.defaults, **found.plain})
+        return self
+
     def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:
         super().__init__()
         for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
@@ -304,6 +313,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
                 raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.seed: int | Sequence[int] = seed_or_default(seed)
+        self.hparams["seed"] = self.seed
         self.train: Samples | None = None
         self.val: Samples | None = None
         self.test: Samples | None = None

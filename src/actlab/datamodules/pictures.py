@@ -42,7 +42,8 @@ class Pictures:
 
         if split not in tables or not len(tables[split]):
             raise ActlabError(
-                f"dataset {given!r} has no {split!r} images; it has {', '.join(tables) or 'none'}"
+                f"dataset {given!r} has no {split!r} images; it has {', '.join(tables) or 'none'}: name its "
+                "splits by data.train_split and data.test_split (null without test data) of ImageDataModule"
             )
         table, self.where = tables[split], f"{split} split of dataset {given!r}"
         self._column = self._column_of(table, (image,) if image else IMAGE_COLUMNS, "image")

@@ -22,6 +22,7 @@ PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (
 _HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s*")
 _LARGEST = float(np.finfo(np.float32).max)
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
+say_once = lru_cache(rank_zero_info)  # per process, on rank 0 only
 
 
 class WordFeatures(NamedTuple):
@@ -126,9 +127,3 @@ def _numbers(fields: Sequence[str]) -> Numbers | None:
     except ValueError:
         return None
     return found if (np.abs(found) <= _LARGEST).all() else None
-
-
-@lru_cache
-def say_once(message: str) -> None:
-    """Print a message once per process, on rank 0 only."""
-    rank_zero_info(message)

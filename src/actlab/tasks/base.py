@@ -269,7 +269,7 @@ class Task(Training, ABC):
     def hparams_initial(self) -> Any:
         """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
         found, theirs = super().hparams_initial, getattr(self._trainer, "datamodule", None)
-        for name in () if building.saves_hyperparameters(self) else getattr(theirs, "hparams", ()):
+        for name in () if building.saves_hyperparameters(self) else getattr(theirs, "hparams_initial", ()):
             found.pop(name, None)
         return found
 

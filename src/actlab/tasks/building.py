@@ -42,9 +42,9 @@ def check_given(network: Any, **builders: Any) -> None:
             raise ActlabError(f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}")
 
 
-def saves_hyperparameters(task: pl.LightningModule) -> bool:
-    """Return whether a task's class calls ``save_hyperparameters``."""
-    return getattr(task, "_hparams_name", None) is not None
+def saves_hyperparameters(part: object) -> bool:
+    """Return whether the class of a task or datamodule calls ``save_hyperparameters``."""
+    return getattr(part, "_hparams_name", None) is not None
 
 
 def checked_optimizer(task: Any, groups: Any) -> Optimizer:

@@ -272,6 +272,8 @@ class Training(pl.LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the state of plateau schedules and of an unfinished epoch."""
         checkpoint["plateaus"] = self._plateau_states
+        if not building.saves_hyperparameters(getattr(self.trainer, "datamodule", None)):
+            checkpoint.pop(pl.LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, None)
         resuming.record(self.trainer, self._means, checkpoint)
         complete.record_stateless(checkpoint)
 
