@@ -126,4 +126,5 @@ def _allowed(error: Any) -> str:
         return "a mapping with texts as keys"
     if any(isinstance(part, int) for part in inside):
         return "a list of these"
-    return _WORDS.get(message, f"a number {message}" if message.startswith("greater than") else message)
+    allowed: str = _WORDS.get(message, message)
+    return f"a number {allowed}" if allowed.startswith(("greater than", "less than")) else allowed

@@ -134,9 +134,9 @@ def test_the_other_parts_of_a_condition_are_chosen(tmp_path: Path) -> None:
         ("noise/test/error", "nois", "", "did you mean 'noise'.*Allowed: epoch, layer, noise"),
         ("noise/test/error", "noise", "layer=3", "did you mean 'layer=2'"),
         ("noise/test/error", "noise", "layer", "write key=value"),
-        ("noise/test/error", "layer", "", "choose one by 'condition': noise=0, noise=0.5, noise=1"),
+        ("noise/test/error", "layer", "", "Allowed: noise=0, noise=0.5, noise=1. Choose one by 'condition'"),
         ("noise/test/loss", "noise", "", "'high' is not a number"),
-        ("noise/test/loss", "noise", "layer=2", "measured without further conditions"),
+        ("noise/test/loss", "noise", "layer=2", "Leave 'condition' out"),
         ("test/error", "noise", "", "unknown key of conditions 'noise'"),
     ],
 )

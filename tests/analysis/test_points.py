@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from actlab.analysis.points import in_words, matches, printer, printers
+from actlab.analysis.points import in_words, matches, printer, printers, short_names
 from actlab.config.keys import in_full, named, same
 
 
@@ -73,6 +73,11 @@ def test_a_point_in_words_tells_values_that_look_alike_apart() -> None:
         "network a.Net, lag 00:10",
         "network b.Net, lag 00:10",
     ]
+
+
+def test_a_key_is_shortened_to_the_ending_that_no_other_has() -> None:
+    keys = ["model.lr", "model.network.dropout", "data.dropout"]
+    assert [*short_names(keys).values()] == ["lr", "network.dropout", "data.dropout"]
 
 
 def test_values_that_look_alike_are_written_in_full() -> None:

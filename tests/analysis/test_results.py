@@ -173,8 +173,14 @@ def test_a_column_names_the_condition_it_was_measured_under(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"metric": "test/error", "condition": "noise=1"}, "without a condition: leave 'condition' out"),
-        ({"metric": "noise/test/error"}, "under conditions only; name a 'condition': noise=0, noise=0.5"),
+        (
+            {"metric": "test/error", "condition": "noise=1"},
+            "unknown condition of test/error 'noise=1'. Leave 'condition' out",
+        ),
+        (
+            {"metric": "noise/test/error"},
+            "unknown condition of noise/test/error ''.*noise=0, noise=0.5.*Name one as 'condition'",
+        ),
         (
             {"metric": "noise/test/error", "condition": "noise=0.4"},
             "did you mean .*'noise=0.5'.* Allowed: noise=0, ",

@@ -53,15 +53,6 @@ def test_without_standard_output_a_command_runs(monkeypatch):
     sys.stdout.close()
 
 
-@pytest.mark.parametrize("named", ["nope", pytest.param("svg", marks=pytest.mark.slow)])  # imports matplotlib
-def test_an_unknown_backend_of_matplotlib_does_not_matter(programs, named):
-    environment = {**os.environ, "MPLBACKEND": named}
-    words = [sys.executable, programs / "figure_backend.py"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [named, str(named == "svg")]
-
-
 def test_a_trainer_that_is_null_is_one_line(cli, tmp_path):
     (tmp_path / "config.yaml").write_text("trainer: null\n")
     words = ("-c", "mnist_classifier", "-c", tmp_path / "config.yaml", "--data.sample", "true")

@@ -47,5 +47,5 @@ def test_runs_of_a_seed_share_their_weights_whatever_the_activation_and_settings
 
 @pytest.mark.parametrize("options", [{"hidden": ()}, {"gain": 0.0}, {"omega": -1.0}])
 def test_bad_settings_are_named(options):
-    with pytest.raises(ActlabError, match=rf"network.{next(iter(options))}"):
+    with pytest.raises(ActlabError, match=f"CoordinateMLP: {next(iter(options))}: expected"):
         layers(**options)

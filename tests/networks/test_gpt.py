@@ -125,7 +125,7 @@ def test_initial_weights(init):
         ({"heads": 5}, "width 24 of a GPT with 5 heads"),
         ({"width": 6}, "width 6 of a GPT with 3 heads: give a multiple of the heads, at least 8"),
         ({"input_shape": (3, 32, 32)}, r"takes tokens \(T,\), not samples of shape \(3, 32, 32\)"),
-        ({"init": "he"}, "'he'.*fan_in"),
+        ({"init": "he"}, "init: expected .* or 'fan_in', got 'he'"),
     ],
 )
 def test_what_does_not_fit_is_rejected(options, message):

@@ -83,8 +83,8 @@ def test_it_is_resumed_as_it_was():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"lr": -1.0}, "lr -1.0"),
-        ({"eps": 0.0}, "eps 0.0"),
+        ({"lr": -1.0}, "lr: expected a number greater than or equal to 0, got -1.0"),
+        ({"eps": 0.0}, "eps: expected a number greater than 0, got 0.0"),
         ({"betas": (0.9, 1.0)}, r"\[0, 1\)"),
         ({"weight_decay": -0.1}, "weight_decay"),
     ],

@@ -111,7 +111,7 @@ def test_equal_compositions_are_equal():
             "length 0 of a schedule: give a whole number of epochs or updates, at least 1",
         ),
         (lambda: Warmup(1.0), "length 1.0 .* share of the training between 0 and 1"),
-        (lambda: Warmup(3, start=1.0), "'start' 1.0 of a warm-up"),
+        (lambda: Warmup(3, start=1.0), "Warmup: start: expected a number less than 1, got 1.0"),
         (lambda: Warmup(3, then=Plateau()), "Plateau follows a metric .* give Cosine, Linear or Steps"),
         (
             lambda: Warmup(3, then=Linear()),

@@ -283,7 +283,7 @@ def test_correlations_are_those_of_numpy(layers):
 
 
 def test_of_what_it_cannot_be_measured():
-    with pytest.raises(ActlabError, match="samples 1 of bias shift"):
+    with pytest.raises(ActlabError, match="samples: expected a number greater than or equal to 2, got 1"):
         bias_shift.BiasShift(1)
     with pytest.raises(ActlabError, match=r"layers \[1, 2\] of bias shift"):
         bias_shift.BiasShift(layers=[1, 2])

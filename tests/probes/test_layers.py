@@ -219,10 +219,13 @@ def test_blocks_use_the_statistics_of_the_batch():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: LayerGradients(1), "samples 1 of layer gradients"),
-        (lambda: NetInputs(0), "samples 0 of net inputs"),
-        (lambda: PassedNoise(strength=0), "strength 0 of passed noise"),
-        (lambda: PassedNoise(draws=1), "draws 1 of passed noise"),
+        (
+            lambda: LayerGradients(1),
+            "LayerGradients: samples: expected a number greater than or equal to 2, got 1",
+        ),
+        (lambda: NetInputs(0), "samples: expected a number greater than or equal to 2, got 0"),
+        (lambda: PassedNoise(strength=0), "strength: expected a number greater than 0, got 0"),
+        (lambda: PassedNoise(draws=1), "draws: expected a number greater than or equal to 2, got 1"),
         (lambda: measured(BlockGradients(), task_of(mlp), DATA), "require a network with 'blocks', not MLP"),
     ],
 )

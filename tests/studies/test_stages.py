@@ -204,8 +204,9 @@ def test_a_stage_that_has_begun_is_not_to_be_run_first(study, tmp_path, trained)
     closed = study(STAGED, "clean", "--others", *words)
     left = "4 of 12 runs of stage choose have not ended: run the study again"
     assert closed.code == 2
-    assert "run it first" not in closed.err
-    assert f"--others: the runs of stage compare are not known yet: {left}" in closed.err
+    assert (
+        "--others: no run in runs/mine belongs to this plan, or one of its stages has not opened" in closed.err
+    )
     early = study(STAGED, "show", "--stage", "compare", *words)
     assert early.code == 2
     assert left in early.err
@@ -400,7 +401,7 @@ def test_curves_hold_values_from_before_training(study, tmp_path, kept):
 def test_an_evaluation_is_of_validation_or_test_data(study):
     outcome = study(PROBED + EVALUATION.replace("at: 0", "init_args: {split: train}"), "run")
     assert outcome.code == 2
-    assert "split 'train' of an evaluation: give val or test" in outcome.err
+    assert "split: expected 'val' or 'test', got 'train'" in outcome.err
 
 
 def test_a_probe_names_a_checkpoint_that_was_not_kept(study, tmp_path, kept):

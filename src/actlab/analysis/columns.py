@@ -54,11 +54,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The column in words, for the header of a table.
-
-        >>> Column("noise/test/error", percent=True, condition="noise=0.5").name
-        'noise test error % (noise=0.5, last)'
-        """
+        """The column in words, for the header of a table."""
         words = self.metric.replace("/", " ").replace("_", " ") + (" %" if self.in_percent else "")
         condition = f"{self.condition}, " if self.condition else ""
         return f"{words} ({condition}{place(self.at)})"
@@ -72,12 +68,6 @@ class Column:
     def is_epoch(self) -> bool:
         """Whether the value is an epoch."""
         return self.at == "best_epoch" or str(self.at).startswith("below ")
-
-    @property
-    def is_share(self) -> bool:
-        """Whether the value is a share of samples, read in one epoch: an error or accuracy."""
-        at_once = not self.is_epoch and not str(self.at).startswith("mean")
-        return at_once and self.metric.rpartition("/")[2] in ("error", "accuracy")
 
     @property
     def in_percent(self) -> bool:
@@ -211,12 +201,6 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
 
     ``at`` is as in `Column`, except ``selected``, ``best <metric>`` and ``equal time``. None without a value up
     to the epoch, or within the range of epochs, given by ``at``.
-
-    >>> epochs, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.2, 0.4])
-    >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]
-    [0.4, 0.2, 2.0, 0.5]
-    >>> [read_at(epochs, values, at, Column("test/error")) for at in ("mean 2-3", "below 0.3", "below 0.1")]
-    [0.30000000000000004, 2.0, inf]
     """
     if found := _AGGREGATE.fullmatch(str(at)):
         if found["level"]:

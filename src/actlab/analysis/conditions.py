@@ -24,9 +24,6 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     """Return the conditions that have a number under ``key``, by this number in ascending order.
 
     ``others`` are exactly the other parts that a condition must have, such as ``layer=3``.
-
-    >>> along(["noise=1,layer=2", "noise=0.5,layer=2", "noise=0.5,layer=3"], "noise", "layer=2")
-    {0.5: 'noise=0.5,layer=2', 1.0: 'noise=1,layer=2'}
     """
     parsed = {condition: parse(condition) for condition in conditions}
     with_key = {condition: parts for condition, parts in parsed.items() if key in parts}
@@ -48,11 +45,8 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     if places:
         return dict(sorted(places.items()))
     allowed = sorted(filter(None, rests))
-    if others:
-        remedy = "" if allowed else f"{key} was measured without further conditions; leave it out."
-        raise unknown(f"condition beside {key}", others, allowed, remedy)
-    listed = ", ".join(allowed)
-    raise ActlabError(f"{key} was measured under further conditions; choose one by 'condition': {listed}")
+    remedy = "Choose one by 'condition'." if allowed else "Leave 'condition' out."
+    raise unknown(f"condition beside {key}", others, allowed, remedy)
 
 
 def _number(key: str, text: str, condition: str) -> float:

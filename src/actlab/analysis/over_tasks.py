@@ -41,12 +41,6 @@ def mean_better(studies: Sequence[Sequence[Array]]) -> Mean:
 
     Args:
         studies: for each study its tasks, at least one: the `wins` of n runs against m, shape ``[n, m]``.
-
-    >>> from actlab.analysis.winning import wins
-    >>> runs, others = np.array([[1, 2], [2, 2], [1, 1], [2, 1]]), np.array([[1, 1], [2, 2], [3, 3]])
-    >>> tasks = [[wins(-mine, -theirs)] for mine, theirs in zip(runs.T, others.T)]  # high is good
-    >>> round(mean_better(tasks).probability, 3)
-    0.333
     """
     rng = np.random.default_rng(0)
     size, tasks = len(studies), [task for study in studies for task in study]
@@ -85,10 +79,6 @@ def profile(studies: Sequence[Sequence[Array]]) -> tuple[Array, Array]:
 
     Args:
         studies: for each study its tasks, at least one: the ratio of each run to the reference's median.
-
-    >>> ratios, shares = profile([[np.array([1.0, 2.0])], [np.array([1.0, np.inf]), np.array([0.5])]])
-    >>> ratios.tolist(), shares.tolist()
-    ([0.5, 1.0, 2.0], [0.25, 0.625, 0.875])
     """
     tasks = [(task, len(studies) * len(study) * len(task)) for study in studies for task in study]
     weights = np.concatenate([np.full(len(task), 1 / size) for task, size in tasks])

@@ -12,22 +12,12 @@ Text = Callable[[str, Any], str]
 
 
 def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Return whether a point has all values of ``where``, compared by `same`.
-
-    >>> point = {"model.activation": {"name": "elu", "alpha": 2}, "model.lr": 0.1}
-    >>> matches({"model.activation": {"name": "elu", "alpha": 2.0}}, point), matches({"model.lr": 0.2}, point)
-    (True, False)
-    """
+    """Return whether a point has all values of ``where``, compared by `same`."""
     return all(key in point and same(point[key], value) for key, value in where.items())
 
 
 def printer(values: Iterable[Any]) -> Callable[[Any], str]:
-    """Return a function that formats grid values: by label, or in full if two values have the same label.
-
-    >>> text = printer(["relu", "./mine.py:relu", "./mine.py:bent"])
-    >>> [text("relu"), text("./mine.py:relu"), text("./mine.py:bent")]
-    ['relu', './mine.py:relu', 'bent']
-    """
+    """Return a function that formats grid values: by label, or in full if two values have the same label."""
     by_label: dict[str, set[str]] = {}
     for value in values:
         by_label.setdefault(label(value), set()).add(in_full(value))
@@ -35,11 +25,7 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
 
 
 def short_names(keys: Collection[str]) -> dict[str, str]:
-    """Return for each dotted key its shortest ending that no other key has.
-
-    >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
-    {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
-    """
+    """Return for each dotted key its shortest ending that no other key has."""
     listed, found = set(keys), dict[str, str]()
     for key in keys:
         parts = key.split(".")
@@ -54,9 +40,6 @@ def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = No
     """Return a grid point as text, with the compared value written without its key.
 
     ``text`` formats the value of a key so that values with equal labels can be distinguished.
-
-    >>> in_words({"model.activation": "relu", "model.dropout": 0.5}, compare="model.activation")
-    'relu, dropout 0.5'
     """
     names = short_names(point)
     texts = {key: text(key, value) if text else label(value) for key, value in point.items()}

@@ -27,11 +27,7 @@ def fewest_pairs(hypotheses: int = 1) -> int:
 
 
 def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
-    """Return the chance that a paired two-sided t-test of at least 2 pairs finds a true difference.
-
-    >>> round(power(15, 1.0), 2), round(power(15, 0.0), 2)
-    (0.95, 0.05)
-    """
+    """Return the chance that a paired two-sided t-test of at least 2 pairs finds a true difference."""
     from scipy.stats import nct, t  # imported lazily: it takes a second
 
     freedom, shift = pairs - 1, abs(effect) * math.sqrt(pairs)
@@ -41,22 +37,14 @@ def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
 
 
 def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:
-    """Return the fewest pairs that show an effect above 0 four times in five; None above `MOST_PAIRS`.
-
-    >>> pairs_to_detect(1.0), pairs_to_detect(0.5), pairs_to_detect(0.5, hypotheses=3)
-    (10, 34, 45)
-    """
+    """Return the fewest pairs that show an effect above 0 four times in five; None above `MOST_PAIRS`."""
     candidates = range(fewest_pairs(hypotheses), MOST_PAIRS + 1)
     place = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
     return candidates[place] if place < len(candidates) else None
 
 
 def detectable(pairs: int, hypotheses: int = 1) -> float | None:
-    """Return the smallest effect that some pairs show four times in five; None below `fewest_pairs`.
-
-    >>> round(detectable(34), 2), detectable(5)
-    (0.5, None)
-    """
+    """Return the smallest effect that some pairs show four times in five; None below `fewest_pairs`."""
     if pairs < fewest_pairs(hypotheses):
         return None
     from scipy.optimize import brentq  # imported lazily, as in `power`

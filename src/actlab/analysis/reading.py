@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,11 +95,7 @@ def costs(root: Path) -> list[Cost]:
     """Return the entries of a study's ``cost.json`` whose runs still exist; empty without the file."""
     file, remedy = root / COSTS, "delete it; the next run measures the costs again"
     entries = read_json(file, list[Cost], remedy) if file.exists() else []
-    if not entries:
-        return []
-    with os.scandir(root) as found:
-        runs = {entry.name for entry in found if entry.is_dir()}
-    return [entry for entry in entries if entry["run"] in runs]
+    return [entry for entry in entries if (root / entry["run"]).is_dir()]
 
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:

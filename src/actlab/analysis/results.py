@@ -161,8 +161,10 @@ class Results:
 
         None if it is unknown, differs between runs, or the column is no share of samples.
         """
-        split = next((part for part in column.metric.split("/") if part in ("val", "test")), "")
-        if not column.is_share or not split:
+        *parts, quantity = column.metric.split("/")
+        split = next((part for part in parts if part in ("val", "test")), "")
+        at_once = not column.is_epoch and not str(column.at).startswith("mean")
+        if not (split and at_once and quantity in ("error", "accuracy")):
             return None
         known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
         known = known - {None} or known
@@ -218,10 +220,7 @@ class Results:
         if metric not in self.conditions:
             raise unknown_metric(metric, self.conditions, _RECORDED)
         if condition not in (known := self.conditions[metric]):
-            if not condition:
-                listed = ", ".join(known)
-                raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
-            remedy = "" if any(known) else "It was measured without a condition: leave 'condition' out."
+            remedy = "Name one as 'condition'." if any(known) else "Leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
 
     def with_rows(self) -> Results:

@@ -66,11 +66,6 @@ def median_interval(values: Iterable[float]) -> Interval:
 
     It is the narrowest symmetric one that covers 95 %, which needs `FEWEST` values, else the range. Values may
     be ``inf``.
-
-    >>> median_interval([3, 1, 2])
-    Interval(low=1.0, high=3.0, kind='range', coverage=0.75)
-    >>> median_interval(range(1, 10))
-    Interval(low=2.0, high=8.0, kind='interval', coverage=0.9609375)
     """
     band = median_band(np.fromiter(values, float)[:, None])
     return Interval(float(band.low[0]), float(band.high[0]), band.kind, band.coverage)
@@ -89,19 +84,12 @@ def coverage(n: int, k: int) -> float:
     """Return the probability that the median lies between the k-th smallest and the k-th largest of n values.
 
     It is 1 - 2 P(Bin(n, 1/2) < k).
-
-    >>> coverage(6, 1), coverage(10, 2)
-    (0.96875, 0.978515625)
     """
     return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
 
 
 def order_statistic(n: int) -> int:
-    """Return the largest k whose `coverage` reaches 95 %, or 1 if no k does.
-
-    >>> [order_statistic(n) for n in (5, 6, 8, 9, 11, 12, 20)]
-    [1, 1, 1, 2, 2, 3, 6]
-    """
+    """Return the largest k whose `coverage` reaches 95 %, or 1 if no k does."""
     return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
 
 
@@ -109,9 +97,6 @@ def on_grid(value: float, number: float | None) -> float:
     """Return the share k/N of N samples that a recorded value stands for; any other value as it is.
 
     Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
-
-    >>> on_grid(0.0216000005, 10_000), on_grid(0.02163, 10_000), on_grid(0.0216000005, None)
-    (0.0216, 0.02163, 0.0216000005)
     """
     if not number or not math.isfinite(value):
         return value
@@ -120,11 +105,7 @@ def on_grid(value: float, number: float | None) -> float:
 
 
 def sampling_error(share: float | None, number: float | None) -> float | None:
-    """Return the standard error of a share measured on N samples, √(p(1 - p)/N); None if unknown.
-
-    >>> round(sampling_error(0.02, 10_000), 5)
-    0.0014
-    """
+    """Return the standard error of a share measured on N samples, √(p(1 - p)/N); None if unknown."""
     if not number or share is None or not 0 <= share <= 1:
         return None
     return math.sqrt(share * (1 - share) / number)
@@ -134,9 +115,6 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     """Return Holm's step-down correction of p-values over all planned hypotheses.
 
     A hypothesis without a p-value (None) counts as p = 1 and stays None.
-
-    >>> holm([0.01, None, 0.04])
-    [0.03, None, 0.08]
     """
     known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
@@ -153,9 +131,5 @@ def p_text(p: float) -> str:
 
 
 def pairs_needed(hypotheses: int = 1) -> int:
-    """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction.
-
-    >>> pairs_needed(), pairs_needed(hypotheses=12)
-    (6, 9)
-    """
+    """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction."""
     return math.floor(math.log2(2 * max(1, hypotheses) / LEVEL)) + 1

@@ -41,11 +41,6 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     level also where the two sides spread unequally. All splits of the pooled values are counted up to 9 runs a
     side, else 20,000 random ones and the observed one. Infinite values are ordinary ones. The standard error is
     at least 1/(2·n·m), which it would be short of where one side wins every time.
-
-    >>> better([2, 1], [1, 1])
-    Better(probability=0.25, low=None, high=None, p=None)
-    >>> [round(number, 3) for number in better([1, 2, 3, 4, 5, 6], [11, 12, 13, 14, 15, 16])]
-    [1.0, 0.907, 1.0, 0.002]
     """
     n, m = len(a), len(b)
     pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.errors import ActlabError, unknown
-from actlab.storage.mappings import read_mapping, read_word
+from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
 from actlab.storage.spellings import activation_spec
 
@@ -142,14 +141,8 @@ class Words:
 
 
 def _word(value: Any) -> str:
-    """Return a value as YAML on one line, with texts in quotes and keys of any type."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_word(key)}: {_word(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_word, value)) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
-    return json.dumps(value, default=str)
+    """Return a value as YAML on one line."""
+    return written(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
 
 
 def in_run_folder(value: Any) -> Any:

@@ -59,16 +59,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _print(title: str, found: Sequence[properties.Property]) -> None:
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 160
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
     for number, one in enumerate(found, 1):
         word, colour = _MARKS[one.ok]
         table.add_row(one.name, Text(word, style=colour), one.text)
         if number == len(properties.REQUIRED):
             table.add_section()
-    if console.is_terminal:
-        console.print(table)
-    else:
-        console.width = 160
-        with console.capture() as captured:
-            console.print(table)
-        console.print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    console.print(table)

@@ -27,13 +27,12 @@ class PredictionTable(BasePredictionWriter):
     def __init__(self, path: Path) -> None:
         super().__init__("batch")
         self.path = path
-        self.parts: list[pd.DataFrame] = []
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Reset the table."""
         if trainer.world_size > 1:
             raise ActlabError(f"predict on one device, not {trainer.world_size}: give --trainer.devices 1")
-        self.parts = []
+        self.parts: list[pd.DataFrame] = []
 
     def write_on_batch_end(
         self,

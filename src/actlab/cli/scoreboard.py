@@ -46,7 +46,6 @@ _DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
 _LEARNING_RATE, _UPDATES = "model.optimizer.lr", "data.updates_per_epoch"
 _FEW_EPOCHS, _MOST_EPOCHS = 5, 25  # of --budget minutes and hours
 _ROUNDS = 2  # of timed updates before the start
-_TIMING = 1 / 20  # of the budget, after which no further task is timed
 
 
 def parser() -> Parser:
@@ -96,21 +95,19 @@ def main(argv: Sequence[str]) -> int:
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
             worker.call(requests.check, study)
-        seconds = timed(studies, runs, worker, limit * _TIMING)
+        seconds = timed(studies, runs, worker)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
     print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)
     from actlab.reports import output
 
-    failed, expected, late, first = 0, 0.0, list[str](), time.monotonic()
+    failed, late = 0, list[str]()
     for study in studies:
-        root, now = runs / study.name, time.monotonic()
-        slower = max(1.0, (now - first) / expected) if expected else 1.0  # than estimated, so far
-        if now - start + slower * seconds[study.name] > limit:
+        if time.monotonic() - start + seconds[study.name] > limit:
             late.append(study.name)
             continue
-        failed += run(study, root, Engine(hints=not expected))
+        root = runs / study.name
+        failed += run(study, root, Engine(hints=study is studies[0]))
         output.write(stages.load(study, root), root, html=True)
-        expected += seconds[study.name]
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files
     from actlab.reports.pages import index
@@ -151,17 +148,15 @@ def _allowed(budget: str) -> str:
     return duration(BUDGETS[budget]) if math.isfinite(BUDGETS[budget]) else "any time"
 
 
-def timed(studies: Sequence[Study], runs: Path, worker: Worker, limit: float) -> dict[str, float]:
+def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, float]:
     """Print and return how many seconds each study will take, from updates timed on this machine.
 
-    To its updates comes twice the time of trying and timing them here, for all else. Studies that are not
-    timed, because ``limit`` seconds have passed, take the mean of the others.
+    To its updates comes twice the time of trying and timing them here, for all else. Studies that cannot be
+    timed take the mean of the others.
     """
-    start, found = time.monotonic(), dict[str, float]()
+    found = dict[str, float]()
     for study in studies:
         begun = time.monotonic()
-        if begun - start > limit:
-            break
         try:
             updates = estimates.remaining(study, runs / study.name, worker, _ROUNDS)
         except estimates.NoEstimateError as reason:

@@ -122,16 +122,7 @@ def parser() -> Parser:
 
 
 def _add_study(sub: ArgumentParser) -> None:
-    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a study that ships with actlab")
-    sub.add_argument("--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke")
-    sub.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="override a config key, a grid key (one value or a list) or seeds",
-    )
+    study_output.add_study_options(sub)
     sub.add_argument(
         "--activation",
         action="append",
@@ -149,7 +140,6 @@ def _add_study(sub: ArgumentParser) -> None:
         help="number of seeds, or a range such as 5-19; of the last stage, or by stage: choose=5,compare=5-19; "
         "finished runs of others stay",
     )
-    sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
 
 
 def _add_run_options(sub: ArgumentParser) -> None:
@@ -201,11 +191,7 @@ def _add_run_options(sub: ArgumentParser) -> None:
 
 
 def shard(text: str) -> Shard:
-    """Return a share of the jobs from ``I/N``.
-
-    >>> shard("0/4")
-    Shard(part=0, of=4)
-    """
+    """Return a share of the jobs from ``I/N``."""
     index, slash, number = text.partition("/")
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ActlabError(f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4")

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.filesize import decimal
+
 from actlab.analysis.points import plural
 from actlab.engines import stages
 from actlab.errors import ActlabError
@@ -24,7 +26,6 @@ _MEANING = {
     OTHERS: "runs that this plan lacks: other seeds, settings, data or code",
 }
 _RUN = re.compile(r".+-[0-9a-f]{16}")
-_STEPS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
 
 
 class Item(NamedTuple):
@@ -40,11 +41,15 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
     ready = stages.opened(study, root, False)
     planned = {run.id: run for stage in ready for run in stage.runs()}
     found = [*_found(root, planned)]
-    if OTHERS in kinds and any(item.kind == OTHERS for item in found) and (doubt := _doubt(study, root, ready)):
+    known = len(ready) >= len(study.stages) and any((root / name).exists() for name in planned)
+    if OTHERS in kinds and not known and any(item.kind == OTHERS for item in found):
         now = changes.digests(planned.values())  # runs of earlier code are of no plan
         found = [item for item in found if item.kind != OTHERS or changes.changed(item.path, now)]
         if not any(item.kind == OTHERS for item in found):
-            raise ActlabError(f"--others: {doubt}")
+            raise ActlabError(
+                f"--others: no run in {root} belongs to this plan, or one of its stages has not opened: run "
+                "the study first, or give the --set, --seeds and --activation of the command that trained them"
+            )
     for kind, meaning in _MEANING.items():
         if items := [item for item in found if item.kind == kind]:
             print(f"{kind} ({meaning}): {_in_words(items)}", end="")
@@ -60,19 +65,6 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
         for path in (left := _delete(chosen, root, planned)):
             print(f"left alone: {path}, which another process trains")
         print(f"deleted {plural(len(chosen) - len(left), 'item')}")
-
-
-def _doubt(study: Study, root: Path, ready: Sequence[Study]) -> str:
-    """Return why runs that the plan lacks may be wanted all the same; empty if they are not."""
-    if len(ready) < len(study.stages):
-        waits = stages.awaited(study, root, ready)
-        return f"the runs of stage {study.stages[len(ready)].name} are not known yet: {waits}"
-    if any((root / run.id).exists() for stage in ready for run in stage.runs()):
-        return ""
-    return (
-        f"no run in {root} belongs to this plan; give the --set, --seeds and --activation of the command that "
-        "trained them, or delete the folder yourself"
-    )
 
 
 def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
@@ -117,5 +109,4 @@ def _bytes(items: Sequence[Item]) -> str:
     for file in (file for item in items for file in (item.path, *item.path.rglob("*"))):
         with suppress(OSError):  # deleted meanwhile
             size += 0 if file.is_dir() else file.lstat().st_size  # links are not followed
-    scale, unit = next((step for step in _STEPS if size >= step[0]), _STEPS[-1])
-    return f"{size / scale:.{0 if scale == 1 else 1}f} {unit}"
+    return decimal(size)

@@ -72,6 +72,21 @@ def show(shown: Results, form: str | None = None) -> None:
         print(forms[form](shown), end="")
 
 
+def add_study_options(sub: ArgumentParser) -> None:
+    """Add the options that name a study and change it."""
+    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a study that ships with actlab")
+    sub.add_argument("--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke")
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a config key, a grid key (one value or a list) or seeds",
+    )
+    sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+
+
 def add_paper_options(sub: ArgumentParser) -> None:
     """Add the options for figures that are ready for a paper."""
     sub.add_argument(
@@ -135,11 +150,6 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
             print(
                 f"Runs that were logged offline: `wandb sync {shown.root}/wandb/offline-run-*` uploads them, "
                 f"`wandb leet {shown.root}/wandb` shows them in the terminal."
-            )
-        else:
-            print(
-                f"{shown.root} has no runs that were logged offline: `actlab study run FILE --logger wandb` "
-                "logs runs."
             )
         return
     table = table_files.to_markdown(shown) if shown.results else ""

@@ -23,7 +23,6 @@ from actlab.studies.locks import is_held
 from actlab.studies.plan import Run, Study
 from actlab.studies.states import DAMAGED, FAILED, OVER, STARTED, WAITING, State, state_of
 
-_DAY = 24 * 3600
 RUNNING = "running"  # printed of a run that a process holds
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 States = Mapping[str, State]  # by run id
@@ -123,15 +122,8 @@ def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -
 
 
 def age(moment: float | None, now: float) -> str:
-    """Return how long ago a time in seconds was, in words; ``-`` for None.
-
-    >>> age(100.0, 142.0), age(0.0, 3 * 24 * 3600.0), age(None, 0.0)
-    ('42 s ago', '3 days ago', '-')
-    """
-    if moment is None:
-        return "-"
-    seconds = max(0.0, now - moment)
-    return f"{seconds / _DAY:.0f} days ago" if seconds > 2 * _DAY else f"{duration(seconds)} ago"
+    """Return how long ago a time in seconds was, in words; ``-`` for None."""
+    return "-" if moment is None else f"{duration(max(0.0, now - moment))} ago"
 
 
 def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from actlab.cli import study_output
@@ -44,9 +43,7 @@ def parser() -> Parser:
             "--search model.optimizer.lr=1e-4..1e-2",
         ],
     )
-    found.add_argument(
-        "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
-    )
+    study_output.add_study_options(found)
     found.add_argument(
         "--activation", required=True, metavar="NAME", help=f"the activation to tune: {ACTIVATION_FORMS}"
     )
@@ -76,17 +73,7 @@ def parser() -> Parser:
     found.add_argument(
         "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
     )
-    found.add_argument("--smoke", action="store_true", help="train a few updates on samples")
-    found.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="override a config key, or a grid key by one value",
-    )
     found.add_argument("--jobs", type=int, metavar="N", help="training processes, as for `actlab study run`")
-    found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     return found
 
 

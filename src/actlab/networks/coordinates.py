@@ -6,13 +6,12 @@ Shapes: ``B`` batch, ``D`` coordinates, ``K`` outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Gt
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks.init import Rule, initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
@@ -34,9 +33,6 @@ class CoordinateMLP(nn.Sequential):
         omega: ω above 0; None initialises the first layer as all others.
         head: ``gain`` initialises the last layer as all others, ``torch`` as torch does, uniform in ±1/√fan_in.
 
-    Raises:
-        ActlabError: without a hidden layer, or for a ``gain`` or ``omega`` that is not above 0.
-
     Shape: ``(B, D)`` → ``(B, K)``.
     """
 
@@ -48,17 +44,12 @@ class CoordinateMLP(nn.Sequential):
         act: ActivationFactory,
         num_outputs: Count,
         input_shape: Shape = (2,),
-        hidden: Sequence[int] = (64, 64, 64),
-        gain: float = 1.0,
-        omega: float | None = None,
+        hidden: Shape = (64, 64, 64),
+        gain: Annotated[float, Gt(0)] = 1.0,
+        omega: Annotated[float, Gt(0)] | None = None,
         head: Literal["gain", "torch"] = "gain",
     ) -> None:
         super().__init__()
-        if not hidden:
-            raise ActlabError("network.hidden is empty: give the widths of the hidden layers, such as [64, 64]")
-        for name, value in (("gain", gain), ("omega", omega)):
-            if value is not None and not value > 0:
-                raise ActlabError(f"network.{name} {value}: give a number above 0")
         widths = [math.prod(input_shape), *hidden]
         layers = [nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])]
         for layer in layers[:-1]:

@@ -31,10 +31,6 @@ class SpatialPyramidPool(nn.Module):
         """Return the pooled maps, level by level."""
         return torch.cat([adaptive_max_pool2d(x, level).flatten(1) for level in self.levels], dim=1)
 
-    def extra_repr(self) -> str:
-        """Return the levels, for printing."""
-        return f"levels={self.levels}"
-
 
 class PyramidNet(nn.Sequential):
     """Stacks of convolutions, spatial pyramid pooling and dense layers; by default 15 layers with weights.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -34,16 +35,11 @@ class AdamEpsilonInRoot(Optimizer):
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-3,
+        lr: Annotated[float, Ge(0)] = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        eps: Annotated[float, Gt(0)] = 1e-8,
+        weight_decay: Annotated[float, Ge(0)] = 0.0,
     ) -> None:
-        for name, value in (("lr", lr), ("weight_decay", weight_decay)):
-            if not value >= 0:
-                raise ActlabError(f"{name} {value} of {type(self).__name__} must not be negative")
-        if not eps > 0:
-            raise ActlabError(f"eps {eps} of {type(self).__name__}: give a number above 0")
         if not all(0 <= beta < 1 for beta in betas):
             raise ActlabError(f"betas {tuple(betas)} of {type(self).__name__}: give two numbers in [0, 1)")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})

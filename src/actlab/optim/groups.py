@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import unknown
 from actlab.validation import validated
 
 Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]
@@ -30,9 +31,9 @@ class L2:
     """
 
     @validated
-    def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:
-        if not strength >= 0:
-            raise ActlabError(f"the strength {strength} of an L2 penalty must not be negative")
+    def __init__(
+        self, strength: Annotated[float, Ge(0)], half: bool = True, of: Sequence[str] = ("weights",)
+    ) -> None:
         for kind in of:
             if kind not in KINDS:
                 raise unknown("kind of parameters", str(kind), KINDS)

@@ -7,7 +7,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Lt
 
 from actlab.errors import ActlabError
 from actlab.validation import Whole, validated, validated_but
@@ -63,11 +65,13 @@ class Warmup(Schedule):
 
     @validated
     def __init__(
-        self, length: int | float, start: float = 0.0, then: Schedule | None = None, by: By = "update"
+        self,
+        length: int | float,
+        start: Annotated[float, Ge(0), Lt(1)] = 0.0,
+        then: Schedule | None = None,
+        by: By = "update",
     ) -> None:
         super().__init__(by)
-        if not 0 <= start < 1:
-            raise ActlabError(f"'start' {start} of a warm-up: give a number from 0 to below 1")
         if isinstance(then, Plateau):
             raise ActlabError(
                 "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a warm-up: give "
@@ -201,15 +205,13 @@ class Plateau(Schedule):
     def __init__(
         self,
         metric: str = "val/loss",
-        shrink: float = 0.1,
+        shrink: Annotated[float, Gt(0), Lt(1)] = 0.1,
         patience: Whole = 10,
         threshold: float = 1e-4,
         least: float = 0.0,
         mode: Literal["min", "max"] = "min",
     ) -> None:
         super().__init__("epoch")
-        if not 0 < shrink < 1:
-            raise ActlabError(f"'shrink' {shrink} of a plateau schedule: give a number between 0 and 1")
         self.metric, self.shrink, self.patience = metric, shrink, patience
         self.threshold, self.least, self.mode = threshold, least, mode
 

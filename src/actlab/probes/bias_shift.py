@@ -8,9 +8,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
@@ -22,6 +23,7 @@ from actlab.validation import validated
 
 BATCH = 500  # samples whose activations are in memory at the same time
 QUANTILES = (0.25, 0.5, 0.75)
+Several = Annotated[int, Ge(2)]
 
 
 class Layer(NamedTuple):
@@ -61,9 +63,7 @@ class BiasShift:
     version = 4  # exact sum over labels, all samples, singular units reported separately from k
 
     @validated
-    def __init__(self, samples: int | None = None, layers: Sequence[int] | None = None) -> None:
-        if samples is not None and samples < 2:
-            raise ActlabError(f"samples {samples} of bias shift: give a whole number, at least 2")
+    def __init__(self, samples: Several | None = None, layers: Sequence[int] | None = None) -> None:
         if layers is not None and (not layers or min(layers) < 2):
             raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2")
         self.samples, self.layers = samples, layers

@@ -6,15 +6,17 @@ Shapes: ``B`` batch or samples, ``I`` incoming units, ``U`` units of a layer.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Gt
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.probes.bias_shift import Layer, correlations, first_batches, layers_of
+from actlab.probes.bias_shift import Layer, Several, correlations, first_batches, layers_of
 from actlab.probes.noise import Measured, Subject
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
@@ -27,7 +29,20 @@ LARGEST = 0.1  # share of the components of a covariance that count as the large
 Found = dict[tuple[str, str], float]  # by (metric, condition)
 
 
-class LayerGradients:
+class _EachRun(ABC):
+    """Measures the runs one by one."""
+
+    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
+        """Yield all metrics of each layer or block."""
+        found = [self._measure(task, data, subject.device) for task in subject.apart()]
+        for metric, condition in found[0]:
+            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in found]))
+
+    @abstractmethod
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found: ...
+
+
+class LayerGradients(_EachRun):
     """Measure the gradients of a classifier's hidden layers and what their incoming units make of them.
 
     Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs): ``gradient``,
@@ -42,12 +57,8 @@ class LayerGradients:
     """
 
     @validated
-    def __init__(self, samples: int = 5000) -> None:
-        self.samples = _checked(samples, "samples", "layer gradients")
-
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield all metrics of each layer."""
-        yield from _measured([self._measure(task, data, subject.device) for task in subject.apart()])
+    def __init__(self, samples: Several = 5000) -> None:
+        self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         parts: dict[int, list[Layer]] = {}
@@ -89,7 +100,7 @@ def slope(gradients: Sequence[float]) -> float:
     return float((x @ y) / (x @ x))
 
 
-class NetInputs:
+class NetInputs(_EachRun):
     """Measure how far the net inputs of units are from the standard normal distribution (GELU §5).
 
     Metrics under ``layer=1``, ``layer=2`` and so on, in call order of the activations, as Kolmogorov distances:
@@ -102,12 +113,8 @@ class NetInputs:
     """
 
     @validated
-    def __init__(self, samples: int = 5000) -> None:
-        self.samples = _checked(samples, "samples", "net inputs")
-
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield all metrics of each layer."""
-        yield from _measured([self._measure(task, data, subject.device) for task in subject.apart()])
+    def __init__(self, samples: Several = 5000) -> None:
+        self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         found: Found = {}
@@ -131,7 +138,7 @@ def kolmogorov(z: Tensor) -> Tensor:
     return torch.maximum((below - steps[:-1]).amax(0), (steps[1:] - below).amax(0))
 
 
-class PassedNoise:
+class PassedNoise(_EachRun):
     """Measure how much noise on the inputs units pass on while they are deactivated (ELU §1, §3).
 
     A unit is deactivated for a sample if its net input without noise is negative. Metrics under ``layer=1`` and
@@ -145,17 +152,10 @@ class PassedNoise:
     """
 
     @validated
-    def __init__(self, strength: float = 0.5, draws: int = 8, samples: int = 1000) -> None:
-        if strength <= 0:
-            raise ActlabError(f"strength {strength} of passed noise: give a number above 0")
-        if draws < 2:
-            raise ActlabError(f"draws {draws} of passed noise: give a whole number, at least 2")
-        self.strength, self.draws = strength, draws
-        self.samples = _checked(samples, "samples", "passed noise")
-
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield both metrics of each layer."""
-        yield from _measured([self._measure(task, data, subject.device) for task in subject.apart()])
+    def __init__(
+        self, strength: Annotated[float, Gt(0)] = 0.5, draws: Several = 8, samples: Several = 1000
+    ) -> None:
+        self.strength, self.draws, self.samples = strength, draws, samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
         sums: dict[int, Tensor] = {}  # variance of outputs and of net inputs, number of deactivated and of all
@@ -181,7 +181,7 @@ class PassedNoise:
         return found
 
 
-class BlockGradients:
+class BlockGradients(_EachRun):
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
     Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input over the
@@ -193,28 +193,31 @@ class BlockGradients:
     """
 
     @validated
-    def __init__(self, samples: int = 128) -> None:
-        self.samples = _checked(samples, "samples", "block gradients")
+    def __init__(self, samples: Several = 128) -> None:
+        self.samples = samples
 
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield the gradient of each block, and their ratio."""
-        (batch,) = first_batches(data, self.samples, subject.device, self.samples)
-        yield from _measured([_of_blocks(block_gradients(task, batch)) for task in subject.apart()])
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+        (batch,) = first_batches(data, self.samples, device, self.samples)
+        return block_gradients(task, batch)
 
 
-def block_gradients(task: Task, batch: Batch) -> list[float]:
-    """Return the length of the loss's gradient at the input of each block of ``task.network.blocks``."""
+def block_gradients(task: Task, batch: Batch) -> Found:
+    """Return the metrics of `BlockGradients` of each block of ``task.network.blocks``."""
     network = copy.deepcopy(task.network).train()
     blocks = getattr(network, "blocks", None)
     if not blocks:
         raise ActlabError(f"block gradients require a network with 'blocks', not {type(network).__name__}")
-    with torch.enable_grad(), _inputs(blocks) as seen:
+    seen: list[Tensor] = []
+
+    def note(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        seen.append(given[0] if given[0].requires_grad else given[0].requires_grad_())
+
+    for block in blocks:
+        block.register_forward_pre_hook(note)
+    with torch.enable_grad():
         loss = task.measure(network, batch)["loss"].mean()
         gradients = torch.autograd.grad(loss.sum(), seen)
-    return [float(wide(of_block).norm()) for of_block in gradients]
-
-
-def _of_blocks(lengths: Sequence[float]) -> Found:
+    lengths = [float(wide(of_block).norm()) for of_block in gradients]
     found = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
     return found | {("ratio", ""): lengths[0] / lengths[-1]}
 
@@ -222,49 +225,14 @@ def _of_blocks(lengths: Sequence[float]) -> Found:
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:
     """Return net inputs and outputs of each activation, in call order, for activations of rows per sample."""
     inputs, outputs = list[Tensor](), list[Tensor]()  # copies, because what follows may overwrite them
-    hooks = [
-        hook
-        for site in task.sites.values()
-        for hook in (
-            site.register_forward_pre_hook(lambda _, given: inputs.append(given[0].clone())),
-            site.register_forward_hook(lambda _, __, output: outputs.append(output.clone())),
-        )
-    ]
-    try:
+    with ExitStack() as hooks:
+        for site in task.sites.values():
+            before = site.register_forward_pre_hook(lambda _, given: inputs.append(given[0].clone()))
+            after = site.register_forward_hook(lambda _, __, output: outputs.append(output.clone()))
+            hooks.enter_context(before)
+            hooks.enter_context(after)
         task.observe(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
     seen = list(zip(inputs, outputs, strict=True))
     if shapes := [tuple(z.shape) for z, _ in seen if z.dim() != 2]:
         raise ActlabError(f"net inputs must have one row per sample, (B, U), not {shapes[0]}")
     return seen
-
-
-@contextmanager
-def _inputs(modules: nn.Module) -> Iterator[list[Tensor]]:
-    """Record the input of each child of a container; the first requires a gradient."""
-    seen: list[Tensor] = []
-
-    def note(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x = given[0] if given[0].requires_grad else given[0].requires_grad_()
-        seen.append(x)
-        return (x, *given[1:])
-
-    hooks = [child.register_forward_pre_hook(note) for child in modules.children()]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _measured(found: Sequence[Found]) -> Iterator[Measured]:
-    for metric, condition in found[0]:
-        yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in found]))
-
-
-def _checked(number: int, name: str, what: str) -> int:
-    if number < 2:
-        raise ActlabError(f"{name} {number} of {what}: give a whole number, at least 2")
-    return number

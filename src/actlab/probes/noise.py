@@ -6,7 +6,7 @@ A study file lists probes, which `actlab study run` evaluates after training. Sh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -71,9 +71,7 @@ class Evaluation:
     """
 
     @validated
-    def __init__(self, split: str = "test") -> None:
-        if split not in ("val", "test"):
-            raise ActlabError(f"split {split!r} of an evaluation: give val or test")
+    def __init__(self, split: Literal["val", "test"] = "test") -> None:
         self.split = split
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
@@ -99,11 +97,9 @@ class InputNoise:
     """
 
     @validated
-    def __init__(self, strengths: Sequence[float], split: str = "test") -> None:
+    def __init__(self, strengths: Sequence[float], split: Literal["val", "test"] = "test") -> None:
         if not strengths or min(strengths) < 0:
             raise ActlabError(f"strengths {list(strengths)} of input noise: give numbers of at least 0")
-        if split not in ("val", "test"):
-            raise ActlabError(f"split {split!r} of input noise: give val or test")
         self.strengths, self.split = tuple(strengths), split
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:

@@ -34,13 +34,6 @@ class Moments(NamedTuple):
         """Var_q(a) = A / c − E_q(a) E_q(a)ᵀ, ``(U, I, I)``."""
         return self.A / self.c[:, None, None] - outer(self.mean_q)
 
-    @property
-    def fisher(self) -> Tensor:
-        """The unit Fisher matrix, weights first, the bias last: ``(U, I + 1, I + 1)``."""
-        upper = torch.cat((self.A, self.b.unsqueeze(-1)), dim=-1)
-        lower = torch.cat((self.b, self.c.unsqueeze(-1)), dim=-1).unsqueeze(-2)
-        return torch.cat((upper, lower), dim=-2)
-
     def of_units(self, chosen: Tensor) -> Moments:
         """Return the moments of the units in a mask ``(U,)``."""
         return Moments(self.A[chosen], self.b[chosen], self.c[chosen], self.mean)
@@ -54,12 +47,6 @@ def outer(v: Tensor) -> Tensor:
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Return xᵀ y: ``(*, I)``, ``(*, I)`` → ``(*)``."""
     return (x * y).sum(-1)
-
-
-def solve(matrix: Tensor, v: Tensor) -> Tensor:
-    """Return M⁻¹ v: ``(*, I, I)``, ``(*, I)`` → ``(*, I)``."""
-    solved: Tensor = torch.linalg.solve(matrix, v)
-    return solved
 
 
 def moments(a: Tensor, delta: Tensor) -> Moments:
@@ -96,9 +83,9 @@ def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
     From the gradients g ``(U, I)`` and g₀ ``(U,)``: Δw = A⁻¹ (g − Δw₀ b) and Δw₀ = s (g₀ − bᵀ A⁻¹ g), with s =
     (1 + E_qᵀ Var_q⁻¹ E_q) / E(δ²).
     """
-    s = (1 + dot(of.mean_q, solve(of.variance_q, of.mean_q))) / of.c
-    bias = s * (g0 - dot(of.b, solve(of.A, g)))
-    return solve(of.A, g - bias.unsqueeze(-1) * of.b), bias
+    s = (1 + dot(of.mean_q, torch.linalg.solve(of.variance_q, of.mean_q))) / of.c
+    bias = s * (g0 - dot(of.b, torch.linalg.solve(of.A, g)))
+    return torch.linalg.solve(of.A, g - bias.unsqueeze(-1) * of.b), bias
 
 
 def bias_shift(mean: Tensor, update: Tensor, update_of_bias: Tensor) -> Tensor:
@@ -108,7 +95,7 @@ def bias_shift(mean: Tensor, update: Tensor, update_of_bias: Tensor) -> Tensor:
 
 def correction(of: Moments) -> Tensor:
     """Return k = 1 + (E_q(a) − E_p(a))ᵀ Var_q⁻¹(a) E_q(a) of each unit (ELU Theorem 2): ``(U,)``."""
-    return 1 + dot(of.mean_q - of.mean, solve(of.variance_q, of.mean_q))
+    return 1 + dot(of.mean_q - of.mean, torch.linalg.solve(of.variance_q, of.mean_q))
 
 
 def is_definite(variance: Tensor) -> Tensor:

@@ -85,13 +85,7 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
     if rounds := min(cost.get("rounds", 0) for cost in costs):
         several = f"the fastest of {rounds} rounds in turns"
         text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
-    spread = _spread(results, rows)
-    if how := busy(costs):  # only earlier versions kept such times
-        spread += (
-            f" The machine was busy with other programs then ({how}): these times may be wrong. To measure "
-            "them again, delete cost.json and run the study."
-        )
-    return f"{text}.{spread}"
+    return f"{text}.{_spread(results, rows)}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:

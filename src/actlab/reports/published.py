@@ -72,20 +72,15 @@ def _table(file: str) -> pd.DataFrame:
         path = Path(file) if is_file(Path(file)) else resource(file)
     except ActlabError:
         raise ActlabError(f"file of published curves not found: {file!r}; {_EXPECTED}") from None
+    types = dict.fromkeys(_NAMES, str) | dict.fromkeys(_NUMBERS, float)
     try:
-        frame = pd.read_csv(regular(path), dtype=str, keep_default_na=False)  # a panel may be called NA, or 1
+        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)  # a panel may be called NA, or 1
     except (OSError, ValueError) as error:
         raise ActlabError(
             f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
         ) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
         raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
-    for column in _NUMBERS:
-        numbers = pd.to_numeric(frame[column], errors="coerce")
-        for row in np.flatnonzero(~np.isfinite(numbers)):
-            raise ActlabError(
-                f"{file}: {column} {frame[column][row]!r} of data row {row + 1} is not a finite number; "
-                "correct it or delete the row"
-            )
-        frame[column] = numbers
+    if not np.isfinite(frame[[*_NUMBERS]]).all(axis=None):
+        raise ActlabError(f"{file} has numbers that are not finite: correct them or delete their rows")
     return frame

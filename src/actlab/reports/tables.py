@@ -134,7 +134,7 @@ def _joined(name: str, head: str) -> str:
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
     return {
         "median": ours(cell),
-        "test set\n±": of_test_set(cell),
+        "test set\n±": number(cell.sampling_error, cell.column),
         "published (ours - it)": published(cell),
         f"difference to {reference}\nmean [interval] / median": difference(cell),
         f"better than {reference}\nprobability [interval]": probability(cell),
@@ -145,7 +145,7 @@ def _cells(cell: Cell, reference: str) -> dict[str, str]:
 def _brief(cell: Cell, reference: str) -> dict[str, str]:
     return {
         "median": ours(cell),
-        "test set\n±": of_test_set(cell),
+        "test set\n±": number(cell.sampling_error, cell.column),
         "published\n(ours - it)": published(cell),
         f"difference to {reference}\nmean [interval]": difference(cell, median=False),
         "p\nalone / Holm": p_values(cell),
@@ -162,11 +162,6 @@ def p_values(cell: Cell) -> str:
 def probability(cell: Cell) -> str:
     """Return the probability of being better than the reference: ``0.93 [0.71, 0.99]``."""
     return (cell.better.text if cell.better else "") or NONE
-
-
-def of_test_set(cell: Cell) -> str:
-    """Return the standard error of the median that comes from the number of samples in the test set."""
-    return number(cell.sampling_error, cell.column)
 
 
 def ours(cell: Cell) -> str:

@@ -77,7 +77,7 @@ def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
         "beyond": number(cell.beyond_published, of, signed=True),
         "difference": tables.difference(cell),
         "better": tables.probability(cell),
-        "test_set": tables.of_test_set(cell),
+        "test_set": number(cell.sampling_error, of),
         "p": [p_value(p) for p in (cell.p, cell.p_holm)],
         "significant": cell.p_holm is not None and cell.p_holm < 0.05,
         "places": _places(cell, column),
