@@ -101,6 +101,7 @@ def run_study(
         ActlabError: for bad input; runs that fail or diverge are counted in the results instead.
 
     >>> found = run_study("demo", smoke=True, seeds=1)  # doctest: +ELLIPSIS
+    checking the configs …
     demo-smoke: 4 runs, 0 finished, 4 to run, in runs/demo-smoke
     ...
     >>> list(found.table["activation"]), found.failed

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from typing import Any
 
 import pandas as pd
@@ -157,15 +158,26 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path
         assert expected is None or (expected in outcome.err and outcome.err.count("\n") == 1), outcome.err
 
 
-def test_a_class_of_ones_own_is_asked_for_its_direction_and_not_imported(cli, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "from torchmetrics import MeanMetric\nclass Mine(MeanMetric):\n    pass\n",
+            "val/mine does not say whether low or high values are better: give mode: min or max",
+        ),
+        ("raise RuntimeError('no')\n", "own_metric.Mine cannot be imported: RuntimeError: no"),
+    ],
+    ids=["without a direction", "raises"],
+)
+def test_a_class_of_ones_own_is_asked_for_its_direction(cli, tmp_path, monkeypatch, code, expected):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_metric.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.delitem(sys.modules, "own_metric", raising=False)
+    (tmp_path / "own_metric.py").write_text(code)
     own = "      mine: {class_path: own_metric.Mine}\n"
     files(tmp_path, STUDY.replace("val/f1", "val/mine"), BASE.replace("data:", own + "data:"))
     outcome = cli("study", "plan", "mine.yaml")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "val/mine does not say whether low or high values are better: give mode: min or max" in outcome.err
-    assert "imported" not in outcome.err
+    assert expected in outcome.err
 
 
 WRONG = [

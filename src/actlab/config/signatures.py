@@ -18,7 +18,7 @@ import jsonargparse._typehints as hints
 from jsonargparse import ArgumentParser
 
 from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
-from actlab.errors import ActlabError, importing, unknown
+from actlab.errors import ActlabError, described, importing, unknown
 
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
@@ -263,6 +263,8 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
             if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
                 remedy = _OTHER_LIGHTNING if f"{getattr(error, 'name', '')}.".startswith("lightning.") else ""
                 raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}{remedy}") from error
+        except Exception as error:  # third-party code may raise anything
+            raise ActlabError(f"{'.'.join(parts)} cannot be imported: {described(error)}") from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
         "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
