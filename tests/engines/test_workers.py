@@ -16,10 +16,9 @@ import pytorch_lightning as pl
 import torch
 
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import packing, requests, running, training, workers
-from actlab.engines.jobs import Job
+from actlab.engines import cost, packing, running, training, workers
+from actlab.engines.jobs import Arranged, Job
 from actlab.engines.pool import Pool, train_here
-from actlab.engines.requests import Arranged
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError
@@ -222,7 +221,7 @@ class Waiting(Frames):
             time.sleep(0.05)
 
 
-def fit(report, file):
+def fit(file):
     """Train by a plain Trainer."""
     pl.Trainer(**QUIET, max_epochs=1, precision="64-true").fit(FrameTask(0), datamodule=Waiting(file))
 
@@ -244,7 +243,7 @@ def test_a_worker_lives_while_data_are_prepared(tmp_path, capsys):
     assert printed.endswith(" s so far\n")
 
 
-def sleeping(report):
+def sleeping():
     time.sleep(0.2)
 
 
@@ -290,14 +289,14 @@ def test_data_are_prepared_first_with_all_threads(tmp_path, monkeypatch):
     assert threads[0] == 2
 
 
-def start_method(report):
+def start_method():
     """The method by which processes that a module of a user starts are started."""
     return multiprocessing.get_start_method(allow_none=True)
 
 
-def misplaced(report):
+def misplaced():
     """Raise what comes from actlab's code alone."""
-    return requests.updates_of(report, None)  # type: ignore[arg-type]
+    return cost.updates_of(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("importable")
@@ -307,7 +306,7 @@ def test_a_worker_starts_processes_as_a_script_does():
         with pytest.raises(ActlabError, match=r"AttributeError: .* \(.*test_workers\.py, line \d+: return "):
             worker.call(misplaced)
         with pytest.raises(EndedError, match="exited with code 1 before it answered"):  # a fault of actlab
-            worker.call(requests.updates_of, None)
+            worker.call("actlab.engines.cost:updates_of", None)
 
 
 def test_stopping_ends_the_workers(runs, tmp_path):

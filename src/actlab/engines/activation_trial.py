@@ -7,6 +7,7 @@ import itertools
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -15,11 +16,11 @@ from torch import Tensor, nn
 
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
-from actlab.config.keys import label, set_dotted
+from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
 from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows
-from actlab.engines.requests import Cases, Faults, key_of
+from actlab.engines.jobs import Cases, Faults, key_of
 from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -35,17 +36,21 @@ from actlab.tasks.randomness import is_random
 from actlab.tasks.training import Batch
 
 SAMPLES = 8
-ROWS = 3  # samples of a call that is compared between processes
 SLOW = 1000  # times as slow as ReLU
+ROWS = 3  # samples of a call that is compared between processes
 
 
-def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = True) -> tuple[Faults, Cases]:
+def try_units(runs: Sequence[Run], known: Faults, hints: bool, report: Report) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the cases without one; ``hints`` prints which activations take long.
-    ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
-    fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    Datasets are prepared first, with all threads. Returns the fault of each case, and the cases without one;
+    ``hints`` prints which activations take long. ``report("trying", key, name)`` is called before any code of
+    an activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its activation,
+    raises an ActlabError.
     """
+    for run in {canonical(run.config.get("data")): run for run in runs}.values():
+        with suppress(Exception):  # third-party data may raise anything, and again where a run is built
+            experiments.prepare(experiments.data_of(run.config))
     faults, cases = {**known}, Cases()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():

@@ -44,7 +44,7 @@ def measure(
     key: str,
     reference: Any,
     tuned: Sequence[str] = (),
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
@@ -79,11 +79,17 @@ def measure(
         first.setdefault(canonical(without(run.point, tuned)), run)
     if not first:
         return []
-    timed = {name: run for name, run in first.items() if issubclass(model_of(run), Task)}
-    built = {name: experiments.build(run.config) for name, run in timed.items()}
+    models: dict[str, type] = {name: locate(str(class_of(run.config["model"]))) for name, run in first.items()}
+    built = {
+        name: experiments.build(run.config) for name, run in first.items() if issubclass(models[name], Task)
+    }
+    if not built:
+        names = ", ".join(sorted({model.__name__ for model in models.values()}))
+        how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
+        print(f"costs are not measured: {how}", flush=True)
     samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
-        trials, accidents = _timed(built, rounds)
+        trials, accidents = _timed(built, rounds or ROUNDS)
     for name, how in accidents.items():
         run = first.pop(name)
         print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
@@ -104,10 +110,9 @@ def measure(
     return [{**entry, "measured": now} for entry in entries]
 
 
-def model_of(run: Run) -> type:
-    """Return the class of a run's model."""
-    found: type = locate(str(class_of(run.config["model"])))
-    return found
+def updates_of(run: Run) -> int | None:
+    """Return the number of updates per epoch of a run."""
+    return experiments.build(run.config).updates_per_epoch()
 
 
 def _entry(

@@ -1,14 +1,16 @@
-"""Jobs of an engine: the runs that one Trainer trains."""
+"""Jobs of an engine, the runs that one Trainer trains, and how a study is arranged in jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from actlab.config.keys import canonical, class_of, get_dotted
+from actlab.engines.settings import Settings
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
@@ -90,6 +92,57 @@ class Job:
     def epochs(self) -> int:
         """Epochs of all runs, as an estimate of the duration."""
         return sum(run.epochs or 1 for run in self.runs)
+
+
+Faults = dict[str, str | None]
+"""The fault of each case, an activation in a network, by its key; None if it has none."""
+Cases = dict[str, tuple[Run, bytes]]
+"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
+
+
+def key_of(run: Run) -> str:
+    """Return the key of a run's case: equal for runs with one activation in one network."""
+    data = class_of(run.config.get("data"))
+    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
+
+
+class Arranged(NamedTuple):
+    """How the runs of a study will be trained.
+
+    Args:
+        jobs: the runs and stacks, each trained by one Trainer.
+        settings: execution settings of the processes.
+        single: whether each run uses a single device.
+        said: lines to print about jobs and settings.
+        untimed: groups of runs whose updates should be timed first, by key; see `engines.timing.measure`.
+    """
+
+    jobs: list[Job]
+    settings: Settings
+    single: bool
+    said: list[str]
+    untimed: Mapping[str, Sequence[Run]] = {}
+
+    @property
+    def apart(self) -> Settings | None:
+        """Settings of the process of each run, if it uses several devices."""
+        return None if self.single else self.settings
+
+
+class Arrangement(NamedTuple):
+    """What the user wants of the arrangement.
+
+    Args:
+        stacked: whether to form new stacks.
+        max_stack: largest number of runs in one stack.
+        jobs: number of processes; None for the default.
+        shard: the share of this start; None if it takes all jobs.
+    """
+
+    stacked: bool
+    max_stack: int
+    jobs: int | None
+    shard: Shard | None = None
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:

@@ -17,10 +17,12 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
+from actlab.config.keys import canonical, get_dotted
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, stack_trial
+from actlab.engines import settings as execution
 from actlab.engines.devices import threads_for
-from actlab.engines.jobs import Job, Shard, even_parts, longest_first
+from actlab.engines.jobs import Arranged, Arrangement, Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -34,6 +36,7 @@ from actlab.studies.plan import MAX_STACK, Run
 from actlab.studies.states import DAMAGED, state_of
 
 TRIALS = "trials.json"
+_DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 
 class Trial(TypedDict):
@@ -97,6 +100,26 @@ def pack(
         mine = share_of(shard, cells, groups)
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     return packed._replace(jobs=jobs)
+
+
+def arrange(runs: Sequence[Run], todo: Sequence[Run], root: Path, wanted: Arrangement) -> Arranged:
+    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; try stacks before forming them."""
+    if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
+        raise ActlabError(
+            f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
+        )
+    first = experiments.build(todo[0].config)
+    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
+    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
+    chosen = execution.decide(root, len(runs), updates, wanted.jobs, single, wanted.shard is not None)
+    packed = pack(runs, root, wanted.max_stack, wanted.stacked, chosen, wanted.shard, todo)
+    reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
+    untimed: dict[str, list[Run]] = {}
+    if updates >= execution.LONG and single and chosen.jobs and wanted.shard is None:
+        untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
+        if chosen.products == execution.UNTIMED and not untimed:
+            untimed[""] = [todo[0]]
+    return Arranged(packed.jobs, chosen, single, reasons, untimed)
 
 
 def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[Run]]) -> set[str]:

@@ -15,13 +15,13 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actlab.engines import requests
-from actlab.engines.jobs import Job, longest_first
-from actlab.engines.requests import Arranged
-from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
+from actlab.engines.jobs import Arranged, Job, longest_first
+from actlab.engines.settings import Settings
+from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Report, Worker
 from actlab.runtime import signals
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Run
 
 if TYPE_CHECKING:
     from actlab.engines.recording import LoggerFactory, Progress
@@ -65,7 +65,7 @@ class Pool:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        worker.ask(requests.train, training[worker], *self.arguments)
+                        worker.ask(_train, training[worker], *self.arguments, reports=True)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:
                     self._hear(worker, training)
@@ -82,8 +82,6 @@ class Pool:
             self._requeue(ended, training.pop(worker))
             return
         match message:
-            case ("progress", name, fraction):
-                self.progress(self.runs[name], fraction)
             case (signals.PROGRESS, parts):
                 for name, fraction in parts:
                     self.progress(self.runs[name], fraction)
@@ -124,13 +122,28 @@ def train_here(
     """Train jobs in this process, for a debugger; see `Pool.train`."""
     runs = {run.id: run for job in jobs for run in job.runs}
 
-    def report(_: str, name: str, fraction: float) -> None:
-        progress(runs[name], fraction)
+    def report(_: str, parts: signals.Parts) -> None:
+        for name, fraction in parts:
+            progress(runs[name], fraction)
 
     here = Inline()
     found.settings.apply()
     arguments = (root, found.apart, logger, locked)
-    return [job for job in jobs if not here.call(requests.train, job, *arguments, on=report)]
+    return [job for job in jobs if not here.call(_train, job, *arguments, on=report)]
+
+
+def _train(
+    job: Job, root: Path, apart: Settings | None, logger: LoggerFactory | None, locked: bool, report: Report
+) -> bool:
+    """Train a job, a run on several devices in a process with the settings ``apart``; see `training.work`."""
+    from actlab.engines import multi_device, training  # imported lazily: load torch
+
+    def progress(run: Run, fraction: float) -> None:
+        report(signals.PROGRESS, [(run.id, fraction)])
+
+    if apart is not None:
+        return multi_device.work(job, root, progress, logger, locked, apart)
+    return training.work(job, root, progress, logger, locked)
 
 
 def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:

@@ -18,12 +18,11 @@ from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
-from actlab.config.keys import canonical, label, priced, short
-from actlab.engines import pool, requests, reuse, search, settings, stages
-from actlab.engines.jobs import Shard
+from actlab.config.keys import canonical, priced, short
+from actlab.engines import checking, pool, search, settings, stages
+from actlab.engines.jobs import Arranged, Arrangement, Cases, Faults, Shard, key_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
@@ -119,7 +118,7 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
     """Check a study before it is trained; see `checking.check`."""
     try:
         with phase("checking the configs"):
-            lines: list[str] = worker.call(requests.check, study)
+            lines: list[str] = worker.call(checking.check, study)
     except EndedError as ended:
         raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
     except Stopped as stop:
@@ -140,7 +139,7 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     runs = (stages.whole(known, known.stages[0]) if known.stages else known).runs()
     if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
-            found = worker.call(requests.directions, runs)
+            found = worker.call("actlab.engines.sanity:directions", runs)
         if unknown := undirected(replace(study, directions=found)):
             raise metrics.undirected(unknown[0])
         write_json(root / DIRECTIONS, found)
@@ -178,10 +177,6 @@ class Start:
         if todo and self.engine.shard is None:
             with locks.alone(self.root, locks.DECIDING):
                 looks.record(self.study, self.root)
-                taken = reuse.take([folder.run for folder in todo], self.root)
-            for other, number in taken.items():
-                print(f"{plural(number, 'run')} copied from {self.root.parent / other}")
-            todo = self._unfinished()
         where = f"{self.study.name}, stage {name}" if name else self.study.name
         done = sum(folder.finished for folder in self.folders)
         print(f"{where}: {len(self.folders)} runs, {done} finished, {len(todo)} to run, in {self.root}")
@@ -210,7 +205,6 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
-        self.worker.call(requests.prepare, [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
@@ -259,19 +253,26 @@ class Start:
         """Return how the runs are trained; without stacks if trying one has ended the worker."""
         engine = self.engine
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
+        wanted = Arrangement(engine.stacked, engine.max_stack, jobs, engine.shard)
         unfinished = [folder.run for folder in todo]
+
+        def arrange(wanted: Arrangement) -> Arranged:
+            arranged: Arranged = self.worker.call(
+                "actlab.engines.packing:arrange", runs, unfinished, self.root, wanted
+            )
+            return arranged
+
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                    found = arrange(wanted)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    asked = asked._replace(stacked=False)
-                    found = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                    wanted = wanted._replace(stacked=False)
+                    found = arrange(wanted)
             if found.untimed:
                 settings.keep(self.root, self._timed(found))
-                said, found = found.said, self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                said, found = found.said, arrange(wanted)
                 found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
         return found
 
@@ -280,7 +281,7 @@ class Start:
         timer = Worker(found.settings, stalled=self.engine.stalled)
         with phase("timing updates alone and in stacks"), timer:
             try:
-                timed: Settings = timer.call(requests.time_updates, found.untimed, found.settings)
+                timed: Settings = timer.call("actlab.engines.timing:measure", found.untimed, found.settings)
             except EndedError as ended:
                 print(f"stacks are of the usual size: the process that timed them {ended.how}")
                 timed = replace(found.settings, products=found.settings.products or Settings.products)
@@ -301,9 +302,7 @@ class Start:
             if not (unknown := uncosted(self.study, self.root)):
                 return 0
             tuned = [key for key in self.study.select.tune if short(key) == "lr"]
-            if line := self.worker.call(requests.unmeasured, unknown):
-                print(line)
-            with nullcontext() if line else phase("measuring the time and memory of an update"):
+            with phase("measuring the time and memory of an update"):
                 rounds = 1 if self.study.smoke else None
                 measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
             if how := busy(measured):
@@ -319,9 +318,9 @@ class Start:
         """Evaluate probes; return the number of evaluations that failed."""
         runs, shard = self.study.runs(), self.engine.shard
         mine = runs if shard is None else runs[shard.part :: shard.of]
-        asked = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
+        given = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
         try:
-            return int(self.worker.call(requests.evaluate, *asked))
+            return int(self.worker.call("actlab.engines.evaluation:execute", *given))
         except EndedError as ended:
             print(
                 f"the process that evaluated probes {ended.how}; start the study again for the remaining probes"
@@ -362,7 +361,7 @@ def measure_costs(
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         found: list[dict[str, Any]] = worker.call(
-            requests.measure, runs, study.compare, study.reference, tuned, rounds
+            "actlab.engines.cost:measure", runs, study.compare, study.reference, tuned, rounds
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")
@@ -405,11 +404,15 @@ def faults_of(
 
     while True:
         try:
-            faults, cases = worker.call(requests.try_units, runs, ended, hints, on=note)
+            faults, cases = worker.call(
+                "actlab.engines.activation_trial:try_units", runs, ended, hints, on=note
+            )
             faults |= trial(cases, note) if trial else {}
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
-            key, name = tried[-1] if tried else (key_of(runs[0]), label(runs[0].unit))
+            if not tried:
+                raise
+            key, name = tried[-1]
             if key in ended:  # another process than the one that tried it
                 raise ActlabError(untried(name, how)) from how
             ended[key] = untried(name, how)
@@ -430,10 +433,11 @@ def _faults_of_state(
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
+    build = "actlab.engines.state_trial:build"
     with Worker(stalled=stalled) as other, apart as one:  # which train nothing
-        other.ask(requests.build, cases, True)
-        builds = one.call(requests.build, cases, False, on=note)
-        faults: Faults = one.call(requests.compare, cases, builds, other.answer(note))
+        other.ask(build, cases, True, reports=True)
+        builds = one.call(build, cases, False, on=note)
+        faults: Faults = one.call("actlab.engines.state_trial:compare", cases, builds, other.answer(note))
     passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 
