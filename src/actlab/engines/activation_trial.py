@@ -19,7 +19,7 @@ from actlab.callbacks import check_averaging
 from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
-from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows
+from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.engines.jobs import Cases, Faults, key_of
 from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
@@ -79,10 +79,7 @@ def try_units(runs: Sequence[Run], known: Faults, hints: bool, report: Report) -
 
 
 def _built(run: Run, name: str) -> Experiment | str:
-    """Return the experiment of a run, or the fault of its activation.
-
-    An ActlabError means that the experiment cannot be built with another activation either.
-    """
+    """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
     if run.unit and (reason := fault_of_creation(run.unit)):
         return f"activation {name} fails: {reason}"
     try:
@@ -246,11 +243,8 @@ def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
     weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)
-    y = unit(x.clone())  # a copy: some activations work in place
-    if not y.requires_grad:
-        return torch.zeros_like(like)
-    (found,) = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)
-    return torch.zeros_like(like) if found is None else found
+    (gradient,) = gradients_of((unit(x.clone()) * weights).sum(), [x])  # a copy: some activations work in place
+    return gradient
 
 
 def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:

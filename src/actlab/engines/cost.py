@@ -116,7 +116,7 @@ def updates_of(run: Run) -> int | None:
 
 
 def _entry(
-    run: Run, key: str, trial: Trial | None, base: Trial | None, machine: Mapping[str, Any]
+    run: Run, key: str, trial: TimedTask | None, base: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
     of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
     if trial is None or base is None:
@@ -135,7 +135,7 @@ def _entry(
     }
 
 
-def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
+def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
     """Return how busy the machine was: its ``load`` average over the last minute, and its number of ``cores``.
 
     For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
@@ -147,9 +147,9 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Trial], dict[str, str]]:
+def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, TimedTask], dict[str, str]]:
     """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
-    trials: dict[str, Trial] = {}
+    trials: dict[str, TimedTask] = {}
     failed, accidents = set[str](), dict[str, str]()
     start = time.monotonic()
     for number in range(rounds):
@@ -159,7 +159,7 @@ def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Tria
             signals.check()
             try:
                 if number == 0:
-                    trials[name] = Trial(built[name])
+                    trials[name] = TimedTask(built[name])
                 trials[name].time()
             except Exception as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
@@ -168,7 +168,7 @@ def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Tria
     return {name: trial for name, trial in trials.items() if name not in failed}, accidents
 
 
-class Trial:
+class TimedTask:
     """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
 
     The network has no `SeedGlobal` hooks while it is timed, except for the updates of `seconds_seeded`.

@@ -126,7 +126,7 @@ def derivative(unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along
     with own_generators(0):
         value: Tensor = unit.forward(x.clone()) * weights
     for number in range(order):
-        (value,) = _gradients((value * along if number else value).sum(), [x], create_graph=True)
+        (value,) = gradients_of((value * along if number else value).sum(), [x], create_graph=True)
     return value
 
 
@@ -146,17 +146,15 @@ def mixes(unit: nn.Module, x: Tensor) -> bool:
 
 
 class _Comparison:
-    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``.
-
-    From the second order on, a sum of outputs with random signs is differentiated along random signs: these
-    derivatives are symmetric, so elements may mix.
-    """
+    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``."""
 
     def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int) -> None:
         self.unit, self.step, self.order = unit, step, order
         self.generator = torch.Generator().manual_seed(0)
         rows = max(2, -(-POINTS * len(like) // max(1, like.numel())))
         self.x = (SPREAD * self._normal((rows, *like.shape[1:]), dtype)).requires_grad_()
+        # From the second order on, a sum with random signs is differentiated along random signs: these
+        # derivatives are symmetric, so elements may mix.
         self.weights, self.along = (
             self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
         )
@@ -189,7 +187,7 @@ class _Comparison:
             self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
             weights = self._normal(self.x.shape, self.x.dtype)
-            gradients = _gradients((self.below() * weights).sum(), leaves)
+            gradients = gradients_of((self.below() * weights).sum(), leaves)
             expected = sum(float((g * d).sum()) for g, d in zip(gradients, along, strict=True))
             self._move(leaves, self.step, along)
             up = self.below().detach()
@@ -212,7 +210,7 @@ def _close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def _gradients(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
+def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
     """Return the gradients of a scalar; zeros where it does not depend on a leaf."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]

@@ -88,11 +88,6 @@ class Job:
         self.checkpoint(root).unlink(missing_ok=True)
         return jobs
 
-    @property
-    def epochs(self) -> int:
-        """Epochs of all runs, as an estimate of the duration."""
-        return sum(run.epochs or 1 for run in self.runs)
-
 
 Faults = dict[str, str | None]
 """The fault of each case, an activation in a network, by its key; None if it has none."""
@@ -147,7 +142,7 @@ class Arrangement(NamedTuple):
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
     """Return jobs in the order in which they are trained, so that none runs alone at the end."""
-    return sorted(jobs, key=lambda job: job.epochs, reverse=True)
+    return sorted(jobs, key=lambda job: sum(run.epochs or 1 for run in job.runs), reverse=True)
 
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:

@@ -39,7 +39,7 @@ TRIALS = "trials.json"
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 
-class Trial(TypedDict):
+class StackVerdict(TypedDict):
     """The verdict of a stack trial, and the versions that it holds for."""
 
     verdict: Literal["agree", "differ"]
@@ -164,14 +164,13 @@ def form_stacks(
     found: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
-    trials = _Trials(root)
     groups = {key: group for key, group in groups.items() if len(group) > 1}
     for key, group in groups.items():
         signals.check()
         if failed.issuperset(run.id for run in group):
             continue
         experiment = experiments.build(group[0].config)
-        if reason := reason_against(experiment) or trials.reason_against(key, group):
+        if reason := reason_against(experiment) or _difference(root, key, group):
             reasons[reason] = None
             continue
         stackable[key] = group
@@ -186,30 +185,18 @@ def form_stacks(
     return Packing(found, list(reasons), stackable)
 
 
-class _Trials:
-    """The verdicts of stack trials in ``trials.json``, by the key of a group.
-
-    A verdict counts under the versions that it was found under. What is no verdict, such as an exception, is
-    never kept.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.path = root / TRIALS
-        remedy = "delete it; the trials of stacks are then run again"
-        self.known = read_json(self.path, dict[str, Trial], remedy) if self.path.exists() else {}
-
-    def reason_against(self, key: str, group: Sequence[Run]) -> str:
-        """Return why a group is not stacked; empty if it agrees with the same runs alone."""
-        known = self.known.get(key)
-        if known is None or known["versions"] != versions():
-            try:
-                reason = stack_trial.difference(group) or ""
-            except stack_trial.TrialError as error:
-                return str(error)
-            known = Trial(verdict="differ" if reason else "agree", reason=reason, versions=versions())
-            self.known[key] = known
-            write_json(self.path, self.known)
-        return known["reason"]
+def _difference(root: Path, key: str, group: Sequence[Run]) -> str:
+    """Return how a stack of a group differs from its runs alone, as a trial found; empty if it agrees."""
+    path, remedy = root / TRIALS, "delete it; the trials of stacks are then run again"
+    known = read_json(path, dict[str, StackVerdict], remedy) if path.exists() else {}
+    if key not in known or known[key]["versions"] != versions():
+        try:
+            reason = stack_trial.difference(group) or ""
+        except stack_trial.TrialError as error:  # no verdict, such as an exception: never kept
+            return str(error)
+        known[key] = StackVerdict(verdict="differ" if reason else "agree", reason=reason, versions=versions())
+        write_json(path, known)
+    return known[key]["reason"]
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -243,8 +230,8 @@ def reason_against(experiment: Experiment) -> str | None:
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     """Return the size of stacks that keeps all processes busy, also if there are few groups of runs.
 
-    >>> for_all(15, 15, jobs=2, groups=1), for_all(45, 15, jobs=2, groups=1), for_all(15, 15, jobs=2, groups=6)
-    (8, 12, 15)
+    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)], for_all(15, 15, 2, groups=6)
+    ([1, 1, 2, 8, 12], 15)
     """
     parts = math.ceil(members / size)
     if groups % jobs and groups < 4 * jobs:

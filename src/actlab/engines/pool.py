@@ -90,17 +90,13 @@ class Pool:
                 self.held += [] if over else [job]
 
     def _requeue(self, ended: EndedError, job: Job) -> None:
-        """Try the job of a worker that has ended again, in halves or not at all.
-
-        An exit would happen again, so the runs have failed; a signal may come from a system that ran out of
-        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
-        """
+        """Try the job of a worker that has ended again, in halves or not at all."""
         if ended.code == LOST:
             self.left[:0] = job.left_alone(self.root)
             return
         self.deaths[job.id] += 1
         number = self.deaths[job.id]
-        if ended.code < 0 and not ended.stalled:
+        if ended.code < 0 and not ended.stalled:  # maybe by a system that ran out of memory; an exit recurs
             if number < MOST_DEATHS:
                 self.left.insert(0, job)
                 return

@@ -101,12 +101,10 @@ class Recorder(Checkpoint):
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the metrics logged so far; later calls return only new ones."""
+        """Record the metrics logged so far, which do not belong to this epoch or validation."""
         self._seen = dict(trainer.callback_metrics)
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the metrics logged so far, which do not belong to this validation."""
-        self._seen = dict(trainer.callback_metrics)
+    on_validation_start = on_train_epoch_start
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add rows for the validation metrics at this step."""
@@ -223,7 +221,9 @@ class Recorder(Checkpoint):
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
         run = self.folders[r].run
         places: list[str | int] = [epoch] if epoch in run.keep.epochs else []
-        for at in places + ["best"] * self._improved(r, run.keep, rows):
+        if self._improved(r, run.keep, rows):
+            places.append("best")
+        for at in places:
             state, config = self._state(r, trainer)
             if trainer.is_global_zero:
                 write_weights(state, epoch, trainer.global_step, self.folders[r].kept(at), config)

@@ -424,11 +424,7 @@ StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 def _faults_of_state(
     worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
 ) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
-
-    Cases without a fault are added to ``passed``. ``note`` receives what is reported before code of an
-    activation runs.
-    """
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults."""
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}

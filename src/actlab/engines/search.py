@@ -89,7 +89,7 @@ class Trial(NamedTuple):
 Trials = list[tuple[Side, list[Trial]]]
 
 
-class Place(NamedTuple):
+class StagePoint(NamedTuple):
     """A grid point of a later stage.
 
     Args:
@@ -116,7 +116,7 @@ def sides(study: Study, search: Search) -> list[Side]:
         own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
         found += [Side(point, block, {**arguments, **search.keys}, name) for arguments in own]
         if not own or search.as_given:
-            found.append(Side(point, block, {**search.keys}, name + " as given" * bool(own)))
+            found.append(Side(point, block, {**search.keys}, f"{name} as given" if own else name))
     return found
 
 
@@ -206,8 +206,8 @@ def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
     return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
-def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen | None:
-    """Return the best trial of each side; before all are over what is known of as many, else None.
+def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen:
+    """Return the best trial of each side; before all are over what is known of as many, else nothing.
 
     A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
     """
@@ -215,7 +215,7 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
         ids = {name for run in study_of(study, found).runs() for name in run.names}
         kept = [known.get(side.key) for side, _ in found]
         same = all(one and one.get("trials") == search.trials and not stale(one, ids) for one in kept)
-        return known if same else None
+        return known if same else {}
     chosen: Chosen = {}
     for side, trials in found:
         best = _chosen(study, trials)
@@ -256,10 +256,10 @@ def is_over(found: Trials) -> bool:
     return all(trial.failed or trial.value is not None for _, trials in found for trial in trials)
 
 
-def places(found: Trials, chosen: Chosen) -> list[Place]:
+def places(found: Trials, chosen: Chosen) -> list[StagePoint]:
     """Return the grid points of the next stage."""
     entries = [(side, chosen[side.key], chosen[side.key]["chosen"]) for side, _ in found]
-    return [Place(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
+    return [StagePoint(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
 
 
 def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
@@ -270,7 +270,7 @@ def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
     asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
     runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
     tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
-    seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
+    seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."

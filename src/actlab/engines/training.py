@@ -47,11 +47,7 @@ def check_sources(job: Job) -> None:
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None) -> list[Job]:
-    """Train one job and record runs that fail; return the parts into which a stack that fails is split.
-
-    A stack that runs out of memory is split into two halves, one that fails for another reason into its runs,
-    which are trained in other processes after a `LostDeviceError`. A full disk ends the study.
-    """
+    """Train one job and record runs that fail; return the parts into which a stack that fails is split."""
     frozen = _is_frozen()
     if not frozen:
         gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
@@ -64,7 +60,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         job.fail(root, str(error), progress)
     except ActlabError as error:
         return _alone(job, str(error), root, progress)
-    except OSError as error:
+    except OSError as error:  # such as a full disk
         raise ActlabError(
             f"training stopped in {root}: {described(error)}; the same command resumes"
         ) from error

@@ -99,11 +99,8 @@ def _answer(function: Function, args: tuple[Any, ...], report: Report | None) ->
     return function(*args) if report is None else function(*args, report)
 
 
-class Inline:
+class Inline(contextlib.AbstractContextManager["Inline"]):
     """Answers requests in this process, with the interface of `Worker`: for a debugger."""
-
-    def __enter__(self) -> Inline:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
@@ -117,7 +114,7 @@ class Inline:
             return _answer(function, args, on)
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
     ``settings`` are applied at each start. ``seat``, its index among several, selects its accelerator; None
@@ -130,9 +127,6 @@ class Worker:
         self.settings, self.seat, self.stalled = settings or Settings(), seat, stalled
         self.process: Any = None
         start_server()
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.end(at_once=kind is not None)
@@ -149,7 +143,9 @@ class Worker:
             process = _context().Process(
                 target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
             )
-            self._loading = threading.Timer(SILENT, _say_loading)  # a thread: `start` waits for the server
+            said = {"file": sys.stderr, "flush": True}
+            # A thread, because `start` waits for the server.
+            self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
             self._loading.daemon = True
             self._loading.start()
             with _without_main():
@@ -247,10 +243,6 @@ class ReportedOutput(io.TextIOBase):
         elif sys.__stdout__ is not None:
             sys.__stdout__.write(text)
         return len(text)
-
-
-def _say_loading() -> None:
-    print("loading torch and Lightning …", file=sys.stderr, flush=True)
 
 
 def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
