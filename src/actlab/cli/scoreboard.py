@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
             late.append(study.name)
             continue
         root = runs / study.name
-        failed += run(study, root, Engine(hints=study is studies[0]))
+        failed += run(study, root, Engine())
         output.write(stages.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files

@@ -40,12 +40,12 @@ SLOW = 1000  # times as slow as ReLU
 ROWS = 3  # samples of a call that is compared between processes
 
 
-def try_units(runs: Sequence[Run], known: Faults, hints: bool, report: Report) -> tuple[Faults, Cases]:
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
     Datasets are prepared first, with all threads. Returns the fault of each case, and the cases without one;
-    ``hints`` prints which activations take long. ``report("trying", key, name)`` is called before any code of
-    an activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its activation,
+    prints which activations take long. ``report("trying", key, name)`` is called before any code of an
+    activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its activation,
     raises an ActlabError.
     """
     for run in {canonical(run.config.get("data")): run for run in runs}.values():
@@ -72,9 +72,8 @@ def try_units(runs: Sequence[Run], known: Faults, hints: bool, report: Report) -
                 if faults[key]:
                     continue
                 cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-                if hints and units:
-                    for line in time_hint(experiment, sites, run, name):
-                        print(line)
+                if line := _time_hint(experiment, sites, run, name):
+                    print(line)
     return faults, cases
 
 
@@ -128,20 +127,20 @@ def sites_of(task: pl.LightningModule) -> Sites:
     return found
 
 
-def time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> list[str]:
+def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
     """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
     try:
         with torch.random.fork_rng(devices=[]), calling():
             mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
     except Exception:  # third-party code may raise anything; in training it fails by name
-        return []
+        return ""
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
     if mine <= SLOW * relu:  # also without sites
-        return []
+        return ""
     size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
     whole = duration(step * updates * (run.epochs or 1))
-    return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"]
+    return f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"
 
 
 def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:

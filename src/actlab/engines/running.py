@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,8 +52,6 @@ class Engine(NamedTuple):
         jobs: number of training processes, 0 to train in this process; by default one per accelerator or core
             from `actlab.engines.settings.SEVERAL` updates on, else one.
         wait: whether to wait for runs that other processes train, and to train them if these processes end.
-        hints: whether to print hints about the activations, which a command that runs several studies with the
-            same activations prints once.
         cluster: trains the jobs on its nodes; by default this machine trains them.
         shard: trains a share of the jobs without locks; by default all jobs, each run locked.
         stalled: least seconds without progress after which a worker is ended.
@@ -64,7 +62,6 @@ class Engine(NamedTuple):
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
     wait: bool = False
-    hints: bool = True
     cluster: Cluster | None = None
     shard: Shard | None = None
     stalled: float = STALLED
@@ -145,35 +142,27 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
         write_json(root / DIRECTIONS, found)
 
 
+@dataclass
 class Start:
-    """One start of a stage, or of a study without stages.
+    """One start of a stage, or of a study without stages."""
 
-    Args:
-        study: the stage as a study.
-        root: the study's folder.
-        engine: how runs are executed.
-        worker: tries, measures and evaluates.
-        tried: ids of the runs that this command has tried; those that failed are not tried again.
-        passed: keys of the cases in which this command has found no state outside instances.
-    """
+    study: Study  # the stage as a study
+    root: Path
+    engine: Engine
+    worker: Worker | Inline  # tries, measures and evaluates
+    tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
+    passed: set[str]  # keys of the cases in which this command has found no state outside instances
 
-    def __init__(
-        self,
-        study: Study,
-        root: Path,
-        engine: Engine,
-        worker: Worker | Inline,
-        tried: set[str],
-        passed: set[str],
-    ) -> None:
-        self.study, self.root, self.engine, self.worker = study, root, engine, worker
-        self.tried, self.passed = tried, passed
-        self.folders = [RunFolder(root, run) for run in study.runs()]
+    @cached_property
+    def folders(self) -> list[RunFolder]:
+        """The folders of all runs."""
+        return [RunFolder(self.root, run) for run in self.study.runs()]
 
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
         self._tidy()
-        todo = self._unfinished()
+        todo = [folder for folder in self.folders if not folder.finished]
+        todo = [f for f in todo if f.run.id not in self.tried or not f.failure_file.exists()]
         if todo and self.engine.shard is None:
             with locks.alone(self.root, locks.DECIDING):
                 looks.record(self.study, self.root)
@@ -198,16 +187,12 @@ class Start:
             folder.tidy()
         stacks.end(self.root, (folder.run.id for folder in finished))
 
-    def _unfinished(self) -> list[RunFolder]:
-        left = [folder for folder in self.folders if not folder.finished]
-        return [f for f in left if f.run.id not in self.tried or not f.failure_file.exists()]
-
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
-            faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
+            faults = faults_of([folder.run for folder in todo], self.worker, trial)
         for folder in (folder for folder in todo if folder.run.id in faults):
             folder.fail(faults[folder.run.id])
         for fault, number in Counter(faults.values()).items():
@@ -255,17 +240,11 @@ class Start:
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
         wanted = Arrangement(engine.stacked, engine.max_stack, jobs, engine.shard)
         unfinished = [folder.run for folder in todo]
-
-        def arrange(wanted: Arrangement) -> Arranged:
-            arranged: Arranged = self.worker.call(
-                "actlab.engines.packing:arrange", runs, unfinished, self.root, wanted
-            )
-            return arranged
-
+        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", runs, unfinished, self.root)
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    found = arrange(wanted)
+                    found: Arranged = arrange(wanted)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
                     wanted = wanted._replace(stacked=False)
@@ -387,14 +366,12 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 
-def faults_of(
-    runs: Sequence[Run], worker: Worker | Inline, hints: bool = True, trial: StateTrial | None = None
-) -> dict[str, str]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
     Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    ``hints`` prints hints about declarations and time; ``trial`` looks for state outside instances. Raises
-    `ActlabError` for an invalid config, or for a network with such state.
+    ``trial`` looks for state outside instances. Raises `ActlabError` for an invalid config, or for a network
+    with such state.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -404,9 +381,7 @@ def faults_of(
 
     while True:
         try:
-            faults, cases = worker.call(
-                "actlab.engines.activation_trial:try_units", runs, ended, hints, on=note
-            )
+            faults, cases = worker.call("actlab.engines.activation_trial:try_units", runs, ended, on=note)
             faults |= trial(cases, note) if trial else {}
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
