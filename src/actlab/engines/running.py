@@ -216,9 +216,10 @@ class Start:
         workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
         with Display([folder.run for folder in todo], self.root, self.study.select) as display:
-            busy = self._trained(found, found.jobs, display)
+            train = self._engine(found, display)
+            busy = train(found.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
-                busy = self._trained(found, pool.freed(busy, self.root, display), display)
+                busy = train(pool.freed(busy, self.root, display))
         if busy:
             number = sum(len(job.runs) for job in busy)
             print(
@@ -266,14 +267,16 @@ class Start:
                 timed = replace(found.settings, products=found.settings.products or Settings.products)
         return timed
 
-    def _trained(self, found: Arranged, jobs: Sequence[Job], progress: Progress) -> list[Job]:
-        """Train jobs; return those that other starts are training."""
-        engine, locked = self.engine, self.engine.shard is None
+    def _engine(self, found: Arranged, progress: Progress) -> Callable[[Sequence[Job]], list[Job]]:
+        """Return what trains jobs, and returns those that other starts are training."""
+        engine = self.engine
+        given: dict[str, Any] = {"root": self.root, "progress": progress, "logger": engine.logger}
         if engine.cluster is not None:
-            return engine.cluster.train(found, jobs, self.root, progress, engine.logger)
+            return partial(engine.cluster.train, found, **given)
+        locked = engine.shard is None
         if found.settings.jobs == 0:
-            return pool.train_here(found, jobs, self.root, progress, engine.logger, locked)
-        return Pool(found, self.root, progress, engine.logger, locked, engine.stalled).train(jobs)
+            return partial(pool.train_here, found, locked=locked, **given)
+        return Pool(found, **given, locked=locked, stalled=engine.stalled).train
 
     def measure(self) -> int:
         """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -199,13 +199,6 @@ def _read(trial: Trial, study: Study, root: Path) -> Trial:
     return trial._replace(value=loaded.scores(group.settings)[0])
 
 
-def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
-    """Return the best of the trials that have ended, the first one of equal ones; None without any."""
-    sign = -1 if study.select.mode == "max" else 1
-    ended = [trial for trial in trials if trial.value is not None]
-    return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
-
-
 def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen:
     """Return the best trial of each side; before all are over what is known of as many, else nothing.
 
@@ -241,9 +234,12 @@ def stale(entry: Selected, ids: Collection[str]) -> bool:
 
 
 def _chosen(study: Study, trials: Sequence[Trial]) -> Trial | None:
-    """Return the best trial; None without trials, if a run of one failed, or if all diverged."""
-    lost = any(trial.failed for trial in trials) or diverged(trials)
-    return None if lost else best_of(study, trials)
+    """Return the best trial that has ended, the first of equal ones; None if a run failed or all diverged."""
+    if any(trial.failed for trial in trials) or diverged(trials):
+        return None
+    sign = -1 if study.select.mode == "max" else 1
+    ended = [trial for trial in trials if trial.value is not None]
+    return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 def diverged(trials: Sequence[Trial]) -> bool:
