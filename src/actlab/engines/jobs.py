@@ -124,22 +124,6 @@ class Arranged(NamedTuple):
         return None if self.single else self.settings
 
 
-class Arrangement(NamedTuple):
-    """What the user wants of the arrangement.
-
-    Args:
-        stacked: whether to form new stacks.
-        max_stack: largest number of runs in one stack.
-        jobs: number of processes; None for the default.
-        shard: the share of this start; None if it takes all jobs.
-    """
-
-    stacked: bool
-    max_stack: int
-    jobs: int | None
-    shard: Shard | None = None
-
-
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
     """Return jobs in the order in which they are trained, so that none runs alone at the end."""
     return sorted(jobs, key=lambda job: sum(run.epochs or 1 for run in job.runs), reverse=True)

@@ -22,7 +22,7 @@ from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, stack_trial
 from actlab.engines import settings as execution
 from actlab.engines.devices import threads_for
-from actlab.engines.jobs import Arranged, Arrangement, Job, Shard, even_parts, longest_first
+from actlab.engines.jobs import Arranged, Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -102,8 +102,16 @@ def pack(
     return packed._replace(jobs=jobs)
 
 
-def arrange(runs: Sequence[Run], todo: Sequence[Run], root: Path, wanted: Arrangement) -> Arranged:
-    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; try stacks before forming them."""
+def arrange(
+    runs: Sequence[Run],
+    todo: Sequence[Run],
+    root: Path,
+    max_stack: int,
+    jobs: int | None,
+    shard: Shard | None,
+    stacked: bool,
+) -> Arranged:
+    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
         raise ActlabError(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
@@ -111,11 +119,11 @@ def arrange(runs: Sequence[Run], todo: Sequence[Run], root: Path, wanted: Arrang
     first = experiments.build(todo[0].config)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
-    chosen = execution.decide(root, len(runs), updates, wanted.jobs, single, wanted.shard is not None)
-    packed = pack(runs, root, wanted.max_stack, wanted.stacked, chosen, wanted.shard, todo)
+    chosen = execution.decide(root, len(runs), updates, jobs, single, shard is not None)
+    packed = pack(runs, root, max_stack, stacked, chosen, shard, todo)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     untimed: dict[str, list[Run]] = {}
-    if updates >= execution.LONG and single and chosen.jobs and wanted.shard is None:
+    if updates >= execution.LONG and single and chosen.jobs and shard is None:
         untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
         if chosen.products == execution.UNTIMED and not untimed:
             untimed[""] = [todo[0]]

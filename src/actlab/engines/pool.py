@@ -11,6 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MOST_DEATHS = 3  # by signals, of the workers that train one job
 
 
+@dataclass
 class Pool:
     """Trains jobs in worker processes, which hold the locks of their runs if ``locked``.
 
@@ -36,27 +38,21 @@ class Pool:
     progress for at least ``stalled`` seconds is ended.
     """
 
-    def __init__(
-        self,
-        found: Arranged,
-        root: Path,
-        progress: Progress,
-        logger: LoggerFactory | None = None,
-        locked: bool = True,
-        stalled: float = STALLED,
-    ) -> None:
-        self.found, self.root, self.progress = found, root, progress
-        self.arguments = (root, found.apart, logger, locked)
-        self.stalled = stalled
-        self.runs = {run.id: run for job in found.jobs for run in job.runs}
-        self.deaths: Counter[str] = Counter()  # by job
-        self.held: list[Job] = []  # jobs that other starts are training
-        self.left: list[Job] = []
+    found: Arranged
+    root: Path
+    progress: Progress
+    logger: LoggerFactory | None = None
+    locked: bool = True
+    stalled: float = STALLED
+    deaths: Counter[str] = field(default_factory=Counter, init=False)  # by job
+    held: list[Job] = field(default_factory=list, init=False)  # jobs that other starts are training
+    left: list[Job] = field(default_factory=list, init=False)
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs, the longest first; return those that other starts of the study are training."""
-        self.left = longest_first(jobs)
-        self.held = []
+        self.runs = {run.id: run for job in self.found.jobs for run in job.runs}
+        self.left, self.held = longest_first(jobs), []
+        arguments = (self.root, self.found.apart, self.logger, self.locked)
         number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
         workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
         training: dict[Worker, Job] = {}
@@ -65,7 +61,7 @@ class Pool:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        worker.ask(_train, training[worker], *self.arguments, reports=True)
+                        worker.ask(_train, training[worker], *arguments, reports=True)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:
                     self._hear(worker, training)

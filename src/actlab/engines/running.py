@@ -20,7 +20,7 @@ from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
 from actlab.config.keys import canonical, priced, short
 from actlab.engines import checking, pool, search, settings, stages
-from actlab.engines.jobs import Arranged, Arrangement, Cases, Faults, Shard, key_of
+from actlab.engines.jobs import Arranged, Cases, Faults, Shard, key_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
@@ -239,20 +239,20 @@ class Start:
         """Return how the runs are trained; without stacks if trying one has ended the worker."""
         engine = self.engine
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        wanted = Arrangement(engine.stacked, engine.max_stack, jobs, engine.shard)
-        unfinished = [folder.run for folder in todo]
-        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", runs, unfinished, self.root)
+        unfinished, stacked = [folder.run for folder in todo], engine.stacked
+        given = (runs, unfinished, self.root, engine.max_stack, jobs, engine.shard)
+        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    found: Arranged = arrange(wanted)
+                    found: Arranged = arrange(stacked)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    wanted = wanted._replace(stacked=False)
-                    found = arrange(wanted)
+                    stacked = False
+                    found = arrange(stacked)
             if found.untimed:
                 settings.keep(self.root, self._timed(found))
-                said, found = found.said, arrange(wanted)
+                said, found = found.said, arrange(stacked)
                 found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
         return found
 
