@@ -57,22 +57,9 @@ def measure(
     run.
 
     Returns:
-        One mapping per grid point:
-
-        - ``compared``: label of the compared value; ``point`` and ``run``: what was measured
-        - ``seconds_per_update``: forward, backward and optimiser step on one batch; ``relative_to_reference``
-        - ``bytes_kept``: memory kept for the backward pass; ``bytes_relative``, to the reference
-        - ``measured``: when, the same for all grid points that were timed in turns
-        - ``hardware``; ``rounds``: number of rounds that were timed
-        - ``seconds_in_parts``: the fastest update in each fifth of the rounds
-        - ``machine``: how busy the machine was (`state_of_machine`)
-        - ``seconds_added``, ``seconds_added_in_parts``: what the seeding of global generators adds, with the
-          pass for the clean training loss if nothing else in the network requires it; only where it seeds
-        - ``undeclared``: names of the seeded classes and functions that do not declare ``stochastic``
-
-        A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
-        `actlab.tasks.Task`, so that its update cannot be run without its Trainer. One that an accident ended
-        has no entry, and a line is printed; nothing has if it was a reference.
+        A `studies.formats.Measured` of each grid point, all with one time ``measured``, or an `Unmeasured`: its
+        activation fails, or its model is no `actlab.tasks.Task`, so that its update requires its Trainer. One
+        that an accident ended has no entry, and a line is printed; nothing has if it was a reference.
     """
     first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
     for run in runs:
@@ -201,7 +188,7 @@ class TimedTask:
         return min(self.seconds)
 
     def added(self) -> dict[str, Any]:
-        """Return what the seeding of global generators adds to an update; empty if nothing is seeded."""
+        """Return what seeding global generators, with a clean pass that only it requires, adds to an update."""
         if not self.seeded:
             return {}
         both = zip(in_parts(self.seconds_seeded), in_parts(self.seconds), strict=True)

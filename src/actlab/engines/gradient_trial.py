@@ -62,13 +62,11 @@ def differs(share: float) -> str:
 def wrong_share(unit: nn.Module, like: Tensor, order: int = 1) -> float | None:
     """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
-    The activation is compared in training, with the same random numbers in each call, and in evaluation. If it
-    mixes elements, derivatives of a random sum of its outputs along random directions are compared, as they are
-    for its parameters. A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because
-    calls with the same random numbers differ or raise. The derivatives below ``order`` must be right.
+    Where elements mix, and for parameters, directional derivatives of a random sum of outputs are compared. A
+    share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
+    random numbers differ or raise. The derivatives below ``order`` must be right.
 
-    The activation must have been called once. Do not use it afterwards: if it cannot be copied, its dtype, mode
-    and parameters change.
+    The activation must have been called once. Do not use it afterwards: one that cannot be copied changes.
     """
     found = [_share_in_mode(unit, like, order, training) for training in (True, False)]
     return max((share for share in found if share is not None), default=None)

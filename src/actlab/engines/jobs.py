@@ -28,15 +28,10 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A run or a stack of runs, trained by one Trainer.
+    """A run or a stack of runs, trained by one Trainer."""
 
-    Args:
-        runs: the runs, in the order of the run axis.
-        threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
-    """
-
-    runs: tuple[Run, ...]
-    threads: int = 0
+    runs: tuple[Run, ...]  # in the order of the run axis
+    threads: int = 0  # of torch, on which results depend bit for bit; 0: chosen by the batch size
 
     @property
     def names(self) -> list[str]:
@@ -102,21 +97,13 @@ def key_of(run: Run) -> str:
 
 
 class Arranged(NamedTuple):
-    """How the runs of a study will be trained.
-
-    Args:
-        jobs: the runs and stacks, each trained by one Trainer.
-        settings: execution settings of the processes.
-        single: whether each run uses a single device.
-        said: lines to print about jobs and settings.
-        untimed: groups of runs whose updates should be timed first, by key; see `engines.timing.measure`.
-    """
+    """How the runs of a study will be trained."""
 
     jobs: list[Job]
-    settings: Settings
-    single: bool
-    said: list[str]
-    untimed: Mapping[str, Sequence[Run]] = {}
+    settings: Settings  # of the processes
+    single: bool  # whether each run uses a single device
+    said: list[str]  # lines to print about jobs and settings
+    untimed: Mapping[str, Sequence[Run]] = {}  # groups that `engines.timing.measure` times first
 
     @property
     def apart(self) -> Settings | None:

@@ -48,17 +48,11 @@ class StackVerdict(TypedDict):
 
 
 class Packing(NamedTuple):
-    """The jobs of a study.
+    """The jobs of a study."""
 
-    Args:
-        jobs: jobs with unfinished runs, stacks first.
-        reasons: why runs that differ only in settings are not stacked.
-        groups: runs that can be stacked, by key.
-    """
-
-    jobs: list[Job]
-    reasons: list[str]
-    groups: dict[str, list[Run]]
+    jobs: list[Job]  # with unfinished runs, stacks first
+    reasons: list[str]  # why runs that differ only in settings are not stacked
+    groups: dict[str, list[Run]]  # runs that can be stacked, by key
 
 
 def pack(

@@ -43,28 +43,17 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """How runs are executed.
+    """How runs are executed."""
 
-    Args:
-        stacked: whether to train runs that differ only in seed or settings as stacks; otherwise one by one.
-        max_stack: largest number of runs in one stack.
-        logger: creates a Lightning logger for a run; each member of a stack has its own.
-        jobs: number of training processes, 0 to train in this process; by default one per accelerator or core
-            from `actlab.engines.settings.SEVERAL` updates on, else one.
-        wait: whether to wait for runs that other processes train, and to train them if these processes end.
-        cluster: trains the jobs on its nodes; by default this machine trains them.
-        shard: trains a share of the jobs without locks; by default all jobs, each run locked.
-        stalled: least seconds without progress after which a worker is ended.
-    """
-
-    stacked: bool = True
-    max_stack: int = MAX_STACK
-    logger: Callable[[Run], Any] | None = None
+    stacked: bool = True  # whether runs that differ only in seed or settings are trained as stacks
+    max_stack: int = MAX_STACK  # largest number of runs in one stack
+    logger: Callable[[Run], Any] | None = None  # creates a Lightning logger for a run, or a member of a stack
+    # Training processes, 0 to train in this process; by default see `actlab.engines.settings.decide`.
     jobs: int | None = None
-    wait: bool = False
-    cluster: Cluster | None = None
-    shard: Shard | None = None
-    stalled: float = STALLED
+    wait: bool = False  # for runs that other processes train, and train them if these processes end
+    cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
+    shard: Shard | None = None  # trains a share of the jobs without locks; by default all, each run locked
+    stalled: float = STALLED  # least seconds without progress after which a worker is ended
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""

@@ -36,19 +36,12 @@ BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
 class Side(NamedTuple):
-    """A grid point at which something is searched, or nothing.
+    """A grid point at which something is searched, or nothing."""
 
-    Args:
-        point: the grid point; its activation has its arguments as given.
-        block: index of its block.
-        space: the space by config key, and by argument of the activation.
-        name: the grid point in words, without keys that have one value in the grid.
-    """
-
-    point: dict[str, Any]
-    block: int
-    space: dict[str, Space]
-    name: str
+    point: dict[str, Any]  # its activation has its arguments as given
+    block: int  # index of its block
+    space: dict[str, Space]  # by config key, and by argument of the activation
+    name: str  # the grid point in words, without keys that have one value in the grid
 
     @property
     def key(self) -> str:
@@ -70,39 +63,25 @@ class Side(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A setting that was or will be trained.
+    """A setting that was or will be trained."""
 
-    Args:
-        number: counted from 0 for each side.
-        values: of the search space.
-        value: median over seeds of the selection metric; infinite if that diverged, None before the runs have
-            ended.
-        failed: whether all runs have ended or failed, and one has failed.
-    """
-
-    number: int
-    values: dict[str, Any]
+    number: int  # counted from 0 for each side
+    values: dict[str, Any]  # of the search space
+    # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
     value: float | None = None
-    failed: bool = False
+    failed: bool = False  # whether all runs have ended or failed, and one has failed
 
 
 Trials = list[tuple[Side, list[Trial]]]
 
 
 class StagePoint(NamedTuple):
-    """A grid point of a later stage.
+    """A grid point of a later stage."""
 
-    Args:
-        block: index of its block.
-        values: value of each key.
-        entry: how these were selected.
-        edges: keys and arguments whose value is an end of what was tried.
-    """
-
-    block: int
-    values: dict[str, Any]
-    entry: Selected
-    edges: tuple[str, ...]
+    block: int  # index of its block
+    values: dict[str, Any]  # of each key
+    entry: Selected  # how these were selected
+    edges: tuple[str, ...]  # keys and arguments whose value is an end of what was tried
 
 
 def sides(study: Study, search: Search) -> list[Side]:
