@@ -88,11 +88,6 @@ def test_an_integer_is_its_float_up_to_the_largest_that_has_one():
     assert len(set(large)) == 3
 
 
-def test_the_finished_runs_of_another_revision_are_not_copied():
-    one, other = (study(STUDY.replace("REVISION", f"'{text}'")).runs() for text in ("1.1", "1.10"))
-    assert not {run.identity for run in one} & {run.identity for run in other}
-
-
 @pytest.mark.parametrize(
     ("grid", "words"),
     [

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.engines import stacked
 from actlab.runtime.accidents import is_out_of_memory
 from actlab.stacking import StackedTask
 from actlab.studies import stacks
@@ -72,22 +71,6 @@ def test_halves_start_anew_where_the_stack_ran_out_of_memory(tmp_path, monkeypat
         assert result(tmp_path / "halved", run)["stack"]["size"] == 2
         one, other = metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run)
         pd.testing.assert_frame_equal(one, other, rtol=1e-9)
-
-
-def test_a_stack_that_cannot_be_built_is_split(tmp_path, monkeypatch, capsys):
-    """Out of memory before the first epoch, when nothing but the stack's record exists."""
-    runs = load(tmp_path, overrides=[*TWO, *BRIEF, "seeds=4"]).runs()
-    built = stacked.assemble
-
-    def scarce(members, *rest):
-        if len(members) > 2:
-            raise MemoryError
-        return built(members, *rest)
-
-    monkeypatch.setattr(stacked, "assemble", scarce)
-    execute(runs, tmp_path / "halved")
-    assert "do not fit into memory" in capsys.readouterr().out
-    assert all(result(tmp_path / "halved", run)["status"] == "finished" for run in runs)
 
 
 def called_before(first, kind):

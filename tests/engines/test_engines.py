@@ -291,17 +291,6 @@ def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
     assert "scaler" in packing.reason_against(experiment)
 
 
-def test_what_cannot_be_stacked_is_trained_one_by_one(study, tmp_path):
-    stopping = f"trainer.callbacks=[{EARLY_STOPPING}]"
-    wanted = study(overrides=[stopping, "trainer.max_epochs=1", *TWO]).runs()
-    plan = packing.pack(wanted, tmp_path)
-    assert [len(job.runs) for job in plan.jobs] == [1] * 2
-    (reason,) = plan.reasons
-    assert "EarlyStopping" in reason
-    execute(wanted, tmp_path)
-    assert all(result(tmp_path, run)["status"] == folders.FINISHED for run in wanted)
-
-
 @pytest.mark.parametrize("stacked", [True, False])
 def test_updates_may_limit_a_run(study, tmp_path, stacked):
     wanted = study(overrides=["trainer.max_epochs=null", "trainer.max_steps=11", *TWO]).runs()

@@ -81,11 +81,6 @@ def test_a_fit_says_so_in_one_line(cli, words, message):
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_help_still_exits_by_itself(cli):
-    assert cli("fit", "--help").code == 0
-    assert cli("study", "run", "--help").code == 0
-
-
 def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, program, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     program("strict_probe")

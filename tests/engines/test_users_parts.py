@@ -233,7 +233,7 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
     study = load(text, overrides=[f"trainer.precision={precision}"])
     runs = study.runs()
     execute(runs, tmp_path, stacked=False)
-    evaluation.execute(runs, tmp_path, study.probes, print)
+    evaluation.execute(runs, tmp_path, study.probes)
     for run in runs:
         rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
@@ -262,7 +262,7 @@ def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
         return found(path, of_data, by_bytes)
 
     monkeypatch.setattr(contents, "content_of", content_of)
-    assert evaluation.execute(runs, tmp_path, study.probes, print) == 0
+    assert evaluation.execute(runs, tmp_path, study.probes) == 0
     assert read.count(str(samples)) == 1
     assert all([*(tmp_path / run.id / "probes").iterdir()] for run in runs)
 
@@ -278,7 +278,7 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n"
     study = load(text + probe)
     execute(study.runs(), tmp_path, stacked=False)
-    evaluation.execute(study.runs(), tmp_path, study.probes, print)
+    evaluation.execute(study.runs(), tmp_path, study.probes)
     before = results.load(study, tmp_path)
     assert before.left_out == ()
     assert before.conditions["noise/test/loss"] == ["noise=0"]
@@ -289,7 +289,7 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     (line,) = results.load(study, tmp_path).left_out
     assert "probe noise: what it measured in 2 runs is left out" in line
     assert results.load(study, tmp_path).awaits("noise/test/loss")
-    evaluation.execute(study.runs(), tmp_path, study.probes, print)
+    evaluation.execute(study.runs(), tmp_path, study.probes)
     assert results.load(study, tmp_path).left_out == ()
     condition = "noise=0" if change == "its code" else "noise=0.5"
     assert results.load(study, tmp_path).conditions["noise/test/loss"] == [condition]
@@ -300,7 +300,7 @@ def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):
     study = load(text, overrides=["data.class_path=parts_of_users.Augmented"])
     execute(study.runs(), tmp_path, stacked=False)
     with pytest.raises(ActlabError, match="Augmented changes batches in on_after_batch_transfer"):
-        evaluation.execute(study.runs(), tmp_path, study.probes, print)
+        evaluation.execute(study.runs(), tmp_path, study.probes)
 
 
 @pytest.mark.parametrize("kind", ["StochasticWeightAveraging", "EMAWeightAveraging"])
@@ -315,7 +315,7 @@ def test_averaged_weights_are_refused_where_others_would_be_tested(load, cli, tm
     assert f"{kind} keeps averaged weights" in outcome.err
 
 
-def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
+def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path, capsys):
     """After a resume too, and where a finished study is given another rule."""
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n"
     late = load(text).runs()
@@ -323,14 +323,15 @@ def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
         execute(late, tmp_path / "late", stacked=False, progress=kill_after(3))
     best = text + PROBE.replace("AT", "best")
     study = load(best)
-    said: list[str] = []
     execute(study.runs(), tmp_path / "late", stacked=False)
-    evaluation.execute(study.runs(), tmp_path / "late", study.probes, said.append)
+    evaluation.execute(study.runs(), tmp_path / "late", study.probes)
+    said = capsys.readouterr().out
     for run in study.runs():
         check_best(tmp_path / "late", run, "loss", said)
     other = load(best + "select: {metric: val/error}\n")
     assert [run.id for run in other.runs()] == [run.id for run in study.runs()]
-    evaluation.execute(other.runs(), tmp_path / "late", other.probes, said.append)
+    evaluation.execute(other.runs(), tmp_path / "late", other.probes)
+    said += capsys.readouterr().out
     for run in other.runs():
         check_best(tmp_path / "late", run, "error", said)
 
@@ -342,4 +343,4 @@ def check_best(root, run, name, said):
     best = math.ceil(values["epoch"].iloc[values["value"].argmin()])
     probed = pd.read_parquet(root / run.id / "probes")
     assert set(probed["epoch"]) <= {best}
-    assert len(probed) or any(f"{run.id} kept no checkpoint 'best'" in line for line in said)
+    assert len(probed) or f"{run.id} kept no checkpoint 'best'" in said

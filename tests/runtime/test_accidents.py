@@ -95,7 +95,7 @@ def costs_of(cli, tmp_path, monkeypatch):
     """Start a study of ReLU, ELU and Mish whose updates raise what is given; return its costs and output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(study_text("model.activation: [relu, elu, mish]", seeds=1, epochs=1))
-    plain = cost.Trial.time
+    plain = cost.TimedTask.time
 
     def start(**raising):
         def time(trial):
@@ -104,7 +104,7 @@ def costs_of(cli, tmp_path, monkeypatch):
                     raise make()
             plain(trial)
 
-        monkeypatch.setattr(cost.Trial, "time", time)
+        monkeypatch.setattr(cost.TimedTask, "time", time)
         outcome = cli("study", "run", "s.yaml", "--jobs", "0")
         assert outcome.code < 2, outcome.err
         file = tmp_path / "runs/s/cost.json"

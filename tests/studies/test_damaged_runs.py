@@ -1,6 +1,7 @@
 """Damaged files of finished runs: each is named, and every other run is probed and shown."""
 
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -84,3 +85,5 @@ def test_show_and_status_read_and_write_no_cache(study, tmp_path):
     assert shown() == before
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == files
     assert json.loads(study("show", "--json").out)["finished"] == 4
+    assert len(pd.read_csv(io.StringIO(study("show", "--csv").out))) == 4
+    assert study("show", "--json", "--csv").code == 2

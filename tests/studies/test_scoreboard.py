@@ -130,7 +130,7 @@ def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
     study = scoreboard.paper("gelu_mnist_classifier", ["silu"], {"data.dataset": "/m"})
-    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper, hints: {})
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
     monkeypatch.setattr(estimates, "measure_costs", lambda *given, rounds: [*timed.values()])

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from actlab.activations import Spec
 from actlab.config.keys import label
 from actlab.engines import properties
-from actlab.engines.requests import measure_properties
 from actlab.engines.running import untried
-from actlab.engines.workers import EndedError, Worker
+from actlab.engines.workers import EndedError, Report, Worker
 from actlab.errors import ActlabError, Parser
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     found: list[properties.Property] = []
     try:
         with Worker() as helper:
-            helper.call(measure_properties, spec, on=lambda _, one: found.append(one))
+            helper.call(_measure, spec, on=lambda _, one: found.append(one))
     except EndedError as ended:
         if len(found) < len(properties.REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
@@ -55,6 +55,11 @@ def main(argv: Sequence[str]) -> int:
     if failed := [one.name for one in found if one.required and one.ok is False]:
         print(f"Studies reject this activation: {', '.join(failed)}.")
     return int(bool(failed))
+
+
+def _measure(spec: Spec, report: Report) -> None:
+    for measured in properties.measure(spec):
+        report("measured", measured)
 
 
 def _print(title: str, found: Sequence[properties.Property]) -> None:

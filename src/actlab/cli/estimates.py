@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.config.keys import canonical, without
 from actlab.engines import stages
-from actlab.engines.requests import updates_of
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
@@ -39,7 +38,7 @@ class Timing(NamedTuple):
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
     """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
-    faults = faults_of(todo, helper, hints=False)
+    faults = faults_of(todo, helper)
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
@@ -49,7 +48,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
         for one in measured
         if "failed" not in one
     }
-    updates = helper.call(updates_of, able[0])
+    updates = helper.call("actlab.engines.cost:updates_of", able[0])
     if not seconds or updates is None:
         raise NoEstimateError(
             "no time estimate: the model is not an actlab task, or the size of the data is unknown"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from actlab.analysis.statistics import FEWEST
 from actlab.cli import estimates
 from actlab.config.keys import get_dotted
-from actlab.engines import requests, stages
+from actlab.engines import checking, stages
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     start, limit = time.monotonic(), BUDGETS[args.budget]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
-            worker.call(requests.check, study)
+            worker.call(checking.check, study)
         seconds = timed(studies, runs, worker)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
     print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
             late.append(study.name)
             continue
         root = runs / study.name
-        failed += run(study, root, Engine(hints=study is studies[0]))
+        failed += run(study, root, Engine())
         output.write(stages.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files

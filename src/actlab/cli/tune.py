@@ -9,7 +9,6 @@ from typing import Any
 from actlab.cli import study_output
 from actlab.config.keys import check_order, label, plain_unit, same, short, value_key
 from actlab.engines import stages
-from actlab.engines.requests import faults_of_creation
 from actlab.engines.running import Engine, run
 from actlab.engines.search import require_optuna, settings, sides
 from actlab.engines.workers import EndedError
@@ -136,8 +135,10 @@ def as_given(study: Study, engine: Engine) -> tuple[Study, str | None]:
     first = mine.at({key: space.ends[0] for key, space in mine.space.items()})
     with engine.worker() as worker:
         try:
-            units = [point[study.compare] for point in (first, mine.point)]
-            fault, untunable = worker.call(faults_of_creation, units)
+            units = (point[study.compare] for point in (first, mine.point))
+            fault, untunable = (
+                worker.call("actlab.engines.activation_trial:fault_of_creation", unit) for unit in units
+            )
         except EndedError as ended:
             raise ActlabError(f"activation {mine.name} cannot be tried: the process {ended.how}") from ended
     if fault:

@@ -7,6 +7,7 @@ import itertools
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -15,11 +16,11 @@ from torch import Tensor, nn
 
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
-from actlab.config.keys import label, set_dotted
+from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
-from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows
-from actlab.engines.requests import Cases, Faults, key_of
+from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
+from actlab.engines.jobs import Cases, Faults, key_of
 from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -35,17 +36,21 @@ from actlab.tasks.randomness import is_random
 from actlab.tasks.training import Batch
 
 SAMPLES = 8
-ROWS = 3  # samples of a call that is compared between processes
 SLOW = 1000  # times as slow as ReLU
+ROWS = 3  # samples of a call that is compared between processes
 
 
-def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = True) -> tuple[Faults, Cases]:
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the cases without one; ``hints`` prints which activations take long.
-    ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
-    fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    Datasets are prepared first, with all threads. Returns the fault of each case, and the cases without one;
+    prints which activations take long. ``report("trying", key, name)`` is called before any code of an
+    activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its activation,
+    raises an ActlabError.
     """
+    for run in {canonical(run.config.get("data")): run for run in runs}.values():
+        with suppress(Exception):  # third-party data may raise anything, and again where a run is built
+            experiments.prepare(experiments.data_of(run.config))
     faults, cases = {**known}, Cases()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
@@ -67,17 +72,13 @@ def try_units(report: Report, runs: Sequence[Run], known: Faults, hints: bool = 
                 if faults[key]:
                     continue
                 cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-                if hints and units:
-                    for line in time_hint(experiment, sites, run, name):
-                        print(line)
+                if line := _time_hint(experiment, sites, run, name):
+                    print(line)
     return faults, cases
 
 
 def _built(run: Run, name: str) -> Experiment | str:
-    """Return the experiment of a run, or the fault of its activation.
-
-    An ActlabError means that the experiment cannot be built with another activation either.
-    """
+    """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
     if run.unit and (reason := fault_of_creation(run.unit)):
         return f"activation {name} fails: {reason}"
     try:
@@ -126,20 +127,20 @@ def sites_of(task: pl.LightningModule) -> Sites:
     return found
 
 
-def time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> list[str]:
+def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
     """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
     try:
         with torch.random.fork_rng(devices=[]), calling():
             mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
     except Exception:  # third-party code may raise anything; in training it fails by name
-        return []
+        return ""
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
     if mine <= SLOW * relu:  # also without sites
-        return []
+        return ""
     size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
     whole = duration(step * updates * (run.epochs or 1))
-    return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"]
+    return f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"
 
 
 def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
@@ -241,11 +242,8 @@ def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
     weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)
-    y = unit(x.clone())  # a copy: some activations work in place
-    if not y.requires_grad:
-        return torch.zeros_like(like)
-    (found,) = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)
-    return torch.zeros_like(like) if found is None else found
+    (gradient,) = gradients_of((unit(x.clone()) * weights).sum(), [x])  # a copy: some activations work in place
+    return gradient
 
 
 def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:

@@ -37,6 +37,7 @@ def check(study: Study) -> list[str]:
     activation, reference, metric, column, published value or figure.
     """
     from actlab.config.messages import one_line_errors
+    from actlab.engines.evaluation import made
     from actlab.reports import plots
 
     stages = [_to_check(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
@@ -57,6 +58,8 @@ def check(study: Study) -> list[str]:
     published.check(study)
     for figure in study.figures:
         plots.checked(planned, figure)
+    for probe in study.probes:
+        made(probe)
     tested = any(map(_may_test, runs))
     untested = [
         f"{metric} is in the table, but no callback records it. If your module does not record it "

@@ -30,9 +30,8 @@ from actlab.studies import locks
 from actlab.studies.folders import hardware, versions
 
 if TYPE_CHECKING:
-    from actlab.engines.jobs import Job
+    from actlab.engines.jobs import Arranged, Job
     from actlab.engines.recording import LoggerFactory, Progress
-    from actlab.engines.requests import Arranged
     from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytorch_lightning as pl
@@ -41,16 +41,10 @@ def grouped(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list
     return {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
 
 
-def _built(run: Run) -> pl.LightningModule:
-    return experiments.build(run.config).task
-
-
 def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
-    """Return the key of a run's group, which no seed changes; add to what is known of models.
-
-    An ``idle`` run is not built: its key is that of the built runs that have the same settings.
-    """
-    task = pl.LightningModule if idle else cache(partial(_built, run))  # for both questions
+    """Return the key of a run's group, which no seed changes; add to what is known of models."""
+    # An idle run is not built: its key is that of the built runs that have the same settings.
+    task = pl.LightningModule if idle else cache(lambda: experiments.build(run.config).task)
     classes = as_text(_classes(run.config["model"]))
     if classes not in free:
         free[classes] = declared(task())
@@ -88,11 +82,8 @@ def _classes(value: Any) -> Any:
 
 
 def _without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a config with the values of some keys replaced by 0.
-
-    A string stays, and an object is replaced by its class path: members of a stack may differ in the settings
-    of their optimiser, but not in its class.
-    """
+    """Return a config with the values of some keys replaced by 0, but objects by their class paths."""
+    # Members of a stack may differ in the settings of their optimiser, but not in its class.
     found = copy.deepcopy(dict(config))
     for key in keys:
         value = get_dotted(found, key)

@@ -44,7 +44,7 @@ def measure(
     key: str,
     reference: Any,
     tuned: Sequence[str] = (),
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
@@ -57,33 +57,26 @@ def measure(
     run.
 
     Returns:
-        One mapping per grid point:
-
-        - ``compared``: label of the compared value; ``point`` and ``run``: what was measured
-        - ``seconds_per_update``: forward, backward and optimiser step on one batch; ``relative_to_reference``
-        - ``bytes_kept``: memory kept for the backward pass; ``bytes_relative``, to the reference
-        - ``measured``: when, the same for all grid points that were timed in turns
-        - ``hardware``; ``rounds``: number of rounds that were timed
-        - ``seconds_in_parts``: the fastest update in each fifth of the rounds
-        - ``machine``: how busy the machine was (`state_of_machine`)
-        - ``seconds_added``, ``seconds_added_in_parts``: what the seeding of global generators adds, with the
-          pass for the clean training loss if nothing else in the network requires it; only where it seeds
-        - ``undeclared``: names of the seeded classes and functions that do not declare ``stochastic``
-
-        A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
-        `actlab.tasks.Task`, so that its update cannot be run without its Trainer. One that an accident ended
-        has no entry, and a line is printed; nothing has if it was a reference.
+        A `studies.formats.Measured` of each grid point, all with one time ``measured``, or an `Unmeasured`: its
+        activation fails, or its model is no `actlab.tasks.Task`, so that its update requires its Trainer. One
+        that an accident ended has no entry, and a line is printed; nothing has if it was a reference.
     """
     first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
     for run in runs:
         first.setdefault(canonical(without(run.point, tuned)), run)
     if not first:
         return []
-    timed = {name: run for name, run in first.items() if issubclass(model_of(run), Task)}
-    built = {name: experiments.build(run.config) for name, run in timed.items()}
+    models: dict[str, type] = {name: locate(str(class_of(run.config["model"]))) for name, run in first.items()}
+    built = {
+        name: experiments.build(run.config) for name, run in first.items() if issubclass(models[name], Task)
+    }
+    if not built:
+        names = ", ".join(sorted({model.__name__ for model in models.values()}))
+        how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
+        print(f"costs are not measured: {how}", flush=True)
     samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
-        trials, accidents = _timed(built, rounds)
+        trials, accidents = _timed(built, rounds or ROUNDS)
     for name, how in accidents.items():
         run = first.pop(name)
         print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
@@ -104,14 +97,13 @@ def measure(
     return [{**entry, "measured": now} for entry in entries]
 
 
-def model_of(run: Run) -> type:
-    """Return the class of a run's model."""
-    found: type = locate(str(class_of(run.config["model"])))
-    return found
+def updates_of(run: Run) -> int | None:
+    """Return the number of updates per epoch of a run."""
+    return experiments.build(run.config).updates_per_epoch()
 
 
 def _entry(
-    run: Run, key: str, trial: Trial | None, base: Trial | None, machine: Mapping[str, Any]
+    run: Run, key: str, trial: TimedTask | None, base: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
     of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
     if trial is None or base is None:
@@ -130,7 +122,7 @@ def _entry(
     }
 
 
-def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
+def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
     """Return how busy the machine was: its ``load`` average over the last minute, and its number of ``cores``.
 
     For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
@@ -142,9 +134,9 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Trial], dict[str, str]]:
+def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, TimedTask], dict[str, str]]:
     """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
-    trials: dict[str, Trial] = {}
+    trials: dict[str, TimedTask] = {}
     failed, accidents = set[str](), dict[str, str]()
     start = time.monotonic()
     for number in range(rounds):
@@ -154,7 +146,7 @@ def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Tria
             signals.check()
             try:
                 if number == 0:
-                    trials[name] = Trial(built[name])
+                    trials[name] = TimedTask(built[name])
                 trials[name].time()
             except Exception as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
@@ -163,7 +155,7 @@ def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Tria
     return {name: trial for name, trial in trials.items() if name not in failed}, accidents
 
 
-class Trial:
+class TimedTask:
     """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
 
     The network has no `SeedGlobal` hooks while it is timed, except for the updates of `seconds_seeded`.
@@ -196,7 +188,7 @@ class Trial:
         return min(self.seconds)
 
     def added(self) -> dict[str, Any]:
-        """Return what the seeding of global generators adds to an update; empty if nothing is seeded."""
+        """Return what seeding global generators, with a clean pass that only it requires, adds to an update."""
         if not self.seeded:
             return {}
         both = zip(in_parts(self.seconds_seeded), in_parts(self.seconds), strict=True)

@@ -56,10 +56,9 @@ def name_of(device: torch.device) -> str:
 def keep_freed() -> bool:
     """Let the C library keep freed memory (up to 2 GiB) for the next update; return whether it does.
 
-    The gradients of a stack, about 12 MB, are freed and allocated again in every update. By default glibc
-    returns this memory to the system, and each page that is allocated again costs a page fault: a fifth of the
-    time of an update (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``). An environment with ``MALLOC_…``
-    takes precedence, and other C libraries have no such setting.
+    Otherwise glibc returns the gradients of a stack to the system after every update, and page faults take a
+    fifth of the time of the next (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``). An environment with
+    ``MALLOC_…`` takes precedence, and other C libraries have no such setting.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,20 +45,19 @@ def execute(
     runs: Sequence[Run],
     root: Path,
     probes: Sequence[Probe],
-    say: Callable[[str], None],
     wait: bool = False,
     locked: bool = True,
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    ``say`` is called with a line for each checkpoint that is missing and each evaluation that failed. With
-    ``wait`` the runs that other processes evaluate are awaited, and evaluated if these end. A shard does not
-    need the runs to be ``locked``.
+    Prints a line for each checkpoint that is missing and each evaluation that failed. With ``wait`` the runs
+    that other processes evaluate are awaited, and evaluated if these end. A shard does not need the runs to be
+    ``locked``.
 
     Returns the number of evaluations that failed; the next start of the study tries them again.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
-    evaluations = [_Evaluation(probe, root, say, digests) for probe in probes]
+    evaluations = [_Evaluation(probe, root, digests) for probe in probes]
     failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
         busy = False
@@ -103,10 +102,8 @@ def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
 class _Evaluation:
     """One probe of a study; ``digests`` of data and code that are known are not computed again."""
 
-    def __init__(
-        self, probe: Probe, root: Path, say: Callable[[str], None], digests: dict[str, str | None]
-    ) -> None:
-        self.probe, self.root, self.say, self.digests = probe, root, say, digests
+    def __init__(self, probe: Probe, root: Path, digests: dict[str, str | None]) -> None:
+        self.probe, self.root, self.digests = probe, root, digests
         self.evaluate = made(probe)
 
     def _request(self, run: Run, by_bytes: bool = False) -> tuple[str, list[Any], list[Any]]:
@@ -122,7 +119,7 @@ class _Evaluation:
         return [run for run, of in asked if not any(answers(root / run.id, *request) for request in of)]
 
     def failures(self, part: Sequence[Run]) -> int:
-        """Evaluate runs of one group, whose locks are held; say what failed, and return how often."""
+        """Evaluate runs of one group, whose locks are held; print what failed, and return how often."""
         signals.check()
         runs = self.missing(part)  # others may have been evaluated meanwhile
         try:
@@ -133,7 +130,7 @@ class _Evaluation:
             raise
         except Exception as error:  # third-party activations and probes may raise anything
             fault = described(error)
-        self.say(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
+        print(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
         return 1
 
     def _measure(self, runs: Sequence[Run]) -> int:
@@ -149,15 +146,13 @@ class _Evaluation:
                     moment = _load(built[r], folder, at)
                 except DamagedError as error:
                     damaged.add(r)
-                    self.say(f"probe {self.probe.name} failed on {run.id}: {error}")
+                    print(f"probe {self.probe.name} failed on {run.id}: {error}")
                     continue
                 if moment is not None:
                     moments[r] = moment
                 else:
-                    lost = (
-                        f"{run.id} kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
-                    )
-                    self.say(f"probe {self.probe.name}: {lost}")
+                    lost = f"kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
+                    print(f"probe {self.probe.name}: {run.id} {lost}")
             for found in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
                 values = found.values.flatten().tolist()
                 if len(values) != len(moments):

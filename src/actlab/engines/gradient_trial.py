@@ -62,13 +62,11 @@ def differs(share: float) -> str:
 def wrong_share(unit: nn.Module, like: Tensor, order: int = 1) -> float | None:
     """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
-    The activation is compared in training, with the same random numbers in each call, and in evaluation. If it
-    mixes elements, derivatives of a random sum of its outputs along random directions are compared, as they are
-    for its parameters. A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because
-    calls with the same random numbers differ or raise. The derivatives below ``order`` must be right.
+    Where elements mix, and for parameters, directional derivatives of a random sum of outputs are compared. A
+    share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
+    random numbers differ or raise. The derivatives below ``order`` must be right.
 
-    The activation must have been called once. Do not use it afterwards: if it cannot be copied, its dtype, mode
-    and parameters change.
+    The activation must have been called once. Do not use it afterwards: one that cannot be copied changes.
     """
     found = [_share_in_mode(unit, like, order, training) for training in (True, False)]
     return max((share for share in found if share is not None), default=None)
@@ -126,7 +124,7 @@ def derivative(unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along
     with own_generators(0):
         value: Tensor = unit.forward(x.clone()) * weights
     for number in range(order):
-        (value,) = _gradients((value * along if number else value).sum(), [x], create_graph=True)
+        (value,) = gradients_of((value * along if number else value).sum(), [x], create_graph=True)
     return value
 
 
@@ -146,17 +144,15 @@ def mixes(unit: nn.Module, x: Tensor) -> bool:
 
 
 class _Comparison:
-    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``.
-
-    From the second order on, a sum of outputs with random signs is differentiated along random signs: these
-    derivatives are symmetric, so elements may mix.
-    """
+    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``."""
 
     def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int) -> None:
         self.unit, self.step, self.order = unit, step, order
         self.generator = torch.Generator().manual_seed(0)
         rows = max(2, -(-POINTS * len(like) // max(1, like.numel())))
         self.x = (SPREAD * self._normal((rows, *like.shape[1:]), dtype)).requires_grad_()
+        # From the second order on, a sum with random signs is differentiated along random signs: these
+        # derivatives are symmetric, so elements may mix.
         self.weights, self.along = (
             self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
         )
@@ -189,7 +185,7 @@ class _Comparison:
             self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
             weights = self._normal(self.x.shape, self.x.dtype)
-            gradients = _gradients((self.below() * weights).sum(), leaves)
+            gradients = gradients_of((self.below() * weights).sum(), leaves)
             expected = sum(float((g * d).sum()) for g, d in zip(gradients, along, strict=True))
             self._move(leaves, self.step, along)
             up = self.below().detach()
@@ -212,7 +208,7 @@ def _close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def _gradients(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
+def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
     """Return the gradients of a scalar; zeros where it does not depend on a leaf."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]

@@ -1,14 +1,16 @@
-"""Jobs of an engine: the runs that one Trainer trains."""
+"""Jobs of an engine, the runs that one Trainer trains, and how a study is arranged in jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from actlab.config.keys import canonical, class_of, get_dotted
+from actlab.engines.settings import Settings
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
@@ -26,15 +28,10 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A run or a stack of runs, trained by one Trainer.
+    """A run or a stack of runs, trained by one Trainer."""
 
-    Args:
-        runs: the runs, in the order of the run axis.
-        threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
-    """
-
-    runs: tuple[Run, ...]
-    threads: int = 0
+    runs: tuple[Run, ...]  # in the order of the run axis
+    threads: int = 0  # of torch, on which results depend bit for bit; 0: chosen by the batch size
 
     @property
     def names(self) -> list[str]:
@@ -86,15 +83,37 @@ class Job:
         self.checkpoint(root).unlink(missing_ok=True)
         return jobs
 
+
+Faults = dict[str, str | None]
+"""The fault of each case, an activation in a network, by its key; None if it has none."""
+Cases = dict[str, tuple[Run, bytes]]
+"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
+
+
+def key_of(run: Run) -> str:
+    """Return the key of a run's case: equal for runs with one activation in one network."""
+    data = class_of(run.config.get("data"))
+    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
+
+
+class Arranged(NamedTuple):
+    """How the runs of a study will be trained."""
+
+    jobs: list[Job]
+    settings: Settings  # of the processes
+    single: bool  # whether each run uses a single device
+    said: list[str]  # lines to print about jobs and settings
+    untimed: Mapping[str, Sequence[Run]] = {}  # groups that `engines.timing.measure` times first
+
     @property
-    def epochs(self) -> int:
-        """Epochs of all runs, as an estimate of the duration."""
-        return sum(run.epochs or 1 for run in self.runs)
+    def apart(self) -> Settings | None:
+        """Settings of the process of each run, if it uses several devices."""
+        return None if self.single else self.settings
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
     """Return jobs in the order in which they are trained, so that none runs alone at the end."""
-    return sorted(jobs, key=lambda job: job.epochs, reverse=True)
+    return sorted(jobs, key=lambda job: sum(run.epochs or 1 for run in job.runs), reverse=True)
 
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:

@@ -30,6 +30,7 @@ from actlab.errors import ActlabError, LostDeviceError
 from actlab.runtime import signals
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage.files import regular
+from actlab.studies.plan import Run
 
 
 def work(
@@ -58,9 +59,7 @@ def work(
                 while True:
                     kind, content = messages.recv()
                     signals.check()
-                    if kind == "progress":
-                        progress(run, content)
-                    elif kind == signals.PROGRESS and content:
+                    if kind == signals.PROGRESS and content:
                         progress(run, content[0][1])
             code = process.wait()
         finally:
@@ -92,10 +91,13 @@ def _main(file: str, theirs: str) -> None:
             with one_at_a_time:
                 messages.send(message)
 
+        def report(run: Run, fraction: float) -> None:
+            send(signals.PROGRESS, [(run.id, fraction)])
+
         signals.tell(partial(send, signals.PROGRESS))
         live_while_preparing()
         try:
-            send("done", training.work(job, root, lambda run, part: send("progress", part), logger, locked))
+            send("done", training.work(job, root, report, logger, locked))
         except LostDeviceError:  # its run has failed
             send("done", True)
         except ActlabError as error:

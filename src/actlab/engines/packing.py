@@ -17,10 +17,12 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
+from actlab.config.keys import canonical, get_dotted
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, stack_trial
+from actlab.engines import settings as execution
 from actlab.engines.devices import threads_for
-from actlab.engines.jobs import Job, Shard, even_parts, longest_first
+from actlab.engines.jobs import Arranged, Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -34,9 +36,10 @@ from actlab.studies.plan import MAX_STACK, Run
 from actlab.studies.states import DAMAGED, state_of
 
 TRIALS = "trials.json"
+_DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 
-class Trial(TypedDict):
+class StackVerdict(TypedDict):
     """The verdict of a stack trial, and the versions that it holds for."""
 
     verdict: Literal["agree", "differ"]
@@ -45,17 +48,11 @@ class Trial(TypedDict):
 
 
 class Packing(NamedTuple):
-    """The jobs of a study.
+    """The jobs of a study."""
 
-    Args:
-        jobs: jobs with unfinished runs, stacks first.
-        reasons: why runs that differ only in settings are not stacked.
-        groups: runs that can be stacked, by key.
-    """
-
-    jobs: list[Job]
-    reasons: list[str]
-    groups: dict[str, list[Run]]
+    jobs: list[Job]  # with unfinished runs, stacks first
+    reasons: list[str]  # why runs that differ only in settings are not stacked
+    groups: dict[str, list[Run]]  # runs that can be stacked, by key
 
 
 def pack(
@@ -97,6 +94,34 @@ def pack(
         mine = share_of(shard, cells, groups)
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     return packed._replace(jobs=jobs)
+
+
+def arrange(
+    runs: Sequence[Run],
+    todo: Sequence[Run],
+    root: Path,
+    max_stack: int,
+    jobs: int | None,
+    shard: Shard | None,
+    stacked: bool,
+) -> Arranged:
+    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
+    if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
+        raise ActlabError(
+            f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
+        )
+    first = experiments.build(todo[0].config)
+    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
+    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
+    chosen = execution.decide(root, len(runs), updates, jobs, single, shard is not None)
+    packed = pack(runs, root, max_stack, stacked, chosen, shard, todo)
+    reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
+    untimed: dict[str, list[Run]] = {}
+    if updates >= execution.LONG and single and chosen.jobs and shard is None:
+        untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
+        if chosen.products == execution.UNTIMED and not untimed:
+            untimed[""] = [todo[0]]
+    return Arranged(packed.jobs, chosen, single, reasons, untimed)
 
 
 def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[Run]]) -> set[str]:
@@ -141,14 +166,13 @@ def form_stacks(
     found: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
-    trials = _Trials(root)
     groups = {key: group for key, group in groups.items() if len(group) > 1}
     for key, group in groups.items():
         signals.check()
         if failed.issuperset(run.id for run in group):
             continue
         experiment = experiments.build(group[0].config)
-        if reason := reason_against(experiment) or trials.reason_against(key, group):
+        if reason := reason_against(experiment) or _difference(root, key, group):
             reasons[reason] = None
             continue
         stackable[key] = group
@@ -163,30 +187,18 @@ def form_stacks(
     return Packing(found, list(reasons), stackable)
 
 
-class _Trials:
-    """The verdicts of stack trials in ``trials.json``, by the key of a group.
-
-    A verdict counts under the versions that it was found under. What is no verdict, such as an exception, is
-    never kept.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.path = root / TRIALS
-        remedy = "delete it; the trials of stacks are then run again"
-        self.known = read_json(self.path, dict[str, Trial], remedy) if self.path.exists() else {}
-
-    def reason_against(self, key: str, group: Sequence[Run]) -> str:
-        """Return why a group is not stacked; empty if it agrees with the same runs alone."""
-        known = self.known.get(key)
-        if known is None or known["versions"] != versions():
-            try:
-                reason = stack_trial.difference(group) or ""
-            except stack_trial.TrialError as error:
-                return str(error)
-            known = Trial(verdict="differ" if reason else "agree", reason=reason, versions=versions())
-            self.known[key] = known
-            write_json(self.path, self.known)
-        return known["reason"]
+def _difference(root: Path, key: str, group: Sequence[Run]) -> str:
+    """Return how a stack of a group differs from its runs alone, as a trial found; empty if it agrees."""
+    path, remedy = root / TRIALS, "delete it; the trials of stacks are then run again"
+    known = read_json(path, dict[str, StackVerdict], remedy) if path.exists() else {}
+    if key not in known or known[key]["versions"] != versions():
+        try:
+            reason = stack_trial.difference(group) or ""
+        except stack_trial.TrialError as error:  # no verdict, such as an exception: never kept
+            return str(error)
+        known[key] = StackVerdict(verdict="differ" if reason else "agree", reason=reason, versions=versions())
+        write_json(path, known)
+    return known[key]["reason"]
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -220,8 +232,8 @@ def reason_against(experiment: Experiment) -> str | None:
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     """Return the size of stacks that keeps all processes busy, also if there are few groups of runs.
 
-    >>> for_all(15, 15, jobs=2, groups=1), for_all(45, 15, jobs=2, groups=1), for_all(15, 15, jobs=2, groups=6)
-    (8, 12, 15)
+    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)], for_all(15, 15, 2, groups=6)
+    ([1, 1, 2, 8, 12], 15)
     """
     parts = math.ceil(members / size)
     if groups % jobs and groups < 4 * jobs:

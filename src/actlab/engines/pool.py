@@ -11,17 +11,18 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actlab.engines import requests
-from actlab.engines.jobs import Job, longest_first
-from actlab.engines.requests import Arranged
-from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
+from actlab.engines.jobs import Arranged, Job, longest_first
+from actlab.engines.settings import Settings
+from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Report, Worker
 from actlab.runtime import signals
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Run
 
 if TYPE_CHECKING:
     from actlab.engines.recording import LoggerFactory, Progress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MOST_DEATHS = 3  # by signals, of the workers that train one job
 
 
+@dataclass
 class Pool:
     """Trains jobs in worker processes, which hold the locks of their runs if ``locked``.
 
@@ -36,27 +38,21 @@ class Pool:
     progress for at least ``stalled`` seconds is ended.
     """
 
-    def __init__(
-        self,
-        found: Arranged,
-        root: Path,
-        progress: Progress,
-        logger: LoggerFactory | None = None,
-        locked: bool = True,
-        stalled: float = STALLED,
-    ) -> None:
-        self.found, self.root, self.progress = found, root, progress
-        self.arguments = (root, found.apart, logger, locked)
-        self.stalled = stalled
-        self.runs = {run.id: run for job in found.jobs for run in job.runs}
-        self.deaths: Counter[str] = Counter()  # by job
-        self.held: list[Job] = []  # jobs that other starts are training
-        self.left: list[Job] = []
+    found: Arranged
+    root: Path
+    progress: Progress
+    logger: LoggerFactory | None = None
+    locked: bool = True
+    stalled: float = STALLED
+    deaths: Counter[str] = field(default_factory=Counter, init=False)  # by job
+    held: list[Job] = field(default_factory=list, init=False)  # jobs that other starts are training
+    left: list[Job] = field(default_factory=list, init=False)
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs, the longest first; return those that other starts of the study are training."""
-        self.left = longest_first(jobs)
-        self.held = []
+        self.runs = {run.id: run for job in self.found.jobs for run in job.runs}
+        self.left, self.held = longest_first(jobs), []
+        arguments = (self.root, self.found.apart, self.logger, self.locked)
         number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
         workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
         training: dict[Worker, Job] = {}
@@ -65,7 +61,7 @@ class Pool:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        worker.ask(requests.train, training[worker], *self.arguments)
+                        worker.ask(_train, training[worker], *arguments, reports=True)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:
                     self._hear(worker, training)
@@ -82,8 +78,6 @@ class Pool:
             self._requeue(ended, training.pop(worker))
             return
         match message:
-            case ("progress", name, fraction):
-                self.progress(self.runs[name], fraction)
             case (signals.PROGRESS, parts):
                 for name, fraction in parts:
                     self.progress(self.runs[name], fraction)
@@ -92,17 +86,13 @@ class Pool:
                 self.held += [] if over else [job]
 
     def _requeue(self, ended: EndedError, job: Job) -> None:
-        """Try the job of a worker that has ended again, in halves or not at all.
-
-        An exit would happen again, so the runs have failed; a signal may come from a system that ran out of
-        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
-        """
+        """Try the job of a worker that has ended again, in halves or not at all."""
         if ended.code == LOST:
             self.left[:0] = job.left_alone(self.root)
             return
         self.deaths[job.id] += 1
         number = self.deaths[job.id]
-        if ended.code < 0 and not ended.stalled:
+        if ended.code < 0 and not ended.stalled:  # maybe by a system that ran out of memory; an exit recurs
             if number < MOST_DEATHS:
                 self.left.insert(0, job)
                 return
@@ -124,13 +114,28 @@ def train_here(
     """Train jobs in this process, for a debugger; see `Pool.train`."""
     runs = {run.id: run for job in jobs for run in job.runs}
 
-    def report(_: str, name: str, fraction: float) -> None:
-        progress(runs[name], fraction)
+    def report(_: str, parts: signals.Parts) -> None:
+        for name, fraction in parts:
+            progress(runs[name], fraction)
 
     here = Inline()
     found.settings.apply()
     arguments = (root, found.apart, logger, locked)
-    return [job for job in jobs if not here.call(requests.train, job, *arguments, on=report)]
+    return [job for job in jobs if not here.call(_train, job, *arguments, on=report)]
+
+
+def _train(
+    job: Job, root: Path, apart: Settings | None, logger: LoggerFactory | None, locked: bool, report: Report
+) -> bool:
+    """Train a job, a run on several devices in a process with the settings ``apart``; see `training.work`."""
+    from actlab.engines import multi_device, training  # imported lazily: load torch
+
+    def progress(run: Run, fraction: float) -> None:
+        report(signals.PROGRESS, [(run.id, fraction)])
+
+    if apart is not None:
+        return multi_device.work(job, root, progress, logger, locked, apart)
+    return training.work(job, root, progress, logger, locked)
 
 
 def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:

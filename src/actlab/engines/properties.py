@@ -160,10 +160,11 @@ def _differences(make: Make, x: Tensor) -> str:
 
 def _compared(unit: nn.Module, share: float | None) -> str:
     _require(share is not None, "not compared: calls with the same random numbers differ or raise", None)
-    declared = "declared a surrogate" * activations.has_surrogate_gradient(unit)
+    surrogate = activations.has_surrogate_gradient(unit)
     if share:
-        return f"{declared}{': ' * bool(declared)}{differs(share)}"
-    return f"{declared}{', but ' * bool(declared)}equals the difference quotient"
+        return f"declared a surrogate: {differs(share)}" if surrogate else differs(share)
+    equal = "equals the difference quotient"
+    return f"declared a surrogate, but {equal}" if surrogate else equal
 
 
 # Information.
@@ -237,7 +238,7 @@ def _state(make: Make, x: Tensor) -> str:
     text = f"{learnt} learnt parameters, {sum(b.numel() for b in unit.buffers())} numbers in buffers"
     for dtype in {value.dtype for value in before.values() if value.is_floating_point()} - {x.dtype}:
         low = torch.finfo(dtype).bits < torch.finfo(x.dtype).bits
-        text += f"; tensors in {str(dtype)[6:]}" + ": studies raise them to float32" * low
+        text += f"; tensors in {str(dtype)[6:]}{': studies raise them to float32' if low else ''}"
     unit.train()(x)
     moved = [
         name for name, value in unit.state_dict().items() if not torch.equal(value, before.get(name, value))
@@ -265,10 +266,7 @@ def _stacked(make: Make, x: Tensor) -> str:
 
 
 def _grid(make: Make, like: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return inputs and values of a function of one number, in evaluation, as float64.
-
-    The inputs are the longest part of [-30, 30] with finite values; "wide inputs" names others.
-    """
+    """Return inputs, the longest part of [-30, 30] with finite values, and values of a function, as float64."""
     points = torch.arange(-30_000, 30_001, dtype=torch.float64) / 1000
     unit, x = make().to(torch.float64), _filled(points, like)
     y, order = _value(unit, x).flatten(), torch.randperm(x.numel())

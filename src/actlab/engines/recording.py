@@ -101,12 +101,10 @@ class Recorder(Checkpoint):
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the metrics logged so far; later calls return only new ones."""
+        """Record the metrics logged so far, which do not belong to this epoch or validation."""
         self._seen = dict(trainer.callback_metrics)
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the metrics logged so far, which do not belong to this validation."""
-        self._seen = dict(trainer.callback_metrics)
+    on_validation_start = on_train_epoch_start
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add rows for the validation metrics at this step."""
@@ -223,7 +221,9 @@ class Recorder(Checkpoint):
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
         run = self.folders[r].run
         places: list[str | int] = [epoch] if epoch in run.keep.epochs else []
-        for at in places + ["best"] * self._improved(r, run.keep, rows):
+        if self._improved(r, run.keep, rows):
+            places.append("best")
+        for at in places:
             state, config = self._state(r, trainer)
             if trainer.is_global_zero:
                 write_weights(state, epoch, trainer.global_step, self.folders[r].kept(at), config)
@@ -251,7 +251,9 @@ class Recorder(Checkpoint):
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
         if r not in self.diverged:
             self._keep_curves(r, trainer, LEARNT)
-        if has_surrogate_gradient(trainer, r):
+        task = trainer.lightning_module
+        units = task.members[r].units if isinstance(task, Training) else ()
+        if any(map(activations.has_surrogate_gradient, units)):
             facts["surrogate_gradient"] = True
         now = unrestored(trainer) if self._unrestored else {}
         if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
@@ -292,23 +294,17 @@ def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
         keeps = any(is_overridden(hook, callback) for hook in ("state_dict", "on_save_checkpoint"))
         if keeps or type(callback).__module__.partition(".")[0] in _KNOWN:
             continue
-        attributes = {name: value for name, value in vars(callback).items() if not _belongs(value)}
+        # Values of the Trainer or the module do not count: Lightning gives callbacks the module's `log`.
+        attributes = {
+            name: value
+            for name, value in vars(callback).items()
+            if not isinstance(getattr(value, "__self__", value), pl.Trainer | pl.LightningModule)
+        }
         try:
             found[type(callback).__name__] = pickle.dumps(attributes)
         except Exception:  # an attribute that cannot be pickled
             found[type(callback).__name__] = repr(attributes).encode()
     return found
-
-
-def _belongs(value: Any) -> bool:
-    """Whether a value is of the Trainer or the module: Lightning gives callbacks the module's ``log``."""
-    return isinstance(getattr(value, "__self__", value), pl.Trainer | pl.LightningModule)
-
-
-def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
-    """Return whether an activation of run ``r`` declares that its gradient is a surrogate."""
-    task = trainer.lightning_module
-    return isinstance(task, Training) and any(map(activations.has_surrogate_gradient, task.members[r].units))
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:

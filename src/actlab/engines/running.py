@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +18,11 @@ from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
-from actlab.config.keys import canonical, label, priced, short
-from actlab.engines import pool, requests, reuse, search, settings, stages
-from actlab.engines.jobs import Shard
+from actlab.config.keys import canonical, priced, short
+from actlab.engines import checking, pool, search, settings, stages
+from actlab.engines.jobs import Arranged, Cases, Faults, Shard, key_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.engines.requests import Arranged, Asked, Cases, Faults, key_of
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
@@ -44,31 +43,17 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """How runs are executed.
+    """How runs are executed."""
 
-    Args:
-        stacked: whether to train runs that differ only in seed or settings as stacks; otherwise one by one.
-        max_stack: largest number of runs in one stack.
-        logger: creates a Lightning logger for a run; each member of a stack has its own.
-        jobs: number of training processes, 0 to train in this process; by default one per accelerator or core
-            from `actlab.engines.settings.SEVERAL` updates on, else one.
-        wait: whether to wait for runs that other processes train, and to train them if these processes end.
-        hints: whether to print hints about the activations, which a command that runs several studies with the
-            same activations prints once.
-        cluster: trains the jobs on its nodes; by default this machine trains them.
-        shard: trains a share of the jobs without locks; by default all jobs, each run locked.
-        stalled: least seconds without progress after which a worker is ended.
-    """
-
-    stacked: bool = True
-    max_stack: int = MAX_STACK
-    logger: Callable[[Run], Any] | None = None
+    stacked: bool = True  # whether runs that differ only in seed or settings are trained as stacks
+    max_stack: int = MAX_STACK  # largest number of runs in one stack
+    logger: Callable[[Run], Any] | None = None  # creates a Lightning logger for a run, or a member of a stack
+    # Training processes, 0 to train in this process; by default see `actlab.engines.settings.decide`.
     jobs: int | None = None
-    wait: bool = False
-    hints: bool = True
-    cluster: Cluster | None = None
-    shard: Shard | None = None
-    stalled: float = STALLED
+    wait: bool = False  # for runs that other processes train, and train them if these processes end
+    cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
+    shard: Shard | None = None  # trains a share of the jobs without locks; by default all, each run locked
+    stalled: float = STALLED  # least seconds without progress after which a worker is ended
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
@@ -119,7 +104,7 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
     """Check a study before it is trained; see `checking.check`."""
     try:
         with phase("checking the configs"):
-            lines: list[str] = worker.call(requests.check, study)
+            lines: list[str] = worker.call(checking.check, study)
     except EndedError as ended:
         raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
     except Stopped as stop:
@@ -140,48 +125,36 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     runs = (stages.whole(known, known.stages[0]) if known.stages else known).runs()
     if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
-            found = worker.call(requests.directions, runs)
+            found = worker.call("actlab.engines.sanity:directions", runs)
         if unknown := undirected(replace(study, directions=found)):
             raise metrics.undirected(unknown[0])
         write_json(root / DIRECTIONS, found)
 
 
+@dataclass
 class Start:
-    """One start of a stage, or of a study without stages.
+    """One start of a stage, or of a study without stages."""
 
-    Args:
-        study: the stage as a study.
-        root: the study's folder.
-        engine: how runs are executed.
-        worker: tries, measures and evaluates.
-        tried: ids of the runs that this command has tried; those that failed are not tried again.
-        passed: keys of the cases in which this command has found no state outside instances.
-    """
+    study: Study  # the stage as a study
+    root: Path
+    engine: Engine
+    worker: Worker | Inline  # tries, measures and evaluates
+    tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
+    passed: set[str]  # keys of the cases in which this command has found no state outside instances
 
-    def __init__(
-        self,
-        study: Study,
-        root: Path,
-        engine: Engine,
-        worker: Worker | Inline,
-        tried: set[str],
-        passed: set[str],
-    ) -> None:
-        self.study, self.root, self.engine, self.worker = study, root, engine, worker
-        self.tried, self.passed = tried, passed
-        self.folders = [RunFolder(root, run) for run in study.runs()]
+    @cached_property
+    def folders(self) -> list[RunFolder]:
+        """The folders of all runs."""
+        return [RunFolder(self.root, run) for run in self.study.runs()]
 
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
         self._tidy()
-        todo = self._unfinished()
+        todo = [folder for folder in self.folders if not folder.finished]
+        todo = [f for f in todo if f.run.id not in self.tried or not f.failure_file.exists()]
         if todo and self.engine.shard is None:
             with locks.alone(self.root, locks.DECIDING):
                 looks.record(self.study, self.root)
-                taken = reuse.take([folder.run for folder in todo], self.root)
-            for other, number in taken.items():
-                print(f"{plural(number, 'run')} copied from {self.root.parent / other}")
-            todo = self._unfinished()
         where = f"{self.study.name}, stage {name}" if name else self.study.name
         done = sum(folder.finished for folder in self.folders)
         print(f"{where}: {len(self.folders)} runs, {done} finished, {len(todo)} to run, in {self.root}")
@@ -203,17 +176,12 @@ class Start:
             folder.tidy()
         stacks.end(self.root, (folder.run.id for folder in finished))
 
-    def _unfinished(self) -> list[RunFolder]:
-        left = [folder for folder in self.folders if not folder.finished]
-        return [f for f in left if f.run.id not in self.tried or not f.failure_file.exists()]
-
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
-        self.worker.call(requests.prepare, [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
-            faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints, trial)
+            faults = faults_of([folder.run for folder in todo], self.worker, trial)
         for folder in (folder for folder in todo if folder.run.id in faults):
             folder.fail(faults[folder.run.id])
         for fault, number in Counter(faults.values()).items():
@@ -237,9 +205,10 @@ class Start:
         workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
         with Display([folder.run for folder in todo], self.root, self.study.select) as display:
-            busy = self._trained(found, found.jobs, display)
+            train = self._engine(found, display)
+            busy = train(found.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
-                busy = self._trained(found, pool.freed(busy, self.root, display), display)
+                busy = train(pool.freed(busy, self.root, display))
         if busy:
             number = sum(len(job.runs) for job in busy)
             print(
@@ -259,19 +228,20 @@ class Start:
         """Return how the runs are trained; without stacks if trying one has ended the worker."""
         engine = self.engine
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
-        unfinished = [folder.run for folder in todo]
+        unfinished, stacked = [folder.run for folder in todo], engine.stacked
+        given = (runs, unfinished, self.root, engine.max_stack, jobs, engine.shard)
+        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                    found: Arranged = arrange(stacked)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    asked = asked._replace(stacked=False)
-                    found = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                    stacked = False
+                    found = arrange(stacked)
             if found.untimed:
                 settings.keep(self.root, self._timed(found))
-                said, found = found.said, self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+                said, found = found.said, arrange(stacked)
                 found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
         return found
 
@@ -280,20 +250,22 @@ class Start:
         timer = Worker(found.settings, stalled=self.engine.stalled)
         with phase("timing updates alone and in stacks"), timer:
             try:
-                timed: Settings = timer.call(requests.time_updates, found.untimed, found.settings)
+                timed: Settings = timer.call("actlab.engines.timing:measure", found.untimed, found.settings)
             except EndedError as ended:
                 print(f"stacks are of the usual size: the process that timed them {ended.how}")
                 timed = replace(found.settings, products=found.settings.products or Settings.products)
         return timed
 
-    def _trained(self, found: Arranged, jobs: Sequence[Job], progress: Progress) -> list[Job]:
-        """Train jobs; return those that other starts are training."""
-        engine, locked = self.engine, self.engine.shard is None
+    def _engine(self, found: Arranged, progress: Progress) -> Callable[[Sequence[Job]], list[Job]]:
+        """Return what trains jobs, and returns those that other starts are training."""
+        engine = self.engine
+        given: dict[str, Any] = {"root": self.root, "progress": progress, "logger": engine.logger}
         if engine.cluster is not None:
-            return engine.cluster.train(found, jobs, self.root, progress, engine.logger)
+            return partial(engine.cluster.train, found, **given)
+        locked = engine.shard is None
         if found.settings.jobs == 0:
-            return pool.train_here(found, jobs, self.root, progress, engine.logger, locked)
-        return Pool(found, self.root, progress, engine.logger, locked, engine.stalled).train(jobs)
+            return partial(pool.train_here, found, locked=locked, **given)
+        return Pool(found, **given, locked=locked, stalled=engine.stalled).train
 
     def measure(self) -> int:
         """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
@@ -301,9 +273,7 @@ class Start:
             if not (unknown := uncosted(self.study, self.root)):
                 return 0
             tuned = [key for key in self.study.select.tune if short(key) == "lr"]
-            if line := self.worker.call(requests.unmeasured, unknown):
-                print(line)
-            with nullcontext() if line else phase("measuring the time and memory of an update"):
+            with phase("measuring the time and memory of an update"):
                 rounds = 1 if self.study.smoke else None
                 measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
             if how := busy(measured):
@@ -319,9 +289,9 @@ class Start:
         """Evaluate probes; return the number of evaluations that failed."""
         runs, shard = self.study.runs(), self.engine.shard
         mine = runs if shard is None else runs[shard.part :: shard.of]
-        asked = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
+        given = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
         try:
-            return int(self.worker.call(requests.evaluate, *asked))
+            return int(self.worker.call("actlab.engines.evaluation:execute", *given))
         except EndedError as ended:
             print(
                 f"the process that evaluated probes {ended.how}; start the study again for the remaining probes"
@@ -362,7 +332,7 @@ def measure_costs(
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         found: list[dict[str, Any]] = worker.call(
-            requests.measure, runs, study.compare, study.reference, tuned, rounds
+            "actlab.engines.cost:measure", runs, study.compare, study.reference, tuned, rounds
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")
@@ -388,14 +358,12 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
 
 
-def faults_of(
-    runs: Sequence[Run], worker: Worker | Inline, hints: bool = True, trial: StateTrial | None = None
-) -> dict[str, str]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
     Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    ``hints`` prints hints about declarations and time; ``trial`` looks for state outside instances. Raises
-    `ActlabError` for an invalid config, or for a network with such state.
+    ``trial`` looks for state outside instances. Raises `ActlabError` for an invalid config, or for a network
+    with such state.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -405,11 +373,13 @@ def faults_of(
 
     while True:
         try:
-            faults, cases = worker.call(requests.try_units, runs, ended, hints, on=note)
+            faults, cases = worker.call("actlab.engines.activation_trial:try_units", runs, ended, on=note)
             faults |= trial(cases, note) if trial else {}
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
-            key, name = tried[-1] if tried else (key_of(runs[0]), label(runs[0].unit))
+            if not tried:
+                raise
+            key, name = tried[-1]
             if key in ended:  # another process than the one that tried it
                 raise ActlabError(untried(name, how)) from how
             ended[key] = untried(name, how)
@@ -421,19 +391,16 @@ StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 def _faults_of_state(
     worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
 ) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
-
-    Cases without a fault are added to ``passed``. ``note`` receives what is reported before code of an
-    activation runs.
-    """
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults."""
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
+    build = "actlab.engines.state_trial:build"
     with Worker(stalled=stalled) as other, apart as one:  # which train nothing
-        other.ask(requests.build, cases, True)
-        builds = one.call(requests.build, cases, False, on=note)
-        faults: Faults = one.call(requests.compare, cases, builds, other.answer(note))
+        other.ask(build, cases, True, reports=True)
+        builds = one.call(build, cases, False, on=note)
+        faults: Faults = one.call("actlab.engines.state_trial:compare", cases, builds, other.answer(note))
     passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 

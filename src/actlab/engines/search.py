@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -36,19 +36,12 @@ BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
 class Side(NamedTuple):
-    """A grid point at which something is searched, or nothing.
+    """A grid point at which something is searched, or nothing."""
 
-    Args:
-        point: the grid point; its activation has its arguments as given.
-        block: index of its block.
-        space: the space by config key, and by argument of the activation.
-        name: the grid point in words, without keys that have one value in the grid.
-    """
-
-    point: dict[str, Any]
-    block: int
-    space: dict[str, Space]
-    name: str
+    point: dict[str, Any]  # its activation has its arguments as given
+    block: int  # index of its block
+    space: dict[str, Space]  # by config key, and by argument of the activation
+    name: str  # the grid point in words, without keys that have one value in the grid
 
     @property
     def key(self) -> str:
@@ -70,39 +63,25 @@ class Side(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A setting that was or will be trained.
+    """A setting that was or will be trained."""
 
-    Args:
-        number: counted from 0 for each side.
-        values: of the search space.
-        value: median over seeds of the selection metric; infinite if that diverged, None before the runs have
-            ended.
-        failed: whether all runs have ended or failed, and one has failed.
-    """
-
-    number: int
-    values: dict[str, Any]
+    number: int  # counted from 0 for each side
+    values: dict[str, Any]  # of the search space
+    # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
     value: float | None = None
-    failed: bool = False
+    failed: bool = False  # whether all runs have ended or failed, and one has failed
 
 
 Trials = list[tuple[Side, list[Trial]]]
 
 
-class Place(NamedTuple):
-    """A grid point of a later stage.
+class StagePoint(NamedTuple):
+    """A grid point of a later stage."""
 
-    Args:
-        block: index of its block.
-        values: value of each key.
-        entry: how these were selected.
-        edges: keys and arguments whose value is an end of what was tried.
-    """
-
-    block: int
-    values: dict[str, Any]
-    entry: Selected
-    edges: tuple[str, ...]
+    block: int  # index of its block
+    values: dict[str, Any]  # of each key
+    entry: Selected  # how these were selected
+    edges: tuple[str, ...]  # keys and arguments whose value is an end of what was tried
 
 
 def sides(study: Study, search: Search) -> list[Side]:
@@ -116,7 +95,7 @@ def sides(study: Study, search: Search) -> list[Side]:
         own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
         found += [Side(point, block, {**arguments, **search.keys}, name) for arguments in own]
         if not own or search.as_given:
-            found.append(Side(point, block, {**search.keys}, name + " as given" * bool(own)))
+            found.append(Side(point, block, {**search.keys}, f"{name} as given" if own else name))
     return found
 
 
@@ -199,15 +178,8 @@ def _read(trial: Trial, study: Study, root: Path) -> Trial:
     return trial._replace(value=loaded.scores(group.settings)[0])
 
 
-def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
-    """Return the best of the trials that have ended, the first one of equal ones; None without any."""
-    sign = -1 if study.select.mode == "max" else 1
-    ended = [trial for trial in trials if trial.value is not None]
-    return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
-
-
-def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen | None:
-    """Return the best trial of each side; before all are over what is known of as many, else None.
+def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen:
+    """Return the best trial of each side; before all are over what is known of as many, else nothing.
 
     A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
     """
@@ -215,7 +187,7 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
         ids = {name for run in study_of(study, found).runs() for name in run.names}
         kept = [known.get(side.key) for side, _ in found]
         same = all(one and one.get("trials") == search.trials and not stale(one, ids) for one in kept)
-        return known if same else None
+        return known if same else {}
     chosen: Chosen = {}
     for side, trials in found:
         best = _chosen(study, trials)
@@ -241,9 +213,12 @@ def stale(entry: Selected, ids: Collection[str]) -> bool:
 
 
 def _chosen(study: Study, trials: Sequence[Trial]) -> Trial | None:
-    """Return the best trial; None without trials, if a run of one failed, or if all diverged."""
-    lost = any(trial.failed for trial in trials) or diverged(trials)
-    return None if lost else best_of(study, trials)
+    """Return the best trial that has ended, the first of equal ones; None if a run failed or all diverged."""
+    if any(trial.failed for trial in trials) or diverged(trials):
+        return None
+    sign = -1 if study.select.mode == "max" else 1
+    ended = [trial for trial in trials if trial.value is not None]
+    return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 def diverged(trials: Sequence[Trial]) -> bool:
@@ -256,10 +231,10 @@ def is_over(found: Trials) -> bool:
     return all(trial.failed or trial.value is not None for _, trials in found for trial in trials)
 
 
-def places(found: Trials, chosen: Chosen) -> list[Place]:
+def places(found: Trials, chosen: Chosen) -> list[StagePoint]:
     """Return the grid points of the next stage."""
     entries = [(side, chosen[side.key], chosen[side.key]["chosen"]) for side, _ in found]
-    return [Place(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
+    return [StagePoint(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
 
 
 def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
@@ -270,7 +245,7 @@ def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
     asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
     runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
     tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
-    seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
+    seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."

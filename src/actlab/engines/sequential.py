@@ -30,16 +30,11 @@ def train(
         trainer.logger = made
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
-    resume = _resumable(folder)
+    resume = folder.checkpoint if not folder.finished and folder.checkpoint.exists() else None
+    if resume and "optimizer_states" not in read(resume, remedy=folder.remedy):
+        resume = None  # weights of a run whose result was deleted
     number = number or threads_for(getattr(data, "batch_size", None) or SMALL)
     with threads(number), signals.measured(lambda: recorder.parts(trainer)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:
         recorder.close(trainer)
-
-
-def _resumable(folder: RunFolder) -> Path | None:
-    """Return the checkpoint of an unfinished run; None for the weights of one whose result was deleted."""
-    if folder.finished or not folder.checkpoint.exists():
-        return None
-    return folder.checkpoint if "optimizer_states" in read(folder.checkpoint, remedy=folder.remedy) else None

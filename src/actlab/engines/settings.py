@@ -51,18 +51,13 @@ class _StoredSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Settings:
-    """Execution settings of a study's processes.
+    """Execution settings of a study's processes."""
 
-    ``jobs`` 0 trains in the main process, ``threads`` 0 chooses torch's threads for each run alone;
-    ``compiled`` says whether the functions that draw dropout masks are compiled, ``products`` is the matmul
-    backend for float32 on the CPU (`actlab.runtime.matmul`), ``stacks`` has a decision for each timed group.
-    """
-
-    jobs: int = 1
-    threads: int = 0
-    compiled: bool = False
-    products: str = "default"
-    stacks: Mapping[str, Decision] = field(default_factory=dict)
+    jobs: int = 1  # 0 trains in the main process
+    threads: int = 0  # of torch; 0 chooses them for each run alone
+    compiled: bool = False  # whether the functions that draw dropout masks are compiled
+    products: str = "default"  # matmul backend for float32 on the CPU (`actlab.runtime.matmul`)
+    stacks: Mapping[str, Decision] = field(default_factory=dict)  # by key of each timed group
 
     def apply(self) -> None:
         """Apply the settings to this process, for good."""

@@ -138,7 +138,8 @@ def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: 
     for r, watch in enumerate(alone):
         found = None if recorded_alone else _compare_weights(watch, together, r, close)
         if found := found or _compare_metrics(watch, together, r, close):
-            return f"in a stack {found}" + f", with activation {label(runs[0].unit)}" * bool(runs[0].unit)
+            activation = f", with activation {label(runs[0].unit)}" if runs[0].unit else ""
+            return f"in a stack {found}{activation}"
     return None
 
 

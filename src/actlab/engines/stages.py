@@ -17,7 +17,7 @@ from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.config.keys import canonical, without
 from actlab.engines import search
-from actlab.engines.search import Place, Trials
+from actlab.engines.search import StagePoint, Trials
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_json
 from actlab.studies.folders import DIRECTIONS, RunFolder, finished_in
@@ -55,43 +55,42 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     if not study.stages:
         return [study]
     first, *others = study.stages
-    if first.search:
-        return _of_search(study, first.search, root, store)
-    stages = [whole(study, first)]
+    grid, trials = searched(study, root, store)
+    stages = [search.study_of(grid, trials) if first.search else whole(study, first)]
     for stage in others:
         known = read(root)
-        chosen, failures = _selected(stages[-1], known.get(stage.name, {}), root)
-        if not (kept := _without_failed(chosen)):
+        before = known.get(stage.name, {})
+        if first.search:
+            chosen, failures = _best_trials(grid, first.search, trials, before, root)
+        else:
+            chosen, failures = _selected(stages[-1], before, root)
+        kept = {point: entry for point, entry in chosen.items() if entry["seeds"]}
+        if not kept:
             break
-        if store and kept != known.get(stage.name):
+        if store and kept != before:
             write_json(root / FILE, {**known, stage.name: kept})
-        later = _later(study, stages, stage, _places(stages[0], chosen))
-        notes = (*later.notes, *_other_runs(stages[-1], chosen))
-        stages.append(replace(later, notes=notes, failed=failures))
+        places = search.places(trials, chosen) if first.search else _places(stages[0], chosen)
+        later = replace(_later(study, stages, stage, places), failed=failures)
+        if first.search:
+            later = search.compared(later, grid, trials, chosen)
+        else:
+            later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], chosen)))
+        stages.append(later)
     return stages
 
 
-def _of_search(study: Study, asked: Search, root: Path, store: bool) -> list[Study]:
-    """Return the trials so far as a study, and once all have ended the comparison."""
-    grid, trials = searched(study, root, store)
-    stages, comparison = [search.study_of(grid, trials)], study.stages[1]
-    known = read(root).get(comparison.name, {})
-    chosen = search.selected(grid, asked, trials, known) or {}
-    if not (kept := _without_failed(chosen)):
-        return stages
-    if store and kept != known:
-        write_json(root / FILE, {comparison.name: kept})
-    failures = {} if len(kept) == len(chosen) else {**results.load(stages[0], root).failures}
+def _best_trials(
+    grid: Study, asked: Search, trials: Trials, known: Chosen, root: Path
+) -> tuple[Chosen, Mapping[str, str]]:
+    """Return the best trial of each side, and why runs failed; empty while a trial is missing."""
+    chosen = search.selected(grid, asked, trials, known)
+    lost = any(not entry["seeds"] for entry in chosen.values())
+    failures = {**results.load(search.study_of(grid, trials), root).failures} if lost else {}
     for side, tried in trials:
         if search.diverged(tried):
             runs = search.study_of(grid, [(side, tried)]).runs()
             failures |= dict.fromkeys((run.id for run in runs), "all trials of a search diverged")
-    later = replace(_later(study, stages, comparison, search.places(trials, chosen)), failed=failures)
-    return [*stages, search.compared(later, grid, trials, chosen)]
-
-
-def _without_failed(chosen: Chosen) -> Chosen:
-    return {point: entry for point, entry in chosen.items() if entry["seeds"]}
+    return chosen, failures
 
 
 def in_turn(study: Study, root: Path) -> Iterator[tuple[str, Study]]:
@@ -196,18 +195,18 @@ def _runs_that_chose(first: Study, chosen: Chosen) -> Iterator[str]:
             yield from entry.get("runs", chose)
 
 
-def _places(first: Study, selected: Chosen) -> list[Place]:
+def _places(first: Study, selected: Chosen) -> list[StagePoint]:
     """Return the grid points of a stage after one that trained the whole grid."""
     found = []
     for group in groups(first):
         entry = selected[canonical(group.point)]
         chosen = entry["chosen"]
         block, edges = _block(group, chosen), group.edges(chosen)
-        found.append(Place(block, {**group.point, **chosen}, entry, edges))
+        found.append(StagePoint(block, {**group.point, **chosen}, entry, edges))
     return found
 
 
-def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence[Place]) -> Study:
+def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence[StagePoint]) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
     of_grid, blocks = whole(study, stage), []
     for place in places:
@@ -263,10 +262,7 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
 
 
 def _selected(before: Study, chosen: Chosen, root: Path) -> tuple[Chosen, Mapping[str, str]]:
-    """Return the selection at each grid point, and why runs failed; empty while a run that selects is missing.
-
-    A point with failed runs has the best of its other settings, and no seeds.
-    """
+    """Return the selection at each grid point, and why runs failed; empty while a run is missing."""
     found = groups(before)
     ids = {canonical(g.point): {n for s in g.settings for r in s.runs for n in r.names} for g in found}
     chosen = {point: one for point, one in chosen.items() if not search.stale(one, ids.get(point, set()))}

@@ -22,6 +22,8 @@ from actlab import experiments
 from actlab.activations.replacement import shared_parameter
 from actlab.config.keys import label
 from actlab.engines.devices import threads
+from actlab.engines.jobs import Cases, Faults
+from actlab.engines.workers import Report
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.runtime import signals
@@ -38,10 +40,35 @@ Builds = tuple[dict[int, Seen], Part | None, str]
 """What one process has seen: by seed; the first parameter of two builds, in a sentence; a line on resumes."""
 
 
+def build(cases: Cases, backwards: bool, report: Report) -> dict[str, Builds]:
+    """Build the network of each case with its seed and another one, or the other way round.
+
+    ``report("trying", key, name)`` is called before any code of an activation runs.
+    """
+    found = {}
+    for key, (run, samples) in cases.items():
+        report("trying", key, f"activation {label(run.unit)}")
+        signals.check()
+        found[key] = _built(run, samples, backwards)
+    return found
+
+
+def compare(cases: Cases, one: Mapping[str, Builds], other: Mapping[str, Builds]) -> Faults:
+    """Return how builds in two processes, in opposite orders, depend on those before them, by case.
+
+    Prints a line on resumes for each network whose state dict lacks what training changes.
+
+    Raises:
+        ActlabError: if a network depends on other builds outside its activations.
+    """
+    faults = {key: _fault_of(run, one[key], other[key]) for key, (run, _) in cases.items()}
+    for line in dict.fromkeys(one[key][2] for key, fault in faults.items() if fault is None and one[key][2]):
+        print(line)
+    return faults
+
+
 @threads(1)  # a few samples: more threads only wait for each other
-def build(run: Run, samples: bytes, backwards: bool) -> Builds:
-    """Return what is seen of builds of a run with its seed and another one, or the other way round."""
-    signals.check()
+def _built(run: Run, samples: bytes, backwards: bool) -> Builds:
     batch: Batch | None = pickle.loads(samples) if samples else None
     seen: dict[int, Seen] = {}
     tasks: list[pl.LightningModule] = []
@@ -58,12 +85,7 @@ def build(run: Run, samples: bytes, backwards: bool) -> Builds:
     return seen, _shared(*tasks), hint
 
 
-def fault_of(run: Run, one: Builds, other: Builds) -> str | None:
-    """Return how the builds of a run depend on those before them, in one line; None if they do not.
-
-    Raises:
-        ActlabError: if the network does so outside the activations.
-    """
+def _fault_of(run: Run, one: Builds, other: Builds) -> str | None:
     shared = one[1]
     part = shared or next(filter(None, (_difference(one[0][seed], other[0][seed]) for seed in one[0])), None)
     if part is None:

@@ -28,7 +28,10 @@ def work(
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
             check_sources(job)
-            train(job, root, progress, logger)
+            left = [job]
+            while left:
+                parts = _train(left.pop(0), root, progress, logger)
+                left[:0] = [part for part in parts if not part.is_over(root)]
         return held
 
 
@@ -43,33 +46,36 @@ def check_sources(job: Job) -> None:
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 
-def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one job; record runs that fail.
-
-    A stack that runs out of memory is split into two halves. A stack that fails for another reason is trained
-    run by run, in other processes after a `LostDeviceError`. A full disk ends the study.
-    """
-    parts: list[Job] = []
+def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None) -> list[Job]:
+    """Train one job and record runs that fail; return the parts into which a stack that fails is split."""
+    frozen = _is_frozen()
+    if not frozen:
+        gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
     try:
-        _train(job, root, progress, logger)
+        if len(job.runs) > 1:
+            stacked.train(job, root, progress, logger)
+        else:
+            sequential.train(job.runs[0], root, progress, logger, job.threads)
     except DamagedError as error:  # the damaged file is kept for inspection
         job.fail(root, str(error), progress)
     except ActlabError as error:
-        parts = _alone(job, str(error), root, progress)
-    except OSError as error:
+        return _alone(job, str(error), root, progress)
+    except OSError as error:  # such as a full disk
         raise ActlabError(
             f"training stopped in {root}: {described(error)}; the same command resumes"
         ) from error
     except Exception as error:  # third-party activations, networks and callbacks may raise anything
         if len(job.runs) > 1 and is_out_of_memory(error):
             print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
-            parts = job.halves(root)
-        else:
-            parts = _alone(job, described(error), root, progress)
-            check_device(error)  # other runs go on in another process
-    for part in parts:  # here the error, whose traceback holds the stack's tensors, has been freed
-        if not part.is_over(root):
-            train(part, root, progress, logger)
+            return job.halves(root)
+        parts = _alone(job, described(error), root, progress)
+        check_device(error)  # other runs go on in another process
+        return parts
+    finally:
+        gc.collect()  # Trainer, task and loaders refer to each other
+        if not frozen:
+            gc.unfreeze()
+    return []
 
 
 def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
@@ -79,22 +85,6 @@ def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
         return []
     print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
     return job.alone(root)
-
-
-def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one job, then free its objects."""
-    frozen = _is_frozen()
-    if not frozen:
-        gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
-    try:
-        if len(job.runs) > 1:
-            stacked.train(job, root, progress, logger)
-        else:
-            sequential.train(job.runs[0], root, progress, logger, job.threads)
-    finally:
-        gc.collect()  # Trainer, task and loaders refer to each other
-        if not frozen:
-            gc.unfreeze()
 
 
 @cache

@@ -1,8 +1,8 @@
 """Worker processes: they train, try, measure and evaluate for this process, which stays light.
 
 A worker is forked from a server that has only loaded the libraries (`start_server`), and never imports the
-program that uses actlab. It answers one request at a time, a function of `actlab.engines.requests`. Ctrl-C
-reaches every process of a terminal, so workers ignore it. A worker exits with this process.
+program that uses actlab. It answers one request at a time, a call of a function. Ctrl-C reaches every process
+of a terminal, so workers ignore it. A worker exits with this process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from types import FrameType, ModuleType
 from typing import Any
@@ -25,6 +26,8 @@ from actlab.errors import ActlabError, LostDeviceError, described, last_line
 from actlab.runtime import signals
 
 Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
+Function = Callable[..., Any] | str
+"""A function at the top level of a module, or ``module:function`` of a module that loads torch."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
 LOST = 70  # exit code of a worker whose accelerator has failed
 SILENT = 1.0  # seconds after which a first start says what it waits for
@@ -32,7 +35,7 @@ PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
 _PRELOADED = [
-    *(f"actlab.engines.{name}" for name in ("requests", "cost", "evaluation", "packing", "training")),
+    *(f"actlab.engines.{name}" for name in ("cost", "evaluation", "packing", "training")),
     *("actlab.datamodules", "actlab.callbacks", "pandas"),
 ]
 
@@ -88,25 +91,30 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = program
 
 
-class Inline:
-    """Answers requests in this process, with the interface of `Worker`: for a debugger."""
+def _answer(function: Function, args: tuple[Any, ...], report: Report | None) -> Any:
+    if isinstance(function, str):
+        module, _, name = function.partition(":")
+        function = getattr(import_module(module), name)
+        assert callable(function)
+    return function(*args) if report is None else function(*args, report)
 
-    def __enter__(self) -> Inline:
-        return self
+
+class Inline(contextlib.AbstractContextManager["Inline"]):
+    """Answers requests in this process, with the interface of `Worker`: for a debugger."""
 
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
-    def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
-        """Return the result of ``function(report, *args)``; see `Worker.call`."""
+    def call(self, function: Function, *args: Any, on: Report | None = None) -> Any:
+        """Return the result of a function; see `Worker.call`."""
         from actlab.runtime.denormals import flush_denormals
 
         flush_denormals()
         with quiet():
-            return function(on, *args)
+            return _answer(function, args, on)
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
     ``settings`` are applied at each start. ``seat``, its index among several, selects its accelerator; None
@@ -120,9 +128,6 @@ class Worker:
         self.process: Any = None
         start_server()
 
-    def __enter__(self) -> Worker:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.end(at_once=kind is not None)
 
@@ -131,14 +136,16 @@ class Worker:
         """Handles for `multiprocessing.connection.wait`: ready on a message or when the worker has ended."""
         return [self.pipe, self.process.sentinel]
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> None:
-        """Start ``function(report, *args)`` in the worker; `heard` returns its messages."""
+    def ask(self, function: Function, *args: Any, reports: bool = False) -> None:
+        """Start a function in the worker; `heard` returns its messages. See `call`."""
         if self.process is None:
             self.pipe, theirs = _context().Pipe()
             process = _context().Process(
                 target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
             )
-            self._loading = threading.Timer(SILENT, _say_loading)  # a thread: `start` waits for the server
+            said = {"file": sys.stderr, "flush": True}
+            # A thread, because `start` waits for the server.
+            self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
             self._loading.daemon = True
             self._loading.start()
             with _without_main():
@@ -147,7 +154,7 @@ class Worker:
             theirs.close()
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
-            self.pipe.send((function, args))
+            self.pipe.send((function, args, reports))
 
     def heard(self) -> tuple[Any, ...] | None:
         """Return the next message of the worker, None if it has not sent one yet; print the worker's output.
@@ -181,16 +188,16 @@ class Worker:
             self.process.kill()
             raise EndedError(self._close(), stalled=limit)
 
-    def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
-        """Call ``function(report, *args)`` in the worker and return its result.
+    def call(self, function: Function, *args: Any, on: Report | None = None) -> Any:
+        """Call a function in the worker and return its result; the arguments are pickled.
 
-        The function, at the top level of a module, and its arguments are pickled. ``on`` is called with the
-        kind and content of each message that it reports. Raises as `heard` does.
+        With ``on`` its last argument is a ``report`` for messages, and ``on`` is called with the kind and
+        content of each. Raises as `heard` does.
         """
-        self.ask(function, *args)
+        self.ask(function, *args, reports=on is not None)
         return self.answer(on)
 
-    def answer(self, on: Callable[..., None] = lambda *_: None) -> Any:
+    def answer(self, on: Report | None = None) -> Any:
         """Return the result of the function that was asked last; see `call`."""
         while True:
             message = self.heard()
@@ -198,7 +205,7 @@ class Worker:
                 wait(self.ends, timeout=1)
             elif message[0] == "done":
                 return message[1]
-            else:
+            elif on is not None:
                 on(*message)
 
     def _close(self) -> int:
@@ -238,10 +245,6 @@ class ReportedOutput(io.TextIOBase):
         return len(text)
 
 
-def _say_loading() -> None:
-    print("loading torch and Lightning …", file=sys.stderr, flush=True)
-
-
 def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     """Run a worker: answer the requests received through the pipe, until None is received."""
     from actlab.runtime.denormals import flush_denormals
@@ -267,9 +270,9 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         settings.apply()
         live_while_preparing()
         while (request := pipe.recv()) is not None:
-            function, args = request
             try:
-                report("done", function(report, *args))
+                function, args, reports = request
+                report("done", _answer(function, args, report if reports else None))
             except LostDeviceError as error:
                 print(error)
                 os._exit(LOST)

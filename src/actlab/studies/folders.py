@@ -154,11 +154,6 @@ class RunFolder:
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         return found
 
-    def parts(self) -> list[Path]:
-        """Return the files of a finished run except ``result.json`` and the results of probes."""
-        names = (METRICS, UNITS, MATRICES, "config.yaml")
-        return [*(self.path / name for name in names), *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
-
     def try_again(self) -> None:
         """Delete the record of an earlier failure."""
         self.failure_file.unlink(missing_ok=True)
