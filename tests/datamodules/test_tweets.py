@@ -97,12 +97,11 @@ def test_there_are_the_tags_of_the_paper() -> None:
 
 def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None:
     for content, parts in (
-        ("a\tN\nb\n", ["line 2", "'b' has no tag"]),
-        ("a\tN\nb\t\n", ["line 2", "has no tag"]),
-        ("\tN\n", ["line 1", "has no token"]),
-        ("a\tN\n\nb\tQ\n", ["line 3", "unknown tag 'Q'", "N O ^ S Z V"]),
-        ("a\tN\tx\n", ["line 1", "unknown tag 'N\\tx'"]),
-        ("a\tN\r\r\n", ["line 1", "unknown tag 'N\\r'"]),
+        ("a\tN\nb\n", ["line 2", "'b' is malformed"]),
+        ("\tN\n", ["line 1", "expected a token"]),
+        ("a\tN\n\nb\tQ\n", ["line 3", "'b\\tQ'", "N O ^ S Z V"]),
+        ("a\tN\tx\n", ["line 1", "'a\\tN\\tx'"]),
+        ("a\tN\r\r\n", ["line 1", "'a\\tN\\r'"]),
         ("", ["empty", "a token, a tab and its tag"]),
         ("\n \n\n", ["empty"]),
         ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "not UTF-8"]),
@@ -118,5 +117,5 @@ def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None
 
 
 def test_a_folder_and_nothing_are_no_files(tmp_path: Path) -> None:
-    assert "is a folder" in refusal(list, lines(tmp_path))
-    assert "is missing" in refusal(list, lines(tmp_path / "nothing"))
+    assert "not a regular file" in refusal(list, lines(tmp_path))
+    assert "No such file" in refusal(list, lines(tmp_path / "nothing"))

@@ -15,9 +15,6 @@ LONGEST = 2**20  # bytes; a file with a longer line is not text
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     r"""Yield each line of a UTF-8 file with its number, from 1, without its end (``\n`` or ``\r\n``)."""
-    if not path.is_file():
-        found = "missing" if not path.exists() else "a folder" if path.is_dir() else "not a regular file"
-        raise ActlabError(f"{path} is {found}; give a text file")
     number = 0
     try:
         with regular(path).open("rb") as file:
