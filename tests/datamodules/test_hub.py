@@ -122,12 +122,8 @@ def test_a_commit_is_decoded_once(cached, monkeypatch):
     ids=["unknown tag", "tag of another commit", "another commit", "folder", "empty"],
 )
 def test_a_revision_that_is_not_cached_is_rejected(cached, revision):
-    with pytest.raises(ActlabError) as caught:
+    with pytest.raises(ActlabError, match=f"digits', revision {revision!r}, cannot be loaded from the hub"):
         cached(revision)
-    assert f"dataset 'someone/digits', revision {revision!r}, cannot be loaded from the hub" in str(
-        caught.value
-    )
-    assert f"set data.revision to {OLD} or {NEW}" in str(caught.value)
 
 
 def test_a_failed_request_does_not_replace_the_revision(cached, online):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.downloads import Downloader, Remote, download
+from actlab.datamodules.sources import state
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
 from actlab.errors import ActlabError
@@ -43,7 +44,7 @@ def fetch(folder: str | Path = FOLDER, downloader: Downloader | None = None) -> 
     return download(FILES, at_home(str(folder)), downloader)
 
 
-class Corpus(NamedTuple):
+class TweetCorpus(NamedTuple):
     """The tweets of each split and the features of their words."""
 
     train: list[Tweet]
@@ -56,12 +57,12 @@ class Corpus(NamedTuple):
 def _read(
     files: tuple[Path, ...],
     read_words: Callable[[Path, Set[str]], WordFeatures],
-    states: tuple[tuple[int, ...], ...],
-) -> Corpus:
+    states: tuple[bytes, ...],
+) -> TweetCorpus:
     """Read the tweets of three files and the features of their words, once per process and state."""
     train, val, test = map(read_tweets, files[:3])
     needed = {normalize(token) for tweet in [*train, *val, *test] for token in tweet.tokens}
-    return Corpus(train, val, test, read_words(files[3], needed))
+    return TweetCorpus(train, val, test, read_words(files[3], needed))
 
 
 def part_of(folder: Path, name: str) -> Path:
@@ -128,14 +129,13 @@ class TwitterPOSDataModule(TensorDataModule):
         self.vectors, self.test_set = vectors, test_set
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> TweetCorpus:
         """The tweets and the features of their words; read on first use."""
         if not (folder := at_home(self.dataset)).is_dir():
             raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
         tweets = [part_of(folder, name) for name in (TRAIN, DEV, self.test_set)]
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
-        found = [path.stat() for path in (*tweets, words) if path.exists()]
-        states = tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found)
+        states = tuple(map(state, (*tweets, words)))
         return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
 
     @property
