@@ -14,7 +14,7 @@ from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import SeededBatches, TensorDataset
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
-from hub_folders import SIZES, HubFolder, collected, floats, labels_of, pixels_of, png_of_16_bits
+from hub_folders import SIZES, HubFolder, collected, floats, labels_of, pixels_of
 from text_files import refusal
 
 VALIDATION = 6
@@ -134,28 +134,9 @@ def test_impossible_settings_are_refused(module: Build) -> None:
     for options, words in (
         ({"variant": "cifar11"}, "variant: expected 'cifar10' or 'cifar100', got 'cifar11'"),
         ({"flip": "vertical"}, "flip: expected 'none', 'random' or 'both', got 'vertical'"),
-        ({"crop": -1}, "crop -1"),
-        ({"crop": 32}, "crop 32: give fewer than the 32 pixels"),
-        ({"noise": -1}, "noise -1"),
-        ({"preprocessing": ["zac"]}, "unknown step of data.preprocessing 'zac'; did you mean 'zca'"),
-        ({"label": "coarse_label"}, "no label column: looked for coarse_label among img, label"),
         ({"variant": "cifar100"}, "has 10 classes, cifar100 has 100"),
     ):
         assert words in refusal(lambda options=options: module(**options).train_dataloader())
-
-
-def test_another_dataset_is_named(module: Build, hub_folder: HubFolder) -> None:
-    grey = hub_folder("mnist", shape=(28, 28))
-    assert "has Pillow mode 'L'; 'RGB' is needed" in refusal(module(grey).train_dataloader)
-
-
-def test_colours_of_16_bits_are_refused(hub_folder: HubFolder, module: Build) -> None:
-    def change(files: list[Any], labels: list[Any]) -> None:
-        files[3] = png_of_16_bits(32)
-
-    deep = hub_folder(shape=(32, 32, 3), change=change)
-    assert "image 3 of the train split" in (message := refusal(module(deep).train_dataloader))
-    assert "cannot be decoded (Pillow mode 'RGB' of 16 bits; 8 bits per channel are needed)" in message
 
 
 def test_the_hub_is_asked_for_the_variant() -> None:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset
 from actlab.datamodules import CIFARDataModule, ImageDataModule
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
-from hub_folders import SIZES, HubFolder, collected, floats, labels_of
+from hub_folders import HubFolder, collected, floats, labels_of
 
 Build = Callable[..., ImageDataModule]
 
@@ -45,13 +45,6 @@ def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module: B
     assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
     assert data.test_dataloader() == []
     assert data.test is None
-
-
-def test_without_a_validation_split_the_first_images_of_train_are_taken(module: Build) -> None:
-    data = module(val_split=None, validation=6)
-    assert torch.equal(collected(data.val_dataloader())[0], floats("train", 24, 24, 3)[:6])
-    assert data.train is not None
-    assert len(data.train) == SIZES["train"] - 6
 
 
 def test_splits_and_columns_may_have_any_name(module: Build, hub_folder: HubFolder) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from actlab.datamodules.base import BatchesInOrder, Samples, TensorDataModule, as_it_is, dataset_or
 from actlab.datamodules.cache import made_once, writing
 from actlab.datamodules.hub import located
-from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows
+from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
 from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
@@ -108,8 +108,6 @@ class ImageNetDataModule(TensorDataModule):
                 copy.mkdir(parents=True, exist_ok=True)
         tables = open_tables(folder, SPLITS, copy)
         found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
-        for pictures in () if as_pictures else found.values():
-            pictures.where += f" (read from its copy in {copy}: delete that if the dataset is whole)"
         if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
             raise ActlabError(
                 f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
@@ -156,7 +154,7 @@ class ImageNetDataModule(TensorDataModule):
                 f"data.val_images {n}: {self.dataset} has {len(val)} validation images; give fewer, at least 1"
             )
         order = torch.randperm(len(val), generator=generator(0, "val_images"))  # the same for every run
-        random, fixed = Windows(mean, self.crop, random=True), Windows(mean, self.crop)
+        random, fixed = Crops(mean, self.crop, random=True), Crops(mean, self.crop)
         self.train = Photographs(train, self.size, torch.arange(len(train)), random, device)
         self.val, self.test = (
             Photographs(val, self.size, part.sort().values, fixed, device) for part in (order[:n], order[n:])

@@ -52,9 +52,10 @@ class Pictures:
         classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
         if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:
             of_text = found.dtype.kind == "O" and isinstance(found[0], str)
+            remedy = f": number its texts by class_encode_column({labels!r}) of datasets" if of_text else ""
             raise ActlabError(
                 f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
-                f"missing{f': number its texts by class_encode_column({labels!r}) of datasets' * of_text}"
+                f"missing{remedy}"
             )
         self.labels = torch.from_numpy(found.astype(np.int64))
         self.num_classes = classes if classes < MAX_CLASSES else int(found.max()) + 1
@@ -118,8 +119,8 @@ class Pictures:
                 array = _pixels(image, channels)
             if array is None:
                 raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, 8 "
-                    f"bits and {channels} channel{'s' * (channels > 1)}: {_remedy(image.mode, channels)}"
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, of "
+                    f"8 bits a channel: {_remedy(image.mode, channels)}"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)
