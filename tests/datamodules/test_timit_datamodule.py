@@ -188,14 +188,9 @@ def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
 
 def test_what_is_wrong_with_a_sentence_is_named(tmp_path):
     folder = small_corpus(tmp_path / "corpus")
-    home = folder / "train/dr1/faaa0"
-    (home / "sx1.phn").unlink()
-    assert f"{home}/sx1 has no .phn file" in refusal(folder, partial=True)
-    (home / "sx1.phn").write_text("0 900 h#\n900 800 aa\n")
-    assert f"{home}/sx1.phn, line 2" in refusal(folder, partial=True)
-    (home / "sx1.phn").write_text("0 900 h#\n")
-    (home / "sx91.wav").write_bytes((home / "sx91.wav").read_bytes()[:5000])
-    assert f"{home}/sx91.wav is cut off" in refusal(folder, partial=True)
+    file = folder / "train/dr1/faaa0/sx1.phn"
+    file.write_text("0 900 h#\n900 800 aa\n")
+    assert f"{file}, line 2" in refusal(folder, partial=True)
 
 
 def test_folders_that_cannot_serve_are_named(tmp_path):

@@ -28,10 +28,10 @@ def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader |
     hashes = {name: f"sha256:{remote.sha256}" for name, remote in files.items()}
     urls = {name: remote.url for name, remote in files.items()}
     store = pooch.create(str(folder), base_url="", registry=hashes, urls=urls, retry_if_failed=RETRIES)
-    found = []
+    paths = []
     for name, url in urls.items():
         try:
-            found.append(Path(store.fetch(name, downloader=write)))
+            paths.append(Path(store.fetch(name, downloader=write)))
         except (OSError, ValueError) as error:
             if (response := getattr(error, "response", None)) is not None:
                 response.close()  # pooch leaves the connection of a failed request open
@@ -39,4 +39,4 @@ def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader |
                 f"{name} cannot be downloaded from {url} ({one_line(error)}); check the network, or put the "
                 f"file into {folder} yourself"
             ) from error
-    return found
+    return paths

@@ -133,8 +133,8 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     if isinstance(given, str | Mapping):
         raise ActlabError(f"data.preprocessing {given!r}: give a list of steps, such as [scale, zca]")
     steps: dict[str, Step] = {}
-    for one in given:
-        settings = dict(one) if isinstance(one, Mapping) else {"name": one}
+    for entry in given:
+        settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in STEPS:
             raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
