@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import SeededBatches, TensorDataset
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
-from hub_folders import SIZES, HubFolder, collected, floats, labels_of, pixels_of
+from hub_folders import SIZES, HubFolder, collected, floats, labels_of
 from text_files import refusal
 
 VALIDATION = 6
@@ -44,18 +43,6 @@ def test_statistics_are_of_what_is_trained_on(module: Build, train_on_all: bool,
     assert sorted(labels.tolist()) == sorted(labels_of("train")[first:])
     assert torch.allclose(collected(data.val_dataloader())[0], train[:VALIDATION] - mean, atol=1e-3)
     assert torch.allclose(collected(data.test_dataloader())[0], test - mean, atol=1e-3)
-
-
-def test_lossless_webp_is_the_same_as_png(module: Build, hub_folder: HubFolder, tmp_path: Path) -> None:
-    def change(files: list[Any], labels: list[Any]) -> None:
-        split = "train" if len(files) == SIZES["train"] else "test"
-        for number, pixels in enumerate(pixels_of(split, 32, 32, 3)):
-            Image.fromarray(pixels).save(tmp_path / "x.webp", lossless=True, exact=True)
-            files[number] = (tmp_path / "x.webp").read_bytes()
-
-    webp = module(hub_folder("webp", shape=(32, 32, 3), columns=("img", "label"), change=change))
-    png = module()
-    assert all(torch.equal(png.images.tensors[name], webp.images.tensors[name]) for name in png.images.tensors)
 
 
 def test_training_images_are_augmented_and_the_others_are_not(module: Build) -> None:

@@ -10,18 +10,19 @@ from PIL import ExifTags, Image
 
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
+from hub_folders import write_pictures
 
 CLASSES = ("cat", "dog", "eel")
 
 
 def write_folder(folder: Path, size: tuple[int, ...] = (28, 28), each: int = 6) -> Path:
     """Pictures whose first pixel is 10 times their class plus their number."""
-    for split in ("train", "test"):
-        for kind, name in enumerate(CLASSES):
-            (folder / split / name).mkdir(parents=True)
-            for number in range(each):
-                picture = np.full(size, 10 * kind + number, np.uint8)
-                Image.fromarray(picture).save(folder / split / name / f"{number}.png")
+    for kind, name in enumerate(CLASSES):
+        for number in range(each):
+            picture = np.full(size, 10 * kind + number, np.uint8)
+            write_pictures(
+                folder, dict.fromkeys((f"{s}/{name}/{number}.png" for s in ("train", "test")), picture)
+            )
     return folder
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset
 from actlab.datamodules import CIFARDataModule, ImageDataModule
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
-from hub_folders import HubFolder, collected, floats, labels_of
+from hub_folders import HubFolder, collected, floats, labels_of, write_pictures
 
 Build = Callable[..., ImageDataModule]
 
@@ -96,16 +96,8 @@ def test_samples_are_those_of_the_first_epoch(module: Build, preprocessing: list
 
 
 def test_class_folders_may_have_a_validation_set_and_no_test_set(module: Build, tmp_path: Path) -> None:
-    from PIL import Image
-
-    for split in ("train", "val"):
-        for kind in ("cat", "dog"):
-            (tmp_path / "pets" / split / kind).mkdir(parents=True)
-            for number in range(4):
-                Image.fromarray(np.full((9, 7, 3), 10 * number, np.uint8)).save(
-                    tmp_path / "pets" / split / kind / f"{number}.png"
-                )
-    data = module(tmp_path / "pets")
+    places = [f"{part}/{n}.png" for part in ("train/cat", "train/dog", "val/cat", "val/dog") for n in range(4)]
+    data = module(write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((9, 7, 3), np.uint8))))
     assert data.input_shape == (3, 9, 7)
     assert sorted(collected(data.val_dataloader())[1].tolist()) == [0] * 4 + [1] * 4
 

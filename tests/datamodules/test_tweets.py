@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules import tweets
-from actlab.datamodules.lines import LONGEST, lines
+from actlab.datamodules.lines import lines
 from actlab.datamodules.tweets import LABELS, TAGS, normalize, read_tweets
 from text_files import FUZZ, file_of, refusal
 
@@ -109,7 +109,6 @@ def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None
         (PACKED[:-9], ["damaged", "fetch it again"]),
         (PACKED[:-8] + bytes(8), ["damaged", "CRC"]),
         (b"\x1f\x8b", ["damaged"]),
-        (b"a" * (LONGEST + 1), ["line 1", f"more than {LONGEST} bytes"]),
     ):
         path = file_of(tmp_path, content)
         message = refusal(read_tweets, path)

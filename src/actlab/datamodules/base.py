@@ -100,8 +100,6 @@ class Draws(Samples):
     def __init__(
         self, draw: Callable[[Position], Batch], updates: int, batch_size: int, device: torch.device
     ) -> None:
-        if updates < 1:
-            raise ActlabError(f"data.updates_per_epoch {updates}: give a whole number from 1")
         self.draw, self.size, self.device = draw, updates * batch_size, device
         self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = None  # epoch, first, end
 
@@ -207,12 +205,10 @@ class BatchesInOrder(BatchSampler):
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole + (not self.drop_last and rest >= self.world_size)
+        return whole + (rest >= self.world_size)
 
     def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
         index = torch.tensor(list(self.sampler))
-        if self.drop_last:
-            index = index[: len(self) * self.batch_size]
         ends = [self.batch_size * number for number in range(1, len(self))]
         for batch in index.tensor_split(ends)[: len(self)]:
             yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])

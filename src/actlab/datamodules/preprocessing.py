@@ -159,7 +159,7 @@ class Preprocessing(NamedTuple):
 
     def __call__(self, images: Tensor, device: torch.device = CPU) -> Tensor:
         """Apply all steps to images uint8 ``(N, C, H, W)``, block by block; return float32 on ``device``."""
-        known = [{name: t.to(device) for name, t in found.items()} for found in self.statistics]
+        known = [{name: t.to(device) for name, t in of_step.items()} for of_step in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
         with _exact_matmuls():
             for block, result in zip(torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True):

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import permutations, zip_longest
+from itertools import pairwise, permutations, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,8 @@ def has_class_folders(folder: Path) -> bool:
 
 
 def _all_pictures(folder: Path) -> list[str]:
-    found = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
-    return sorted(path for path in found if path.lower().endswith(SUFFIXES))
+    files = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(file for file in files if file.lower().endswith(SUFFIXES))
 
 
 def open_tables(
@@ -143,11 +143,11 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
-    found = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
-    for file in [*found, folder / CARD]:
+    files = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
+    for file in [*files, folder / CARD]:
         if (file.exists() or file.is_symlink()) and not file.is_file():
             raise ActlabError(f"{file} is not a regular file; remove or replace it")
-    if not found:
+    if not files:
         if any(folder.rglob("dataset_info.json")):
             raise ActlabError(
                 f"{folder} was written by save_to_disk: write each split in the hub's layout instead, such as "
@@ -162,7 +162,7 @@ def parquet_files(folder: Path) -> list[Path]:
             f"{folder} holds no parquet files; expected the hub's layout, such as "
             "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
         )
-    return found
+    return files
 
 
 def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
@@ -223,9 +223,9 @@ def _check_splits(
     for split, names in splits.items():
         for name in names:
             if name in owners:
-                twice = " and ".join(repr(owner) for owner in dict.fromkeys((owners[name], split)))
                 raise ActlabError(
-                    f"{folder / name} would be read twice, as {twice}: its path names a split twice; {REMEDY}"
+                    f"{folder / name} would be read twice, as {owners[name]!r} and as {split!r}: its path "
+                    f"names a split twice; {REMEDY}"
                 )
             owners[name] = split
         if not stated and len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
@@ -241,17 +241,16 @@ def _check_splits(
 
 
 def _check_shards(files: Sequence[Path]) -> None:
-    names, counts = {str(file) for file in files}, dict[str, int]()
-    for stem, count in ((m[1], int(m[2])) for name in sorted(names) if (m := _SHARD.fullmatch(name))):
-        if (other := counts.setdefault(stem, count)) != count:
-            place = Path(stem)
+    names = {str(file) for file in files}
+    counts = sorted({(m[1], int(m[2])) for name in names if (m := _SHARD.fullmatch(name))})
+    for (stem, count), (next_stem, next_count) in pairwise(counts):
+        if stem == next_stem:
             raise ActlabError(
-                f"{place.parent} holds {place.name!r} in {other} and in {count} parts; keep the parts of only "
-                "one count"
+                f"{stem} is in {count} and in {next_count} parts; keep the parts of one count only"
             )
-    for stem, count in counts.items():
-        shards = [f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)]
-        if missing := [shard for shard in shards if shard not in names]:
+    for stem, count in counts:
+        shards = {f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)}
+        if missing := sorted(shards - names):
             raise ActlabError(f"{missing[0]} is missing, {len(missing)} of {count} parts in all; fetch it")
 
 

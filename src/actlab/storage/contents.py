@@ -122,20 +122,20 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
     """Return the files, and those of the user that they import from ``folder`` or Python's path, in turn."""
-    found, waiting = list(files), [file for file in files if not _is_installed(file)]
+    collected, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
         for name in _code(regular(waiting.pop()).read_bytes()).imports if waiting else ():
             if name not in names:
                 names.add(name)
                 beside = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py"))) if folder else ()
-                own = [file for file in beside if file.is_file()]
-                own += [file for file in _module_files(name) if not _is_installed(file)]
-                fresh = {file.resolve(): file for file in own}
-                found += (new := [file for place, file in fresh.items() if place not in seen])
+                imported = [file for file in beside if file.is_file()]
+                imported += [file for file in _module_files(name) if not _is_installed(file)]
+                fresh = {file.resolve(): file for file in imported}
+                collected += (new := [file for place, file in fresh.items() if place not in seen])
                 waiting += new
                 seen |= fresh.keys()
-    return found
+    return collected
 
 
 def _is_installed(file: Path) -> bool:

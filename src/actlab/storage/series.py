@@ -140,11 +140,11 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     plain = (f"{s}/{m}" if s else m or "" for s, m in zip(splits, metrics, strict=True))
     logs = [(name, loop or "") for name, loop in zip(plain, loops, strict=True)]
     named = names(logs)
-    found: dict[Key, dict[float, float]] = {}
+    values_of: dict[Key, dict[float, float]] = {}
     for epoch, value, log, condition in zip(epochs, values, logs, conditions, strict=True):
-        found.setdefault((prefix + named[log], condition or ""), {})[epoch] = value
+        values_of.setdefault((prefix + named[log], condition or ""), {})[epoch] = value
     series: dict[Key, Series] = {}
-    for key, by_epoch in sorted(found.items(), key=lambda item: min(item[1])):
+    for key, by_epoch in sorted(values_of.items(), key=lambda item: min(item[1])):
         at, numbers = zip(*sorted(by_epoch.items(), key=lambda item: item[0]), strict=True)
         series[key] = Series(np.array(at), np.array(numbers))
     return series
