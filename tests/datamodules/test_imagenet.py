@@ -25,7 +25,7 @@ from actlab.networks import PyramidNet
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from actlab.tasks import ClassificationTask
-from hub_folders import HubFolder, collected
+from hub_folders import HubFolder, collected, write_pictures
 
 SIZE, CROP, BATCH = 12, 8, 4
 CLASSES, TRAIN, VAL = ("ant", "bee", "cow"), 6, 3  # pictures a class
@@ -41,14 +41,10 @@ Build = Callable[..., ImageNetDataModule]
 
 def write_tree(folder: Path, val: str = "val") -> Path:
     """Pictures of SIZE × SIZE pixels, without loss, so that squares are what was written."""
-    numbers = np.random.default_rng(0)
-    for part, count in (("train", TRAIN), (val, VAL)):
-        for kind in CLASSES:
-            (folder / part / kind).mkdir(parents=True)
-            for number in range(count):
-                pixels = numbers.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / part / kind / f"{number}.png")
-    return folder
+    counts = {"train": TRAIN, val: VAL}
+    places = [f"{part}/{kind}/{n}.png" for part in counts for kind in CLASSES for n in range(counts[part])]
+    pixels = np.random.default_rng(0).integers(0, 256, (len(places), SIZE, SIZE, 3), dtype=np.uint8)
+    return write_pictures(folder, dict(zip(places, pixels, strict=True)))
 
 
 def pixels_in(folder: Path) -> np.ndarray:
@@ -297,7 +293,7 @@ def test_a_validation_folder_without_class_folders_is_named(module: Build, tree:
     [
         ({"val_images": 9}, "val_images 9: .* has 9 validation images; give fewer, at least 1"),
         ({"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),
-        ({"workers": -1}, "workers -1: give a number of processes, or 0"),
+        ({"workers": -1}, "workers: expected a number greater than or equal to 0, got -1"),
     ],
 )
 def test_mistakes_are_named(module: Build, options: Any, message: str) -> None:

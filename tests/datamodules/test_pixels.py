@@ -88,8 +88,8 @@ def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
         ({"dataset": __file__}, "cannot be read as a picture"),
         ({"dataset": "a.png", "sample": True}, "beside data.sample true"),
         ({"sample": True, "tiles": 8}, "needs 64 test images, there are 50"),
-        ({"sample": True, "tiles": 0}, "data.tiles 0"),
-        ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch 0"),
+        ({"sample": True, "tiles": 0}, "tiles: expected a number greater than or equal to 1, got 0"),
+        ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch: .*, got 0"),
     ],
 )
 def test_bad_input_is_named(options, message):

@@ -70,12 +70,6 @@ def test_evaluation_is_every_target_frame_in_order_normalised_by_training(folder
     assert (data.num_classes, data.input_shape) == (39, (11, 26))
 
 
-def test_training_features_are_standardised(module):
-    values = module().train_dataloader().dataset.frames.values
-    assert values.mean(0) == pytest.approx(np.zeros(26), abs=1e-4)
-    assert values.std(0) == pytest.approx(np.ones(26), abs=1e-3)
-
-
 def test_a_training_batch_is_all_target_frames_of_some_sentences(module):
     data = module(seed=3)
     loader = data.train_dataloader()
@@ -124,7 +118,7 @@ def test_context_can_be_chosen(module):
     assert data.input_shape == (1, 26)
     x, _ = next(iter(data.train_dataloader()))
     assert x.shape[1:] == (1, 26)
-    with pytest.raises(ActlabError, match="context -1"):
+    with pytest.raises(ActlabError, match=r"context: .*, got -1"):
         module(context=-1)
 
 

@@ -19,7 +19,7 @@ from actlab.datamodules.sources import content, digest_of, has_class_folders, op
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
-from actlab.validation import Count, validated
+from actlab.validation import Count, Whole, validated
 
 FORMAT = 4  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
@@ -76,7 +76,7 @@ class ImageNetDataModule(TensorDataModule):
         val_images: Count = 5000,
         batch_size: int = 256,
         eval_batch_size: int = 250,
-        workers: int = 4,
+        workers: Whole = 4,
         cache_dir: str | None = None,
         revision: str | None = None,
         seed: int | None = None,
@@ -84,8 +84,6 @@ class ImageNetDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
             raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
-        if workers < 0:
-            raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
@@ -107,13 +105,13 @@ class ImageNetDataModule(TensorDataModule):
             with writing(copy.parent):
                 copy.mkdir(parents=True, exist_ok=True)
         tables = open_tables(folder, SPLITS, copy)
-        found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
-        if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
+        pictures = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
+        if len(numbers := {of_split.num_classes for of_split in pictures.values()}) > 1:
             raise ActlabError(
                 f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
                 "classes; both need the same"
             )
-        return found, version, commit
+        return pictures, version, commit
 
     @property
     def revisions(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 
 def drawn(pixels: TensorDataset, position: Position) -> Batch:
@@ -55,16 +55,14 @@ class PixelDataModule(TensorDataModule):
         self,
         dataset: str | None = None,
         sample: bool = False,
-        tiles: int = 4,
+        tiles: Count = 4,
         batch_size: int = 1024,
-        updates_per_epoch: int = 250,
+        updates_per_epoch: Count = 250,
         eval_batch_size: int = 16_384,
         cache_dir: str | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        if tiles < 1:
-            raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
         self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
         self.dataset, self.sample, self.tiles = self.cifar.dataset, sample, tiles
         self.updates_per_epoch = updates_per_epoch

@@ -7,7 +7,7 @@ import torch
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 SIDES = 4
 
@@ -50,7 +50,7 @@ class SquareDataModule(TensorDataModule):
     def __init__(
         self,
         batch_size: int = 256,
-        updates_per_epoch: int = 500,
+        updates_per_epoch: Count = 500,
         side: int = 100,
         eval_batch_size: int = 10_000,
         seed: int | None = None,

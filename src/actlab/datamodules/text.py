@@ -23,7 +23,7 @@ from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
@@ -89,17 +89,14 @@ class TextDataModule(TensorDataModule):
         name: str | None = None,
         revision: str | None = None,
         column: str | None = None,
-        context: int = 64,
+        context: Count = 64,
         batch_size: int = 16,
         eval_batch_size: int = 64,
-        updates_per_epoch: int = 200,
-        windows: int | None = 256,
+        updates_per_epoch: Count = 200,
+        windows: Count | None = 256,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        for key, value in (("context", context), ("windows", windows)):
-            if value is not None and value < 1:
-                raise ActlabError(f"data.{key} {value}: give a whole number from 1")
         self.dataset, self.sample = dataset_or(WIKITEXT, dataset, sample, "text/sample.txt"), sample
         self.name, self.revision, self.column = name, revision, column
         self.context, self.updates_per_epoch, self.windows = context, updates_per_epoch, windows
