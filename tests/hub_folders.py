@@ -4,7 +4,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,14 @@ def write_hub_folder(
             table = table.replace_schema_metadata({"huggingface": info})
         (folder / "data").mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+def write_pictures(folder: Path, pictures: Mapping[str, np.ndarray]) -> Path:
+    """Write pictures to files by their paths, such as ``train/cat/0.png``."""
+    for place, pixels in pictures.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / place)
     return folder
 
 

@@ -17,25 +17,20 @@ IMAGES = torch.arange(1, SIZE * 90 + 1, dtype=torch.float32).view(SIZE, *SHAPE)
 LABELS = torch.arange(SIZE)
 ALL = Augmentation(crop=PADDING, flip=True, noise=0.1)
 
-Kind = type[TensorDataset] | type[BothWays]
-each_kind = pytest.mark.parametrize("kind", [TensorDataset, BothWays])
-
 
 class Images(TensorDataModule):
     """The images with all augmentations in training; the labels number them."""
 
     num_classes, input_shape = SIZE, SHAPE
-    kind: Kind = TensorDataset
 
     def load(self, device: torch.device) -> None:
-        self.train = self.kind(IMAGES, LABELS, transform=ALL)
+        self.train = TensorDataset(IMAGES, LABELS, transform=ALL)
         self.val = self.test = TensorDataset(IMAGES, LABELS, transform=Augmentation())
 
 
-def epoch_of(seed: Any, epoch: int, kind: Kind = TensorDataset) -> list[Batch]:
+def epoch_of(seed: int, epoch: int) -> list[Batch]:
     """The training batches of an epoch that a fresh datamodule gives, as after a resume."""
-    data = Images(BATCH, 15, 0)
-    data.seed, data.kind = seed, kind
+    data = Images(BATCH, 15, seed)
     loader: Any = data.train_dataloader()
     assert isinstance(loader.batch_sampler, SeededBatches)
     loader.batch_sampler.set_epoch(epoch)
@@ -57,11 +52,6 @@ def by_hand(seed: int, epoch: int, number: int) -> np.ndarray:
     if uniform_at(position, "flip").item() < 0.5:
         window = window[..., ::-1]
     return window + np.float32(0.1) * normal_at(position, "noise", SHAPE)[0].numpy()
-
-
-def assert_same(first: list[Batch], second: list[Batch]) -> None:
-    for one, other in zip(first, second, strict=True):
-        assert all(map(torch.equal, one, other))
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(3, 0), (3, 2), (8, 0)])
@@ -99,16 +89,6 @@ def test_no_image_is_the_same_in_another_epoch_or_under_another_seed() -> None:
 
     assert not np.isclose(in_order(5, 0), in_order(5, 1)).all(-1).any()
     assert not np.isclose(in_order(5, 0), in_order(6, 0)).all(-1).any()
-
-
-@each_kind
-@pytest.mark.parametrize("epoch", [0, 2])
-def test_member_of_a_stack_gets_the_batches_it_has_alone(kind: Kind, epoch: int) -> None:
-    seeds = [5, 11, 5]
-    stacked = epoch_of(seeds, epoch, kind=kind)
-    assert stacked[0][0].shape == (3, BATCH, *SHAPE)
-    for member, seed in enumerate(seeds):
-        assert_same([(x[member], y[member]) for x, y in stacked], epoch_of(seed, epoch, kind=kind))
 
 
 def test_evaluation_is_untouched() -> None:
@@ -152,17 +132,16 @@ def test_data_are_left_as_they_are() -> None:
     assert torch.equal(IMAGES, before)
 
 
-NUMBERS = [("crop", -1), ("crop", 1.5), ("crop", "four"), *(("noise", x) for x in (-0.1, float("nan"), "x"))]
-
-
-@pytest.mark.parametrize(("name", "value"), [*NUMBERS, ("noise", float("inf"))])
+@pytest.mark.parametrize(
+    ("name", "value"), [("crop", -1), ("crop", 1.5), ("crop", "four"), ("noise", -0.1), ("noise", float("nan"))]
+)
 def test_impossible_settings_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ActlabError, match=f"{name} {value!r}"):
         Augmentation(**{name: value})
 
 
-@each_kind
-def test_all_is_done_on_the_device_of_the_images(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [TensorDataset, BothWays])
+def test_all_is_done_on_the_device_of_the_images(kind: Any) -> None:
     meta = torch.device("meta")  # refuses tensors of another device, as an accelerator does
     data = kind(IMAGES.to(meta), LABELS.to(meta), transform=ALL)
     for seeds, index in (((1,), torch.arange(4)), ((1, 2), torch.arange(8).view(2, 4))):

@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from actlab.callbacks import TestEveryEpoch
-from actlab.datamodules import MNISTDataModule
+from actlab.datamodules import (
+    CIFARDataModule,
+    MNISTDataModule,
+    PixelDataModule,
+    SquareDataModule,
+    TextDataModule,
+    TwitterPOSDataModule,
+)
 from actlab.datamodules.base import Batch, Samples, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.experiments import build
@@ -291,6 +298,32 @@ def test_part_that_was_not_loaded_is_named() -> None:
         TrainOnly(BATCH, 20, 0).val_dataloader()
 
 
+FEW = {"batch_size": 6, "updates_per_epoch": 3}
+AUGMENTED = {"sample": True, "preprocessing": ["scale"], "crop": 4, "noise": 0.15}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (MNISTDataModule, {"sample": True}),
+        (CIFARDataModule, {**AUGMENTED, "flip": "random"}),
+        (CIFARDataModule, {**AUGMENTED, "flip": "both"}),
+        (TextDataModule, {**FEW, "sample": True}),
+        (TwitterPOSDataModule, {"sample": True}),
+        (PixelDataModule, {**FEW, "sample": True}),
+        (SquareDataModule, FEW),
+    ],
+)
+def test_stacked_batches_are_those_of_each_seed_alone(kind: Any, options: dict[str, Any]) -> None:
+    stack = kind(**options)
+    stack.seed = [5, 11]
+    assert stack.stackable
+    together = [*stack.train_dataloader()]
+    for member, seed in enumerate(stack.seed):
+        for alone, both in zip(kind(**options, seed=seed).train_dataloader(), together, strict=True):
+            assert all(torch.equal(part, of_both[member]) for part, of_both in zip(alone, both, strict=True))
+
+
 def test_a_users_datamodule_may_be_stacked_unless_its_loader_is_its_own() -> None:
     """What it loads may depend on the seed, of which a stack has several: that is tried."""
 
@@ -300,4 +333,3 @@ def test_a_users_datamodule_may_be_stacked_unless_its_loader_is_its_own() -> Non
 
     assert Numbers(BATCH, 20, 0).stackable
     assert not OwnTraining(BATCH, 20, 0).stackable
-    assert MNISTDataModule(sample=True).stackable

@@ -25,11 +25,6 @@ configs:
 """
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> str:
-    return str(tmp_path / "cache")
-
-
 def load(folder: Path, cache: str, label: str | None = None) -> Images:
     return ImageDataModule(str(folder), channels=1, label=label, cache_dir=cache).images
 

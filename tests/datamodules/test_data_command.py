@@ -10,7 +10,6 @@ import pytest
 from actlab.cli import data as command
 from actlab.cli.data import DATA
 from actlab.datamodules import twitter_pos
-from actlab.datamodules.downloads import Remote
 from actlab.datamodules.speech.sample import write_sample
 from actlab.storage.resources import resource
 from hub_folders import write_hub_folder, write_text_hub_folder
@@ -68,7 +67,7 @@ def test_files_that_differ_from_the_authors_are_named(cli, tmp_path, monkeypatch
     digests = {
         name: hashlib.sha256(unpacked(twitter_pos.part_of(tmp_path, name))) for name in twitter_pos.FILES
     }
-    files = {name: Remote("", digest.hexdigest()) for name, digest in digests.items()}
+    files = {name: twitter_pos.Remote("", digest.hexdigest()) for name, digest in digests.items()}
     monkeypatch.setattr(twitter_pos, "FILES", files)
     assert cli("data", "check", "twitter_pos", tmp_path).out.endswith("twitter_pos: as expected\n")
     clusters = twitter_pos.part_of(tmp_path, twitter_pos.CLUSTERS)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from actlab.datamodules import downloads
-from actlab.datamodules.downloads import Remote, download
+from actlab.datamodules import twitter_pos
 from actlab.datamodules.tweets import read_tweets
+from actlab.datamodules.twitter_pos import Remote, fetch
 from text_files import file_of, refusal
 
 
@@ -35,12 +35,13 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_files_come_over_the_network_with_progress(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(downloads, "RETRIES", 0)
+    monkeypatch.setattr(twitter_pos, "RETRIES", 0)
     file_of(tmp_path / "served", "a\tN\n", "tweets")
     sha256 = hashlib.sha256(b"a\tN\n").hexdigest()
-    (path,) = download({"new": Remote(f"{server}/tweets", sha256)}, tmp_path)
+    monkeypatch.setattr(twitter_pos, "FILES", {"new": Remote(f"{server}/tweets", sha256)})
+    (path,) = fetch(tmp_path)
     assert read_tweets(path) == [(["a"], [0])]
     assert "100%" in capfd.readouterr().err
-    message = refusal(download, {"lost": Remote(f"{server}/nothing", sha256)}, tmp_path)
-    assert "404" in message
+    monkeypatch.setattr(twitter_pos, "FILES", {"lost": Remote(f"{server}/nothing", sha256)})
+    assert "404" in refusal(fetch, tmp_path)
     assert not (tmp_path / "lost").exists()

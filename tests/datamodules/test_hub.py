@@ -3,7 +3,8 @@
 import shutil
 import socket
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import datasets
@@ -16,32 +17,22 @@ from actlab.errors import ActlabError
 from hub_folders import labels_of
 
 
-class Server:
-    """A server on loopback that takes connections and gives an answer, or none."""
+@contextmanager
+def served(status):
+    """The URL of a server on loopback that answers each request with a status, and the list of its requests."""
+    requests = []
 
-    def __init__(self, answer=b"", listens=True):
-        self.socket, self.answer, self.connections = socket.socket(), answer, []
-        self.socket.bind(("127.0.0.1", 0))
-        if listens:
-            self.socket.listen(50)
-            threading.Thread(target=self.serve, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+    class Handler(SimpleHTTPRequestHandler):
+        def send_head(self):
+            requests.append(self.path)
+            self.send_error(status)
 
-    def serve(self):
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except OSError:
-                return
-            self.connections.append(connection)
-            if self.answer:
-                connection.recv(10_000)
-                connection.sendall(self.answer)
+        def log_message(self, *words): ...
 
-    def close(self):
-        for connection in self.connections:
-            connection.close()
-        self.socket.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", requests
+        server.shutdown()
 
 
 @pytest.fixture
@@ -59,23 +50,24 @@ def online(monkeypatch):
 @pytest.mark.parametrize("listens", [True, False], ids=["silent", "refusing"])
 @pytest.mark.timeout(60)
 def test_an_unreachable_hub_is_one_line(cli, online, listens, caplog):
-    with closing(Server(listens=listens)) as server:
-        online(server.url)
+    with closing(socket.socket()) as server:
+        server.bind(("127.0.0.1", 0))
+        if listens:
+            server.listen()  # the kernel takes the connection, and nobody answers
+        online(url := f"http://127.0.0.1:{server.getsockname()[1]}")
         code, out, err = cli("data", "check", "mnist", "nobody/of-this-name")
-        assert len(server.connections) <= 1
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"{server.url} does not answer within 0.3 s" in err
+    assert f"{url} does not answer within 0.3 s" in err
     assert not caplog.records
     assert datasets.config.HF_HUB_OFFLINE is constants.HF_HUB_OFFLINE is False
 
 
 def test_a_hub_that_answers_is_asked_once(online, monkeypatch):
     monkeypatch.setattr(hub, "PATIENCE", 10.0)
-    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with closing(Server(answer)) as server:
-        assert hub.answers(server.url)
-        assert hub.answers(server.url)
-        assert len(server.connections) == 1
+    with served(404) as (url, requests):
+        assert hub.answers(url)
+        assert hub.answers(url)
+        assert len(requests) == 1
 
 
 OLD, NEW, ELSEWHERE = "a" * 40, "b" * 40, "c" * 40
@@ -122,19 +114,14 @@ def test_a_commit_is_decoded_once(cached, monkeypatch):
     ids=["unknown tag", "tag of another commit", "another commit", "folder", "empty"],
 )
 def test_a_revision_that_is_not_cached_is_rejected(cached, revision):
-    with pytest.raises(ActlabError) as caught:
+    with pytest.raises(ActlabError, match=f"digits', revision {revision!r}, cannot be loaded from the hub"):
         cached(revision)
-    assert f"dataset 'someone/digits', revision {revision!r}, cannot be loaded from the hub" in str(
-        caught.value
-    )
-    assert f"set data.revision to {OLD} or {NEW}" in str(caught.value)
 
 
 def test_a_failed_request_does_not_replace_the_revision(cached, online):
     """The hub answers, but not to this request."""
-    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with closing(Server(answer)) as server:
-        online(server.url)
+    with served(403) as (url, _):
+        online(url)
         assert cached("v1").revision == OLD
         with pytest.raises(ActlabError, match="revision 'v2', cannot be loaded from the hub"):
             cached("v2")

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset
 from actlab.datamodules import CIFARDataModule, ImageDataModule
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
-from hub_folders import SIZES, HubFolder, collected, floats, labels_of
+from hub_folders import HubFolder, collected, floats, labels_of, write_pictures
 
 Build = Callable[..., ImageDataModule]
 
@@ -45,13 +45,6 @@ def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module: B
     assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
     assert data.test_dataloader() == []
     assert data.test is None
-
-
-def test_without_a_validation_split_the_first_images_of_train_are_taken(module: Build) -> None:
-    data = module(val_split=None, validation=6)
-    assert torch.equal(collected(data.val_dataloader())[0], floats("train", 24, 24, 3)[:6])
-    assert data.train is not None
-    assert len(data.train) == SIZES["train"] - 6
 
 
 def test_splits_and_columns_may_have_any_name(module: Build, hub_folder: HubFolder) -> None:
@@ -103,16 +96,8 @@ def test_samples_are_those_of_the_first_epoch(module: Build, preprocessing: list
 
 
 def test_class_folders_may_have_a_validation_set_and_no_test_set(module: Build, tmp_path: Path) -> None:
-    from PIL import Image
-
-    for split in ("train", "val"):
-        for kind in ("cat", "dog"):
-            (tmp_path / "pets" / split / kind).mkdir(parents=True)
-            for number in range(4):
-                Image.fromarray(np.full((9, 7, 3), 10 * number, np.uint8)).save(
-                    tmp_path / "pets" / split / kind / f"{number}.png"
-                )
-    data = module(tmp_path / "pets")
+    places = [f"{part}/{n}.png" for part in ("train/cat", "train/dog", "val/cat", "val/dog") for n in range(4)]
+    data = module(write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((9, 7, 3), np.uint8))))
     assert data.input_shape == (3, 9, 7)
     assert sorted(collected(data.val_dataloader())[1].tolist()) == [0] * 4 + [1] * 4
 

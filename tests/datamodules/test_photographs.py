@@ -14,7 +14,7 @@ from torch import Tensor
 from actlab.datamodules import ImageNetDataModule
 from actlab.datamodules.photographs import square
 from actlab.errors import ActlabError
-from hub_folders import HubFolder, png_of_16_bits
+from hub_folders import HubFolder, png_of_16_bits, write_pictures
 
 SIDE = 6
 
@@ -41,11 +41,8 @@ def file_of(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 def write_tree(folder: Path, seed: int, suffix: str = "png") -> np.ndarray:
     """Two classes, of two random pictures for training and one for validation; the former, (4, 3, H, W)."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
-    places = [f"{part}/{number}" for part in ("train/a", "train/b") for number in range(2)]
-    for place, picture in zip([*places, "val/a/0", "val/b/0"], pixels, strict=True):
-        path = folder / f"{place}.{suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(path)
+    places = ("train/a/0", "train/a/1", "train/b/0", "train/b/1", "val/a/0", "val/b/0")
+    write_pictures(folder, dict(zip((f"{place}.{suffix}" for place in places), pixels, strict=True)))
     return pixels[:4].transpose(0, 3, 1, 2)
 
 

@@ -25,13 +25,18 @@ def made(**options):
     return data
 
 
+def pixels_of(data):
+    """The pixels that training draws from."""
+    return data.train.draw.args[0]
+
+
 def places(colours):
     return {tuple(place) for place in (colours[:, :2] * 25.5).round().int().tolist()}
 
 
 def test_each_pixel_belongs_to_one_part(picture):
     data = made(dataset=picture)
-    parts = [places(colours) for _, colours in (data.train.pixels.tensors, data.val.tensors, data.test.tensors)]
+    parts = [places(part.tensors[1]) for part in (pixels_of(data), data.val, data.test)]
     assert parts[0] == {(r, c) for r in range(5) for c in range(6) if (r + c) % 2 == 0}
     assert parts[1] == {(r, c) for r in range(0, 5, 2) for c in range(1, 6, 2)}
     assert parts[2] == {(r, c) for r in range(1, 5, 2) for c in range(0, 6, 2)}
@@ -39,7 +44,7 @@ def test_each_pixel_belongs_to_one_part(picture):
 
 
 def test_coordinates_span_the_picture(picture):
-    coordinates, colours = made(dataset=picture).train.pixels.tensors
+    coordinates, colours = pixels_of(made(dataset=picture)).tensors
     rows, columns = (colours[:, :2] * 25.5).round().T
     torch.testing.assert_close(coordinates, torch.stack([columns / 2.5 - 1, rows / 2 - 1], 1))
 
@@ -59,7 +64,7 @@ def test_the_mosaic_has_the_first_test_images_in_rows(tmp_path):
     images = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images.tensors["test_images"]
     assert data.image.shape == (3, 128, 128)
     assert data.image[:, 32:64, 96:].equal(images[7])
-    assert [len(part.tensors[0]) for part in (data.train.pixels, data.val, data.test)] == [8192, 4096, 4096]
+    assert [len(part.tensors[0]) for part in (pixels_of(data), data.val, data.test)] == [8192, 4096, 4096]
 
 
 def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
@@ -79,12 +84,12 @@ def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset": "no.png"}, "dataset 'no.png' does not exist; give a picture file"),
+        ({"dataset": "no.png"}, "'no.png' cannot be read as a picture .*No such file.*; give a picture file"),
         ({"dataset": __file__}, "cannot be read as a picture"),
         ({"dataset": "a.png", "sample": True}, "beside data.sample true"),
         ({"sample": True, "tiles": 8}, "needs 64 test images, there are 50"),
-        ({"sample": True, "tiles": 0}, "data.tiles 0"),
-        ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch 0"),
+        ({"sample": True, "tiles": 0}, "tiles: expected a number greater than or equal to 1, got 0"),
+        ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch: .*, got 0"),
     ],
 )
 def test_bad_input_is_named(options, message):

@@ -23,11 +23,6 @@ from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
 SPLITS = ("train", "test")
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> str:
-    return str(tmp_path / "cache")
-
-
 def load(folder: Path | str, cache: str, channels: int = 1, **options: Any) -> Images:
     return ImageDataModule(str(folder), channels=channels, cache_dir=cache, **options).images  # type: ignore[arg-type]
 
@@ -57,10 +52,6 @@ def test_losslessly_packed_images_keep_their_values(hub_folder: HubFolder, cache
     black_and_white[2:5, 3] = 255
     images = load(hub_folder(change=at(1, png(black_and_white, mode))), cache)
     assert np.array_equal(images.tensors["train_images"][1, 0], black_and_white)
-
-
-def test_classes_are_counted_where_the_labels_have_no_names(hub_folder: HubFolder, cache: str) -> None:
-    assert load(hub_folder(names=None, classes=4), cache).num_classes == 4
 
 
 def test_label_column_can_be_chosen(hub_folder: HubFolder, cache: str) -> None:
@@ -180,25 +171,15 @@ def test_a_folder_may_have_any_name(hub_folder: HubFolder, tmp_path: Path) -> No
         assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train"), name
 
 
-def test_what_would_never_end_is_not_read(hub_folder: HubFolder, cache: str, tmp_path: Path) -> None:
+def test_what_would_never_end_is_not_read(cache: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "is not a folder" in refusal(tmp_path / "pipe", cache)
-    folder = hub_folder()
-    os.mkfifo(folder / "data" / "more-00000-of-00001.parquet")
-    assert "more-00000-of-00001.parquet is not a regular file; remove it" in refusal(folder, cache)
 
 
-def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:
-    assert f"{tmp_path} holds no parquet files" in refusal(tmp_path, cache)
-
-
-def test_a_disk_in_place_of_a_dataset_is_rejected_at_once(
-    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("actlab.datamodules.sources.MOST_FOLDERS", 3)
-    for number in range(3):
-        (tmp_path / "disk" / str(number)).mkdir(parents=True)
-    assert "holds more than 3 folders: give that of the dataset" in refusal(tmp_path / "disk", cache)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda file: file.symlink_to("not-there")], ids=["pipe", "link"])
+def test_what_is_no_file_is_named(hub_folder: HubFolder, cache: str, make: Any) -> None:
+    make((folder := hub_folder()) / "data" / "train-1.parquet")
+    assert "train-1.parquet is not a regular file; remove" in refusal(folder, cache)
 
 
 def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:

@@ -60,7 +60,8 @@ def test_a_damaged_sphere_file_is_named(wav):
         (lambda p: b"", ["not a recording"]),
         (lambda p: b"no audio at all" * 100, ["not a recording"]),
         (lambda p: p.replace(b"sample_rate -i 16000", b"sample_rate -i 8000 "), ["8000", "16000"]),
-        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i -300"), ["'-300'"]),
+        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i few!"), ["not a recording", "few!"]),
+        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i -300"), ["-300 audio samples"]),
         (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i 0032"), ["32 audio samples", "window"]),
         (
             lambda p: p.replace(b"end_head", b"sample_coding -s26 pcm,embedded-shorten-v2.00\nend_head"),
@@ -76,7 +77,7 @@ def test_another_recording_is_refused(tmp_path):
     for options, parts in (
         ({"rate": 44_100}, ["44100", "16000"]),
         ({"subtype": "PCM_24"}, ["PCM_24", "PCM_16"]),
-        ({"audio": np.stack([AUDIO, AUDIO], 1)}, ["2 channels"]),
+        ({"audio": np.stack([AUDIO, AUDIO], 1)}, ["number of channels 2"]),
         ({"audio": AUDIO[:399]}, ["399", "400"]),
         ({"audio": AUDIO[:0]}, ["0 audio samples"]),
     ):

@@ -70,12 +70,6 @@ def test_evaluation_is_every_target_frame_in_order_normalised_by_training(folder
     assert (data.num_classes, data.input_shape) == (39, (11, 26))
 
 
-def test_training_features_are_standardised(module):
-    values = module().train_dataloader().dataset.frames.values
-    assert values.mean(0) == pytest.approx(np.zeros(26), abs=1e-4)
-    assert values.std(0) == pytest.approx(np.ones(26), abs=1e-3)
-
-
 def test_a_training_batch_is_all_target_frames_of_some_sentences(module):
     data = module(seed=3)
     loader = data.train_dataloader()
@@ -124,7 +118,7 @@ def test_context_can_be_chosen(module):
     assert data.input_shape == (1, 26)
     x, _ = next(iter(data.train_dataloader()))
     assert x.shape[1:] == (1, 26)
-    with pytest.raises(ActlabError, match="context -1"):
+    with pytest.raises(ActlabError, match=r"context: .*, got -1"):
         module(context=-1)
 
 
@@ -188,14 +182,9 @@ def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
 
 def test_what_is_wrong_with_a_sentence_is_named(tmp_path):
     folder = small_corpus(tmp_path / "corpus")
-    home = folder / "train/dr1/faaa0"
-    (home / "sx1.phn").unlink()
-    assert f"{home}/sx1 has no .phn file" in refusal(folder, partial=True)
-    (home / "sx1.phn").write_text("0 900 h#\n900 800 aa\n")
-    assert f"{home}/sx1.phn, line 2" in refusal(folder, partial=True)
-    (home / "sx1.phn").write_text("0 900 h#\n")
-    (home / "sx91.wav").write_bytes((home / "sx91.wav").read_bytes()[:5000])
-    assert f"{home}/sx91.wav is cut off" in refusal(folder, partial=True)
+    file = folder / "train/dr1/faaa0/sx1.phn"
+    file.write_text("0 900 h#\n900 800 aa\n")
+    assert f"{file}, line 2" in refusal(folder, partial=True)
 
 
 def test_folders_that_cannot_serve_are_named(tmp_path):

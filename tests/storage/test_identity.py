@@ -191,13 +191,6 @@ def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
         before = after
 
 
-def test_own_code_that_cannot_be_read_by_python_still_counts(ids, code):
-    code(mybroken="def", mymodule="import mybroken, no_such_module")
-    before = ids(activations=["mymodule:Unit"])
-    code(mybroken="def f(")
-    assert ids(activations=["mymodule:Unit"])[-2:] != before[-2:]
-
-
 def test_what_is_installed_stands_alone(ids, code, tmp_path, monkeypatch):
     """Its version does not count where it is imported; named, it counts without what it imports."""
     (tmp_path / "site-packages").mkdir()

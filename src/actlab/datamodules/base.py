@@ -40,14 +40,10 @@ class Samples(Dataset[Batch]):
 
     seed = 0
     drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
+    device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
 
     @abstractmethod
     def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """The device that this dataset was loaded for; the datamodule loads again for another device."""
 
     @abstractmethod
     def batch(self, position: Position) -> Batch:
@@ -77,13 +73,8 @@ class TensorDataset(Samples):
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
         if len({len(t) for t in tensors}) != 1:
             raise ActlabError(f"a dataset needs tensors of one length, not {[len(t) for t in tensors]}")
-        self.tensors = tensors
+        self.tensors, self.device = tensors, tensors[0].device
         self.transform = transform
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.tensors[0].device
 
     def __len__(self) -> int:
         return len(self.tensors[0])
@@ -99,25 +90,21 @@ class TensorDataset(Samples):
 class Draws(Samples):
     """Endless training data: each epoch has ``updates`` new batches of ``batch_size`` samples.
 
-    A subclass defines `device` and `draw`, which draws samples by their position (`uniform_at`, `integers_at`):
-    runs of one seed get the same samples, whatever they train.
+    ``draw`` draws the samples of a position, ``(B, …)``, or ``(R, B, …)`` in a stack, by `uniform_at` or
+    `integers_at`: runs of one seed get the same samples, whatever they train.
     """
 
     drawn = True
     ahead = 16  # batches that are drawn at once, because drawing costs as much for one
 
-    def __init__(self, updates: int, batch_size: int) -> None:
-        if updates < 1:
-            raise ActlabError(f"data.updates_per_epoch {updates}: give a whole number from 1")
-        self.size = updates * batch_size
+    def __init__(
+        self, draw: Callable[[Position], Batch], updates: int, batch_size: int, device: torch.device
+    ) -> None:
+        self.draw, self.size, self.device = draw, updates * batch_size, device
         self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = None  # epoch, first, end
 
     def __len__(self) -> int:
         return self.size
-
-    @abstractmethod
-    def draw(self, position: Position) -> Batch:
-        """Draw the samples of a position: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
     def batch(self, position: Position) -> Batch:
         """Return the samples of a position, those of neighbours from one draw."""
@@ -218,12 +205,10 @@ class BatchesInOrder(BatchSampler):
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole + (not self.drop_last and rest >= self.world_size)
+        return whole + (rest >= self.world_size)
 
     def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
         index = torch.tensor(list(self.sampler))
-        if self.drop_last:
-            index = index[: len(self) * self.batch_size]
         ends = [self.batch_size * number for number in range(1, len(self))]
         for batch in index.tensor_split(ends)[: len(self)]:
             yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])
@@ -302,8 +287,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        found = of_call(cls, args, kwargs)
-        self._set_hparams({**found.defaults, **found.plain})
+        call = of_call(cls, args, kwargs)
+        self._set_hparams({**call.defaults, **call.plain})
         return self
 
     def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:

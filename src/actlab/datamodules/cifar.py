@@ -10,7 +10,6 @@ from actlab.datamodules.images import Flip, ImageDataModule, Images
 from actlab.errors import ActlabError
 from actlab.validation import Whole, validated
 
-VARIANTS = ("cifar10", "cifar100")
 # (variant, label column) → K; the label column None is the default column.
 CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_label"): 20}
 
@@ -81,12 +80,13 @@ class CIFARDataModule(ImageDataModule):
         )
         self.variant, self.sample = variant, sample
 
-    def check(self, found: Images) -> None:
+    def check(self, images: Images) -> None:
         """Check that the dataset is not CIFAR in another variant, by its number of classes."""
-        super().check(found)
-        expected = CLASSES.get((self.variant, self.label), found.num_classes)
-        if found.num_classes != expected and found.num_classes in CLASSES.values():  # else the user's pictures
+        super().check(images)
+        number = images.num_classes
+        expected = CLASSES.get((self.variant, self.label), number)
+        if number != expected and number in CLASSES.values():  # else the user's pictures
             raise ActlabError(
-                f"dataset {self.dataset!r} has {found.num_classes} classes, {self.variant} has {expected}; "
+                f"dataset {self.dataset!r} has {number} classes, {self.variant} has {expected}; "
                 f"give the folder or hub id of {self.variant}, or another data.variant"
             )

@@ -48,7 +48,6 @@ def located(dataset: str, revision: str | None = None, files: str = "*.parquet")
 
 def _snapshot(name: str, revision: str | None, files: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.file_download import repo_folder_name
 
     cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
     fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=[files, "README.md"])
@@ -57,13 +56,10 @@ def _snapshot(name: str, revision: str | None, files: str) -> Path:
             return Path(fetch(name, revision=revision, local_files_only=cut_off))
     except (OSError, ValueError, RuntimeError) as error:
         reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else one_line(error)
-        cache = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type="dataset"))
-        commits = sorted(path.name for path in cache.glob("snapshots/*"))
-        other = f"set data.revision to {' or '.join(commits)}" if commits else "set data.sample to true"
         which = "" if revision is None else f", revision {revision!r},"
         raise ActlabError(
             f"dataset {name!r}{which} cannot be loaded from the hub ({reason}); check the id and the network, "
-            f"give a local folder in the hub's layout, or {other}"
+            "give a local folder in the hub's layout, or set data.sample to true"
         ) from error
 
 
@@ -72,11 +68,11 @@ def answers(endpoint: str) -> bool:
     """Return whether the hub answers within `PATIENCE`, asked once; its library would retry for minutes."""
     from huggingface_hub import get_session
 
-    found: list[Any] = []
+    responses: list[Any] = []
 
     def ask() -> None:
         try:
-            found.append(get_session().head(endpoint, timeout=PATIENCE))
+            responses.append(get_session().head(endpoint, timeout=PATIENCE))
         except Exception:  # any error means no answer; its type depends on the library's HTTP client
             return
 
@@ -84,7 +80,7 @@ def answers(endpoint: str) -> bool:
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE)
-    return bool(found)
+    return bool(responses)
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from actlab.datamodules.base import BatchesInOrder, Samples, TensorDataModule, as_it_is, dataset_or
 from actlab.datamodules.cache import made_once, writing
 from actlab.datamodules.hub import located
-from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows
+from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
 from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
-from actlab.validation import Count, validated
+from actlab.validation import Count, Whole, validated
 
 FORMAT = 4  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
@@ -76,7 +76,7 @@ class ImageNetDataModule(TensorDataModule):
         val_images: Count = 5000,
         batch_size: int = 256,
         eval_batch_size: int = 250,
-        workers: int = 4,
+        workers: Whole = 4,
         cache_dir: str | None = None,
         revision: str | None = None,
         seed: int | None = None,
@@ -84,8 +84,6 @@ class ImageNetDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
             raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
-        if workers < 0:
-            raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
@@ -107,15 +105,13 @@ class ImageNetDataModule(TensorDataModule):
             with writing(copy.parent):
                 copy.mkdir(parents=True, exist_ok=True)
         tables = open_tables(folder, SPLITS, copy)
-        found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
-        for pictures in () if as_pictures else found.values():
-            pictures.where += f" (read from its copy in {copy}: delete that if the dataset is whole)"
-        if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
+        pictures = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
+        if len(numbers := {of_split.num_classes for of_split in pictures.values()}) > 1:
             raise ActlabError(
                 f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
                 "classes; both need the same"
             )
-        return found, version, commit
+        return pictures, version, commit
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -156,7 +152,7 @@ class ImageNetDataModule(TensorDataModule):
                 f"data.val_images {n}: {self.dataset} has {len(val)} validation images; give fewer, at least 1"
             )
         order = torch.randperm(len(val), generator=generator(0, "val_images"))  # the same for every run
-        random, fixed = Windows(mean, self.crop, random=True), Windows(mean, self.crop)
+        random, fixed = Crops(mean, self.crop, random=True), Crops(mean, self.crop)
         self.train = Photographs(train, self.size, torch.arange(len(train)), random, device)
         self.val, self.test = (
             Photographs(val, self.size, part.sort().values, fixed, device) for part in (order[:n], order[n:])

@@ -147,13 +147,13 @@ class ImageDataModule(TensorDataModule):
             return made
 
         tensors = made_once("images", known, self.cache_dir, _make)
-        found = Images(tensors, int(tensors.pop("num_classes")), commit, known)
-        self.check(found)
-        return found
+        images = Images(tensors, int(tensors.pop("num_classes")), commit, known)
+        self.check(images)
+        return images
 
-    def check(self, found: Images) -> None:
+    def check(self, images: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config."""
-        side = min(found.tensors["train_images"].shape[2:])
+        side = min(images.tensors["train_images"].shape[2:])
         if self.augmentation.crop >= side:
             raise ActlabError(f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image")
 
@@ -197,17 +197,12 @@ class ImageDataModule(TensorDataModule):
         if self.train_on_all:
             return 0
         first, rest = set(labels[:n].tolist()), set(labels[n:].tolist())
-        if not self.sample and n >= SORTED and len(first) == 1 < len(rest):
+        by_class = (n >= SORTED and len(first) == 1 < len(rest)) or first - rest
+        if by_class and not self.sample:
             raise ActlabError(
-                f"data.validation {n}: the first {n} training images of {self.dataset} are all of class "
-                f"{min(first)}; the files seem sorted by class: shuffle the dataset"
-            )
-        if not self.sample and (alone := sorted(first - rest)):
-            raise ActlabError(
-                f"data.validation {n}: class {alone[0]} is among the first {n} training images of "
-                f"{self.dataset} (the validation set) but not among the other {len(labels) - n}; classes only "
-                f"in the validation set: {len(alone)}; the files seem sorted by class: shuffle the dataset, or "
-                "give another data.validation"
+                f"data.validation {n}: the first {n} training images of {self.dataset} are the validation set "
+                f"and have {len(first)} classes, {len(first - rest)} of which no other image has; the files "
+                "seem sorted by class: shuffle the dataset, or give another data.validation"
             )
         return n
 
@@ -221,7 +216,7 @@ class ImageDataModule(TensorDataModule):
     def load(self, device: torch.device) -> None:
         """Preprocess all images; without a validation split, divide the training images in file order."""
         first, n = self.first, self.validation
-        found, as_bytes = self.images.tensors, self.steps == steps_of(["unit"])
+        tensors, as_bytes = self.images.tensors, self.steps == steps_of(["unit"])
         # Bits may depend on the number of threads.
         key = repr((self.images.known, self.steps, first, device, torch.get_num_threads()))
         if key not in _LATEST:
@@ -229,7 +224,7 @@ class ImageDataModule(TensorDataModule):
         kept = _LATEST.setdefault(key, {})
 
         def part(name: str, begin: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:
-            images, labels = (found[f"{name}_{kind}"][begin:end] for kind in ("images", "labels"))
+            images, labels = (tensors[f"{name}_{kind}"][begin:end] for kind in ("images", "labels"))
             if as_bytes:
                 return images.to(device), labels.to(device)
             if (name, begin, end) not in kept:

@@ -1,4 +1,4 @@
-"""Read the lines of plain or gzipped text files in bounded memory; errors name the line."""
+"""Read the lines of plain or gzipped text files; errors name the line."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from pathlib import Path
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
 
-LONGEST = 2**20  # bytes; a file with a longer line is not text
-
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     r"""Yield each line of a UTF-8 file with its number, from 1, without its end (``\n`` or ``\r\n``)."""
-    if not path.is_file():
-        found = "missing" if not path.exists() else "a folder" if path.is_dir() else "not a regular file"
-        raise ActlabError(f"{path} is {found}; give a text file")
     number = 0
     try:
         with regular(path).open("rb") as file:
             stream = gzip.open(file) if file.peek(2)[:2] == b"\x1f\x8b" else file  # noqa: SIM115  (closed above)
-            while line := stream.readline(LONGEST + 1):
-                number += 1
-                if len(line) > LONGEST:
-                    raise ActlabError(f"{path}, line {number} has more than {LONGEST} bytes; give a text file")
+            for number, line in enumerate(stream, 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:

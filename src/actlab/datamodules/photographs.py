@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from actlab.datamodules.base import Batch, Samples, Transform
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import CPU
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, needing
 from actlab.random.positions import Position, integers_at, uniform_at
 
 # Pillow modes with at most 8 bits per channel; converting 16 bits would clip all values above 255.
@@ -24,11 +24,9 @@ MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA")
 @cache
 def functional() -> Any:
     """Return torchvision's functions of images; raise an ActlabError if torchvision is not installed."""
-    try:
-        from torchvision.transforms.v2 import functional as found
-    except ModuleNotFoundError as error:
-        raise ActlabError("photographs need torchvision: pip install 'actlab[imagenet]'") from error
-    return found
+    with needing("torchvision", "imagenet", "a dataset of photographs"):
+        from torchvision.transforms.v2 import functional as module
+    return module
 
 
 @dataclass(eq=False)
@@ -68,7 +66,7 @@ def square(image: Any, size: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Windows:
+class Crops:
     """A transform of batches: subtract the mean, cut a window of each image, and divide by 255.
 
     For training, windows are random and flipped with probability ½, otherwise the centre.

@@ -48,16 +48,17 @@ class Pictures:
         table, self.where = tables[split], f"{split} split of dataset {given!r}"
         self._column = self._column_of(table, (image,) if image else IMAGE_COLUMNS, "image")
         labels = self._column_of(table, (label,) if label else LABEL_COLUMNS, "label")
-        found = table.with_format("arrow")[:].column(labels).to_numpy()
+        numbers = table.with_format("arrow")[:].column(labels).to_numpy()
         classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
-        if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:
-            of_text = found.dtype.kind == "O" and isinstance(found[0], str)
+        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= classes:
+            of_text = numbers.dtype.kind == "O" and isinstance(numbers[0], str)
+            remedy = f": number its texts by class_encode_column({labels!r}) of datasets" if of_text else ""
             raise ActlabError(
                 f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
-                f"missing{f': number its texts by class_encode_column({labels!r}) of datasets' * of_text}"
+                f"missing{remedy}"
             )
-        self.labels = torch.from_numpy(found.astype(np.int64))
-        self.num_classes = classes if classes < MAX_CLASSES else int(found.max()) + 1
+        self.labels = torch.from_numpy(numbers.astype(np.int64))
+        self.num_classes = classes if classes < MAX_CLASSES else int(numbers.max()) + 1
         try:
             images = table.select_columns(self._column)
             self._table = images.cast_column(self._column, datasets.Image(decode=False))
@@ -68,8 +69,8 @@ class Pictures:
 
     def _column_of(self, table: Any, wanted: Sequence[str], kind: str) -> str:
         names: list[str] = table.column_names
-        if found := next((name for name in wanted if name in names), None):
-            return found
+        if column := next((name for name in wanted if name in names), None):
+            return column
         raise ActlabError(
             f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}; "
             f"name it by data.{kind} of ImageDataModule"
@@ -118,8 +119,8 @@ class Pictures:
                 array = _pixels(image, channels)
             if array is None:
                 raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, 8 "
-                    f"bits and {channels} channel{'s' * (channels > 1)}: {_remedy(image.mode, channels)}"
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, of "
+                    f"8 bits a channel: {_remedy(image.mode, channels)}"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -16,24 +16,12 @@ from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 
-class DrawnPixels(Draws):
-    """Pixels drawn with replacement from coordinates ``(N, 2)`` and colours ``(N, 3)``."""
-
-    def __init__(self, pixels: TensorDataset, updates: int, batch_size: int) -> None:
-        super().__init__(updates, batch_size)
-        self.pixels = pixels
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the pixels."""
-        return self.pixels.device
-
-    def draw(self, position: Position) -> Batch:
-        """Return coordinates and colours, ``(B, …)``, or ``(R, B, …)`` in a stack."""
-        return self.pixels.batch(position._replace(index=integers_at(position, "pixels", len(self.pixels))))
+def drawn(pixels: TensorDataset, position: Position) -> Batch:
+    """Draw pixels with replacement: coordinates and colours, ``(B, …)``, or ``(R, B, …)`` in a stack."""
+    return pixels.batch(position._replace(index=integers_at(position, "pixels", len(pixels))))
 
 
 class PixelDataModule(TensorDataModule):
@@ -55,7 +43,7 @@ class PixelDataModule(TensorDataModule):
         seed: determines the drawn pixels.
 
     Raises:
-        ActlabError: if the picture or dataset is missing or damaged, or has too few pixels or images.
+        ActlabError: if the picture or dataset is missing or damaged, or has too few images.
     """
 
     sample_replaces_dataset = True
@@ -67,16 +55,14 @@ class PixelDataModule(TensorDataModule):
         self,
         dataset: str | None = None,
         sample: bool = False,
-        tiles: int = 4,
+        tiles: Count = 4,
         batch_size: int = 1024,
-        updates_per_epoch: int = 250,
+        updates_per_epoch: Count = 250,
         eval_batch_size: int = 16_384,
         cache_dir: str | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        if tiles < 1:
-            raise ActlabError(f"data.tiles {tiles}: give a whole number from 1")
         self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
         self.dataset, self.sample, self.tiles = self.cifar.dataset, sample, tiles
         self.updates_per_epoch = updates_per_epoch
@@ -84,10 +70,7 @@ class PixelDataModule(TensorDataModule):
     @cached_property
     def image(self) -> Tensor:
         """The picture, uint8 ``(3, H, W)``; read on first use."""
-        found = _read(self.dataset) if self._is_picture else self._mosaic()
-        if min(found.shape[1:]) < 2:
-            raise ActlabError(f"a picture of {found.shape[1]} × {found.shape[2]} pixels: give at least 2 × 2")
-        return found
+        return _read(self.dataset) if self._is_picture else self._mosaic()
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -97,12 +80,7 @@ class PixelDataModule(TensorDataModule):
     @property
     def _is_picture(self) -> bool:
         path = at_home(self.dataset)
-        if path.suffix.lower() in SUFFIXES and not path.exists():
-            raise ActlabError(
-                f"dataset {self.dataset!r} does not exist; give a picture file, CIFAR-10 as folder or hub id, "
-                "or set data.sample to true"
-            )
-        return path.is_file()
+        return path.suffix.lower() in SUFFIXES or path.is_file()
 
     def _mosaic(self) -> Tensor:
         test, needed = self.cifar.images.tensors["test_images"], self.tiles**2
@@ -122,7 +100,7 @@ class PixelDataModule(TensorDataModule):
         def pixels(which: Tensor) -> TensorDataset:
             return TensorDataset(torch.stack([x, y], -1)[which].to(device), colours[which].to(device))
 
-        self.train = DrawnPixels(pixels(even), self.updates_per_epoch, self.batch_size)
+        self.train = Draws(partial(drawn, pixels(even)), self.updates_per_epoch, self.batch_size, device)
         self.val, self.test = pixels(~even & (rows % 2 == 0)), pixels(~even & (rows % 2 == 1))
 
 
@@ -134,5 +112,6 @@ def _read(file: str) -> Tensor:
             return torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB"))).permute(2, 0, 1)
     except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
-            f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file"
+            f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file, CIFAR-10 "
+            "as folder or hub id, or set data.sample to true"
         ) from error

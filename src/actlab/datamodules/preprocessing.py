@@ -133,8 +133,8 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     if isinstance(given, str | Mapping):
         raise ActlabError(f"data.preprocessing {given!r}: give a list of steps, such as [scale, zca]")
     steps: dict[str, Step] = {}
-    for one in given:
-        settings = dict(one) if isinstance(one, Mapping) else {"name": one}
+    for entry in given:
+        settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in STEPS:
             raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
@@ -159,7 +159,7 @@ class Preprocessing(NamedTuple):
 
     def __call__(self, images: Tensor, device: torch.device = CPU) -> Tensor:
         """Apply all steps to images uint8 ``(N, C, H, W)``, block by block; return float32 on ``device``."""
-        known = [{name: t.to(device) for name, t in found.items()} for found in self.statistics]
+        known = [{name: t.to(device) for name, t in of_step.items()} for of_step in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
         with _exact_matmuls():
             for block, result in zip(torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True):

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import permutations, zip_longest
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise, permutations, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from actlab.storage.files import digest_of as digest_of_file
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
-MOST_FOLDERS = 2000  # below that of a dataset; those of a disk take minutes to list
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
 REMEDY = (
@@ -44,8 +42,11 @@ def content(file: Path) -> bytes:
 
 def state(file: Path) -> bytes:
     """Return a file's path, size and modification time, for files too many to be read."""
-    found = file.stat()
-    return repr((str(file.absolute()), found.st_size, found.st_mtime_ns)).encode()
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
+    return repr((str(file.absolute()), status.st_size, status.st_mtime_ns)).encode()
 
 
 def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None) -> str:
@@ -72,8 +73,8 @@ def has_class_folders(folder: Path) -> bool:
 
 
 def _all_pictures(folder: Path) -> list[str]:
-    found = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
-    return sorted(path for path in found if path.lower().endswith(SUFFIXES))
+    files = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(file for file in files if file.lower().endswith(SUFFIXES))
 
 
 def open_tables(
@@ -95,7 +96,7 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
     import datasets
 
     # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for ImageNet.
-    found, classes_of, skipped = {}, {}, list[str]()
+    tables, classes_of, skipped = {}, {}, list[str]()
     for split in splits:
         tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
         classes = _visible(entry.name for top in tops[:1] for entry in os.scandir(top) if entry.is_dir())
@@ -110,7 +111,7 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
         kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
         columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-        found[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
+        tables[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
     if skipped:
         rank_zero_info(f"{folder}: skipped {len(skipped)} files that are no pictures, such as {skipped[0]}")
     for (split, here), (other, there) in permutations(classes_of.items(), 2):
@@ -119,52 +120,34 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
                 f"{folder}: class {alone[0]!r} is only in {split!r}, not in {other!r} ({len(alone)} such "
                 "classes in all); both need the same class folders"
             )
-    return found
+    return tables
 
 
 def _pictures(folder: Path, skipped: list[str]) -> list[str]:
-    found: list[str] = []
+    pictures: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
         folders[:] = _visible(folders)
         for file in (f"{top}/{name}" for name in _visible(names)):
-            (found if file.lower().endswith(SUFFIXES) else skipped).append(file)
-    if not found:
+            (pictures if file.lower().endswith(SUFFIXES) else skipped).append(file)
+    if not pictures:
         raise ActlabError(
             f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
             "all splits"
         )
-    return found
+    return pictures
 
 
 def _visible(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def has_parquet(folder: Path) -> bool:
-    """Return whether there are parquet files below a folder."""
-    return next(_parquet_below(folder), None) is not None
-
-
-def _parquet_below(folder: Path) -> Iterator[Path]:
-    for number, (top, _, names) in enumerate(os.walk(folder)):
-        if number >= MOST_FOLDERS:
-            raise ActlabError(
-                f"{folder} holds more than {MOST_FOLDERS:,} folders: give that of the dataset alone"
-            )
-        yield from (Path(top, name) for name in names if name.endswith(".parquet"))
-
-
 def parquet_files(folder: Path) -> list[Path]:
     """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
-    found = sorted(_parquet_below(folder))
-    for file in [*found, folder / CARD]:
-        if file.is_symlink() and not file.exists():
-            raise ActlabError(f"{file} is a link to {file.readlink()}, which does not exist; fetch that file")
-        if file.exists() and not file.is_file():
-            raise ActlabError(
-                f"{file} is not a regular file; remove it, or give a folder that holds only the dataset"
-            )
-    if not found:
+    files = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
+    for file in [*files, folder / CARD]:
+        if (file.exists() or file.is_symlink()) and not file.is_file():
+            raise ActlabError(f"{file} is not a regular file; remove or replace it")
+    if not files:
         if any(folder.rglob("dataset_info.json")):
             raise ActlabError(
                 f"{folder} was written by save_to_disk: write each split in the hub's layout instead, such as "
@@ -179,7 +162,7 @@ def parquet_files(folder: Path) -> list[Path]:
             f"{folder} holds no parquet files; expected the hub's layout, such as "
             "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
         )
-    return found
+    return files
 
 
 def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
@@ -199,9 +182,9 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
         with quiet():
             place = _linked(folder, [*files, card], copy / "links" / "dataset")
             builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
-            found = (builder.config.data_files or {}).items()
+            data_files = (builder.config.data_files or {}).items()
             # Paths relative to the folder, stated by the card or guessed by the reader.
-            splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
+            splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in data_files}
             stated = name is not None or "\nconfigs:" in f"\n{text}"
             _check_splits(splits, files, folder, stated)
             builder.download_and_prepare(download_mode=mode)
@@ -214,9 +197,7 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
                 f"{folder} holds several datasets, as its {CARD} says; set data.name to one of them "
                 f"({one_line(error)})"
             ) from error
-        where = ", ".join(str(file) for file in files if _is_damaged(file)) or f"dataset {str(folder)!r}"
-        cause = one_line(error.__cause__ or error)
-        raise ActlabError(f"{where} is damaged or incomplete ({cause}); fetch it again") from error
+        raise _damaged(f"dataset {str(folder)!r}", error.__cause__ or error) from error
 
 
 def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
@@ -230,15 +211,8 @@ def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
     return place
 
 
-def _is_damaged(file: Path) -> bool:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        pyarrow.parquet.ParquetFile(regular(file)).read()
-    except (pyarrow.ArrowException, *UNREADABLE):
-        return True
-    return False
+def _damaged(where: str, cause: BaseException) -> ActlabError:
+    return ActlabError(f"{where} is damaged or incomplete ({one_line(cause)}); fetch it again")
 
 
 def _check_splits(
@@ -249,9 +223,9 @@ def _check_splits(
     for split, names in splits.items():
         for name in names:
             if name in owners:
-                twice = " and ".join(repr(owner) for owner in dict.fromkeys((owners[name], split)))
                 raise ActlabError(
-                    f"{folder / name} would be read twice, as {twice}: its path names a split twice; {REMEDY}"
+                    f"{folder / name} would be read twice, as {owners[name]!r} and as {split!r}: its path "
+                    f"names a split twice; {REMEDY}"
                 )
             owners[name] = split
         if not stated and len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
@@ -267,43 +241,40 @@ def _check_splits(
 
 
 def _check_shards(files: Sequence[Path]) -> None:
-    names, counts = {str(file) for file in files}, dict[str, int]()
-    for stem, count in ((m[1], int(m[2])) for name in sorted(names) if (m := _SHARD.fullmatch(name))):
-        if (other := counts.setdefault(stem, count)) != count:
-            place = Path(stem)
+    names = {str(file) for file in files}
+    counts = sorted({(m[1], int(m[2])) for name in names if (m := _SHARD.fullmatch(name))})
+    for (stem, count), (next_stem, next_count) in pairwise(counts):
+        if stem == next_stem:
             raise ActlabError(
-                f"{place.parent} holds {place.name!r} in {other} and in {count} parts; keep the parts of only "
-                "one count"
+                f"{stem} is in {count} and in {next_count} parts; keep the parts of one count only"
             )
-    for stem, count in counts.items():
-        shards = [f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)]
-        if missing := [shard for shard in shards if shard not in names]:
+    for stem, count in counts:
+        shards = {f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)}
+        if missing := sorted(shards - names):
             raise ActlabError(f"{missing[0]} is missing, {len(missing)} of {count} parts in all; fetch it")
 
 
 def _check_class_names(files: Sequence[Path]) -> None:
-    first: dict[str, tuple[Path, list[str]]] = {}
-    for file, column, names in _class_names(files):
-        other, expected = first.setdefault(column, (file, names))
-        if names != expected:
-            pairs = enumerate(zip_longest(expected, names))
-            number, (one, two) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-            raise ActlabError(
-                f"{other} and {file} number their classes differently: class {number} is {one!r} in the "
-                f"first and {two!r} in the second; rewrite them with one order of names, or give a folder "
-                "that holds only one dataset"
-            )
-
-
-def _class_names(files: Sequence[Path]) -> Iterator[tuple[Path, str, list[str]]]:
-    """Yield the class names of each column in the hub's metadata of parquet files; damaged ones are skipped."""
+    """Check that the class names in the hub's metadata of the files are equal, column by column."""
     import datasets
     import pyarrow
     import pyarrow.parquet
 
+    first: dict[str, tuple[Path, list[str]]] = {}
     for file in files:
-        with suppress(pyarrow.ArrowException, *UNREADABLE):
+        try:
             features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
-            for column, kind in features.items():
-                if names := getattr(kind, "names", None):
-                    yield file, column, names
+        except (pyarrow.ArrowException, *UNREADABLE) as error:
+            raise _damaged(str(file), error) from error
+        for column, kind in features.items():
+            if not (names := getattr(kind, "names", None)):
+                continue
+            other, expected = first.setdefault(column, (file, names))
+            if names != expected:
+                pairs = enumerate(zip_longest(expected, names))
+                number, (before, here) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+                raise ActlabError(
+                    f"{other} and {file} number their classes differently: class {number} is {before!r} in the "
+                    f"first and {here!r} in the second; rewrite them with one order of names, or give a folder "
+                    "that holds only one dataset"
+                )

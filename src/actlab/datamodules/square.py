@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 SIDES = 4
 
 
-class SquarePoints(Draws):
-    """Uniform points in the square, and as many on its sides, where four neighbours share their place."""
+def points(position: Position) -> Batch:
+    """Draw uniform points in the square and as many on its sides, where four neighbours share their place.
 
-    def __init__(self, updates: int, batch_size: int, device: torch.device) -> None:
-        super().__init__(updates, batch_size)
-        self._device = device
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the points."""
-        return self._device
-
-    def draw(self, position: Position) -> Batch:
-        """Return points inside and points on the sides, each ``(B, 2)``, or ``(R, B, 2)`` in a stack."""
-        inside = 2 * uniform_at(position, "points", (2,)) - 1
-        side, group = position.index % SIDES, position.index // SIDES
-        along = 2 * uniform_at(position._replace(index=group), "sides") - 1
-        edge = (side % 2 * 2 - 1).to(along.dtype)  # −1 or 1
-        upright = (side < 2).unsqueeze(-1)
-        return inside, torch.where(upright, torch.stack([edge, along], -1), torch.stack([along, edge], -1))
-
-
-def grid(values: Tensor) -> Tensor:
-    """Return all points (x, y) whose coordinates are among n ``values``, ``(n², 2)``."""
-    return torch.cartesian_prod(values, values)
+    Each is ``(B, 2)``, or ``(R, B, 2)`` in a stack.
+    """
+    inside = 2 * uniform_at(position, "points", (2,)) - 1
+    side, group = position.index % SIDES, position.index // SIDES
+    along = 2 * uniform_at(position._replace(index=group), "sides") - 1
+    edge = (side % 2 * 2 - 1).to(along.dtype)  # −1 or 1
+    upright = (side < 2).unsqueeze(-1)
+    return inside, torch.where(upright, torch.stack([edge, along], -1), torch.stack([along, edge], -1))
 
 
 class SquareDataModule(TensorDataModule):
@@ -65,7 +50,7 @@ class SquareDataModule(TensorDataModule):
     def __init__(
         self,
         batch_size: int = 256,
-        updates_per_epoch: int = 500,
+        updates_per_epoch: Count = 500,
         side: int = 100,
         eval_batch_size: int = 10_000,
         seed: int | None = None,
@@ -79,5 +64,6 @@ class SquareDataModule(TensorDataModule):
         """Make the grids; points for training are drawn when they are needed."""
         places = torch.linspace(-1, 1, self.side, dtype=torch.float64)
         midpoints = (places[1:] + places[:-1]) / 2
-        self.train = SquarePoints(self.updates_per_epoch, self.batch_size, device)
-        self.val, self.test = (TensorDataset(grid(of).float().to(device)) for of in (places, midpoints))
+        self.train = Draws(points, self.updates_per_epoch, self.batch_size, device)
+        grids = (torch.cartesian_prod(values, values).float() for values in (places, midpoints))
+        self.val, self.test = (TensorDataset(grid.to(device)) for grid in grids)

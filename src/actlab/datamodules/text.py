@@ -10,7 +10,7 @@ import lzma
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +19,26 @@ from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.hub import located, may_be_id
-from actlab.datamodules.sources import has_parquet, open_parquet, parquet_files, state
+from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"  # first bytes of packed files
+# First bytes of packed files → what opens them.
+_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _TEXT_TYPES = ("string", "large_string")  # of columns
-_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {_GZIP: gzip.open, _XZ: lzma.open}
 Text = Mapping[str, bytes]  # of train, val and test
 
 
-class Windows(Draws):
-    """Windows of T + 1 bytes at uniform offsets, with replacement, as inputs and targets ``(…, B, T)``."""
-
-    def __init__(self, text: Tensor, context: int, updates: int, batch_size: int) -> None:
-        super().__init__(updates, batch_size)
-        self.text, self.window = text, torch.arange(context + 1, device=text.device)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the text."""
-        return self.text.device
-
-    def draw(self, position: Position) -> Batch:
-        """Return the windows of a position: int64 ``(B, T)``, or ``(R, B, T)`` in a stack."""
-        starts = integers_at(position, "windows", len(self.text) - len(self.window) + 1)
-        return shifted(self.text[starts.unsqueeze(-1) + self.window])
+def drawn(text: Tensor, context: int, position: Position) -> Batch:
+    """Draw windows of T + 1 bytes at uniform offsets, with replacement, as inputs and targets ``(…, B, T)``."""
+    starts = integers_at(position, "windows", len(text) - context)
+    return shifted(text[starts.unsqueeze(-1) + torch.arange(context + 1, device=text.device)])
 
 
 def shifted(windows: Tensor) -> Batch:
@@ -88,7 +76,7 @@ class TextDataModule(TensorDataModule):
         seed: determines the training windows.
 
     Raises:
-        ActlabError: if the text is missing, damaged, empty, not text or too short, or has no such column.
+        ActlabError: if the text is missing, damaged, not text or too short, or has no such column.
     """
 
     sample_replaces_dataset = True
@@ -101,17 +89,14 @@ class TextDataModule(TensorDataModule):
         name: str | None = None,
         revision: str | None = None,
         column: str | None = None,
-        context: int = 64,
+        context: Count = 64,
         batch_size: int = 16,
         eval_batch_size: int = 64,
-        updates_per_epoch: int = 200,
-        windows: int | None = 256,
+        updates_per_epoch: Count = 200,
+        windows: Count | None = 256,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        for key, value in (("context", context), ("windows", windows)):
-            if value is not None and value < 1:
-                raise ActlabError(f"data.{key} {value}: give a whole number from 1")
         self.dataset, self.sample = dataset_or(WIKITEXT, dataset, sample, "text/sample.txt"), sample
         self.name, self.revision, self.column = name, revision, column
         self.context, self.updates_per_epoch, self.windows = context, updates_per_epoch, windows
@@ -141,9 +126,10 @@ class TextDataModule(TensorDataModule):
             )
         if self.dataset == WIKITEXT and self.name is None:
             self.name = WIKITEXT_NAME
-        # Its other datasets have hundreds of MB, which no one asked for.
-        one = (self.dataset, self.name) == (WIKITEXT, WIKITEXT_NAME)
-        return located(self.dataset, self.revision, f"{WIKITEXT_NAME}/*.parquet" if one else "*.parquet")
+        # The other datasets of its repository have hundreds of MB.
+        is_default = (self.dataset, self.name) == (WIKITEXT, WIKITEXT_NAME)
+        files = f"{WIKITEXT_NAME}/*.parquet" if is_default else "*.parquet"
+        return located(self.dataset, self.revision, files)
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -157,16 +143,17 @@ class TextDataModule(TensorDataModule):
         path, _ = self.place
         if is_plain(path):
             files = text_files(path)
-            return divided(_read(files, tuple(map(_state, files))))
-        return _read_rows(path, self.name, self.column, tuple(map(_state, parquet_files(path))))
+            return divided(_read(files, tuple(map(state, files))))
+        return _read_rows(path, self.name, self.column, tuple(map(state, parquet_files(path))))
 
     def load(self, device: torch.device) -> None:
         """Load the text of each split and cut the windows of validation and test."""
         text = self.text
+        if (size := len(text["train"])) <= self.context:
+            raise self._too_short("train", size, 1)
         train = torch.frombuffer(bytearray(text["train"]), dtype=torch.uint8).to(device)
-        if len(train) <= self.context:
-            raise ActlabError(self._too_short("train", len(train), 1))
-        self.train = Windows(train, self.context, self.updates_per_epoch, self.batch_size)
+        windows = partial(drawn, train, self.context)
+        self.train = Draws(windows, self.updates_per_epoch, self.batch_size, device)
         self.val, self.test = (self._adjoining(part, text[part], device) for part in ("val", "test"))
 
     def _adjoining(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
@@ -175,21 +162,21 @@ class TextDataModule(TensorDataModule):
         wanted = whole if self.windows is None else self.windows
         number = min(wanted, whole) if self.sample else wanted
         if not 0 < number <= whole:
-            raise ActlabError(self._too_short(part, len(text), max(number, 1)))
+            raise self._too_short(part, len(text), max(number, 1))
         cut = torch.frombuffer(bytearray(text[: number * length]), dtype=torch.uint8)
         return TensorDataset(*(half.to(device) for half in shifted(cut.view(number, length))))
 
-    def _too_short(self, part: str, size: int, windows: int) -> str:
-        return (
+    def _too_short(self, part: str, size: int, windows: int) -> ActlabError:
+        return ActlabError(
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} windows of "
             f"{self.context} + 1 bytes need {windows * (self.context + 1):,}; give a longer text, or a smaller "
-            f"data.context{' or data.windows' * (part != 'train')}"
+            f"{'data.context' if part == 'train' else 'data.context or data.windows'}"
         )
 
 
 def is_plain(path: Path) -> bool:
     """Return whether a path is a text file or a folder of such files, not a folder in the hub's layout."""
-    return path.exists() and not (path.is_dir() and has_parquet(path))
+    return path.exists() and not any(path.rglob("*.parquet"))
 
 
 def divided(text: bytes) -> Text:
@@ -202,23 +189,14 @@ def text_files(path: Path) -> tuple[Path, ...]:
     """Return the file, or the files below a folder in the order of their paths, without hidden ones."""
     if not path.is_dir():
         return (path,)
-    found = sorted(file for file in path.rglob("*") if not file.is_dir())
-    files = [file for file in found if not any(p.startswith(".") for p in file.relative_to(path).parts)]
-    if not files:
-        raise ActlabError(f"dataset {str(path)!r} has no files; give a folder of text files")
+    paths = sorted(file for file in path.rglob("*") if not file.is_dir())
+    files = [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
     return tuple(files)
 
 
-def _state(file: Path) -> bytes:
-    try:
-        return state(file)
-    except OSError as error:
-        raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
-
-
 @lru_cache(maxsize=2)
-def _read(files: tuple[Path, ...], states: tuple[Any, ...]) -> bytes:
-    return _filled(b"\n".join(map(_unpacked, files)), str(files[0] if len(files) == 1 else files[0].parent))
+def _read(files: tuple[Path, ...], states: tuple[bytes, ...]) -> bytes:
+    return b"\n".join(map(_unpacked, files))
 
 
 def _unpacked(file: Path) -> bytes:
@@ -234,14 +212,8 @@ def _unpacked(file: Path) -> bytes:
     return text
 
 
-def _filled(text: bytes, source: str) -> bytes:
-    if not text:
-        raise ActlabError(f"{source} is empty; give a text")
-    return text
-
-
 @lru_cache(maxsize=2)
-def _read_rows(folder: Path, name: str | None, column: str | None, states: tuple[Any, ...]) -> Text:
+def _read_rows(folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]) -> Text:
     with tempfile.TemporaryDirectory() as place:
         tables = open_parquet(folder, Path(place), name)
         if missing := [split for split in SPLITS.values() if split not in tables]:
@@ -252,9 +224,7 @@ def _read_rows(folder: Path, name: str | None, column: str | None, states: tuple
 
 def _joined(table: Any, column: str | None, source: str) -> bytes:
     texts = [name for name, kind in table.features.items() if getattr(kind, "dtype", None) in _TEXT_TYPES]
-    if not texts:
-        raise ActlabError(f"{source}: no column holds text; the columns are {', '.join(table.column_names)}")
     if (column or "text") not in texts:
         raise unknown(f"text column of {source}; set data.column:", column or "text", texts)
     rows = (row or "" for row in table[column or "text"])
-    return _filled("".join(row if row.endswith("\n") else f"{row}\n" for row in rows).encode(), source)
+    return "".join(row if row.endswith("\n") else f"{row}\n" for row in rows).encode()

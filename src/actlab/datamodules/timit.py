@@ -18,7 +18,7 @@ from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home
-from actlab.validation import validated
+from actlab.validation import Whole, validated
 
 
 @cache
@@ -65,13 +65,11 @@ class TIMITDataModule(TensorDataModule):
         partial: bool = False,
         batch_size: int = 64,
         eval_batch_size: int = 5000,
-        context: int = 5,
+        context: Whole = 5,
         cache_dir: str | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        if context < 0:
-            raise ActlabError(f"context {context}: give a whole number of frames from 0")
         self.dataset, self.sample, self.partial = dataset_or("./TIMIT", dataset, sample), sample, partial
         self.context, self.cache_dir = context, cache_dir
 

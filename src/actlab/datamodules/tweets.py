@@ -58,13 +58,11 @@ def read_tweets(path: Path) -> list[Tweet]:
                 tweets.append(Tweet([], []))
             continue
         token, _, tag = line.partition("\t")
-        if not token or not tag:
-            lacking = "tag" if token else "token"
+        if not token or tag not in LABELS:
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} has no {lacking}; expected a token, a tab and its tag"
+                f"{path}, line {number}: {line[:60]!r} is malformed; expected a token, a tab and a tag of "
+                + " ".join(TAGS)
             )
-        if tag not in LABELS:
-            raise ActlabError(f"{path}, line {number}: unknown tag {tag[:60]!r}. Allowed: {' '.join(TAGS)}")
         tweets[-1].tokens.append(token)
         tweets[-1].labels.append(LABELS[tag])
     if tweets := [tweet for tweet in tweets if tweet.tokens]:

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.downloads import Downloader, Remote, download
+from actlab.datamodules.sources import state
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.random.positions import Position
 from actlab.storage.files import at_home
 from actlab.validation import validated
 
 FOLDER = "data/twitter_pos"
+RETRIES, PATIENCE = 1, 10  # of a download; seconds without data after which a request fails
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
@@ -28,6 +29,15 @@ REMEDY = (
     f" {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch twitter_pos, or set"
     " data.sample to true"
 )
+
+
+class Remote(NamedTuple):
+    """A file to download."""
+
+    url: str
+    sha256: str
+
+
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
 _OCT27, _CMU = f"{_ARK}/data/twpos-data-v0.3/oct27.splits", f"{_ARK}/src/cmu/arktweetnlp"
 FILES = {
@@ -38,12 +48,30 @@ FILES = {
 }
 
 
-def fetch(folder: str | Path = FOLDER, downloader: Downloader | None = None) -> list[Path]:
+def fetch(folder: str | Path = FOLDER) -> list[Path]:
     """Download the tweets and the Brown clusters from their authors' repositories; keep valid local files."""
-    return download(FILES, at_home(str(folder)), downloader)
+    import pooch
+
+    downloader = pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)
+    hashes = {name: f"sha256:{remote.sha256}" for name, remote in FILES.items()}
+    urls = {name: remote.url for name, remote in FILES.items()}
+    folder = str(at_home(folder))
+    store = pooch.create(folder, base_url="", registry=hashes, urls=urls, retry_if_failed=RETRIES)
+    paths = []
+    for name, url in urls.items():
+        try:
+            paths.append(Path(store.fetch(name, downloader=downloader)))
+        except (OSError, ValueError) as error:
+            if (response := getattr(error, "response", None)) is not None:
+                response.close()  # pooch leaves the connection of a failed request open
+            raise ActlabError(
+                f"{name} cannot be downloaded from {url} ({one_line(error)}); check the network, or put the "
+                f"file into {folder} yourself"
+            ) from error
+    return paths
 
 
-class Corpus(NamedTuple):
+class TweetCorpus(NamedTuple):
     """The tweets of each split and the features of their words."""
 
     train: list[Tweet]
@@ -56,12 +84,12 @@ class Corpus(NamedTuple):
 def _read(
     files: tuple[Path, ...],
     read_words: Callable[[Path, Set[str]], WordFeatures],
-    states: tuple[tuple[int, ...], ...],
-) -> Corpus:
+    states: tuple[bytes, ...],
+) -> TweetCorpus:
     """Read the tweets of three files and the features of their words, once per process and state."""
     train, val, test = map(read_tweets, files[:3])
     needed = {normalize(token) for tweet in [*train, *val, *test] for token in tweet.tokens}
-    return Corpus(train, val, test, read_words(files[3], needed))
+    return TweetCorpus(train, val, test, read_words(files[3], needed))
 
 
 def part_of(folder: Path, name: str) -> Path:
@@ -128,14 +156,13 @@ class TwitterPOSDataModule(TensorDataModule):
         self.vectors, self.test_set = vectors, test_set
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> TweetCorpus:
         """The tweets and the features of their words; read on first use."""
         if not (folder := at_home(self.dataset)).is_dir():
             raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
         tweets = [part_of(folder, name) for name in (TRAIN, DEV, self.test_set)]
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
-        found = [path.stat() for path in (*tweets, words) if path.exists()]
-        states = tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found)
+        states = tuple(map(state, (*tweets, words)))
         return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from actlab.errors import ActlabError
 PADDING, UNKNOWN, FIRST = 0, 1, 2  # table rows: padding at a tweet's ends, words without features, first word
 BITS = 16  # length of the longest path of a cluster
 PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (GELU §3.3)
+_CLUSTER = re.compile(rf"([01]{{1,{BITS}}})\t([^\t]+)\t\d+")
 _HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s*")
 _LARGEST = float(np.finfo(np.float32).max)
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
@@ -43,17 +44,12 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
     for number, line in lines(path):
         if not line:
             continue
-        if len(columns := line.split("\t")) != 3:
-            raise ActlabError(
-                f"{path}, line {number} has {len(columns)} columns; a file of clusters has 3, separated by tabs"
-                ": path, word and count. For a file of word vectors, set data.vectors"
-            )
-        bits, word, count = columns
-        if not bits or bits.strip("01") or len(bits) > BITS or not word or not count.isdecimal():
+        if not (cluster := _CLUSTER.fullmatch(line)):
             raise ActlabError(
                 f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to {BITS} bits, a "
-                "tab, the word, a tab and its count"
+                "tab, the word, a tab and its count. For a file of word vectors, set data.vectors"
             )
+        bits, word = cluster.groups()
         if word in needed:
             paths.setdefault(word, bits)
     table = torch.zeros(len(paths) + FIRST, 2 * BITS + 2)
@@ -64,8 +60,8 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
     return WordFeatures(rows, table)
 
 
-def _rows(found: dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]:
-    if rows := {word: row for row, word in enumerate((word for word in found if word in needed), FIRST)}:
+def _rows(words: Iterable[str], needed: Set[str], path: Path) -> dict[str, int]:
+    if rows := {word: row for row, word in enumerate((word for word in words if word in needed), FIRST)}:
         return rows
     raise ActlabError(
         f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that it is the right "
@@ -76,7 +72,7 @@ def _rows(found: dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]
 def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
     """Return the vectors of words, with D as in the file.
 
-    A line holds a word and its numbers, separated by spaces or a tab. A header line ``words numbers``, as
+    A line holds a word and its numbers, separated by spaces or tabs. A header line ``words numbers``, as
     word2vec writes it, is optional. Padding at a tweet's ends gets the vector of ``</s>``, and words without a
     vector get that of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get the
     mean of all vectors in the file, and a message is printed once. A word listed twice gets its first vector.
@@ -87,8 +83,17 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
         if number == 1 and (match := _HEADER.fullmatch(line)):
             header, size = map(int, match.groups())
         elif line.strip(" "):
-            word, vector = _parse_vector(line, size, f"{path}, line {number}")
-            total, size, count = total + vector, len(vector), count + 1
+            # At spaces and tabs alone: a word may be another white space; it may have several parts.
+            fields = [field for field in line.replace("\t", " ").split(" ") if field]
+            size = size or max(1, len(fields) - 1)
+            try:
+                vector = np.array(fields[-size:], float)
+            except ValueError:
+                vector = np.array([np.nan])
+            if len(fields) <= size or not (np.abs(vector) <= _LARGEST).all():
+                expected = f"a word and {size} numbers, finite in float32"
+                raise ActlabError(f"{path}, line {number}: {line[:60]!r} is malformed; expected {expected}")
+            word, total, count = " ".join(fields[:-size]), total + vector, count + 1
             if word in needed or word in (PADDING_WORD, UNKNOWN_WORD):
                 kept.setdefault(word, vector)
     if header not in (-1, count):
@@ -105,25 +110,3 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
         if word not in kept:
             say_once(f"{path} has no vector of {word!r}: {place} are given {instead}")
     return WordFeatures(rows, torch.from_numpy(table))
-
-
-def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
-    """Return a word, perhaps of whitespace but spaces, and its vector, of ``size`` numbers unless that is 0."""
-    word, tab, rest = line.partition("\t")
-    fields = [field for field in (rest.replace("\t", " ") if tab else line).split(" ") if field]
-    begin = 0 if tab else max(1, len(fields) - size) if size else 1  # a word may have spaces
-    vector = _numbers(fields[begin:])
-    one_more = begin > 1 and _numbers(fields[begin - 1 : begin]) is not None
-    if vector is None or one_more or len(vector) != (size or max(1, len(vector))):
-        expected = f"a word and {size or 'its'} numbers, finite in float32"
-        raise ActlabError(f"{where}: {line[:60]!r} is malformed; expected {expected}")
-    return word if tab else " ".join(fields[:begin]), vector
-
-
-def _numbers(fields: Sequence[str]) -> Numbers | None:
-    """Return numbers that are finite in float32, or None; also for ``1_0``, which Python parses as 10."""
-    try:
-        found = np.array([float("x" if "_" in field else field) for field in fields])
-    except ValueError:
-        return None
-    return found if (np.abs(found) <= _LARGEST).all() else None

@@ -81,10 +81,10 @@ def code_files(text: str, of_data: bool) -> list[Path]:
 
 def digests_of_code(text: str) -> dict[str, str]:
     """Return digests of the user's own `code_files` by ``text`` or, of imports, ``helpers.py of <text>``."""
-    own, here = [file for file in code_files(text, False) if not _is_installed(file)], Path.cwd()
-    names = {f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in own}
-    names |= {file: text for file in own if file.name == Path(text.rpartition(":")[0]).name}
-    return {names[file]: digest for file, digest in {**digests_of(own), **_parsed(own)}.items()}
+    written, here = [file for file in code_files(text, False) if not _is_installed(file)], Path.cwd()
+    names = {f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in written}
+    names |= {file: text for file in written if file.name == Path(text.rpartition(":")[0]).name}
+    return {names[file]: digest for file, digest in {**digests_of(written), **_parsed(written)}.items()}
 
 
 def module_of(text: str) -> str:
@@ -122,20 +122,20 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
     """Return the files, and those of the user that they import from ``folder`` or Python's path, in turn."""
-    found, waiting = list(files), [file for file in files if not _is_installed(file)]
+    collected, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
         for name in _code(regular(waiting.pop()).read_bytes()).imports if waiting else ():
             if name not in names:
                 names.add(name)
                 beside = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py"))) if folder else ()
-                own = [file for file in beside if file.is_file()]
-                own += [file for file in _module_files(name) if not _is_installed(file)]
-                fresh = {file.resolve(): file for file in own}
-                found += (new := [file for place, file in fresh.items() if place not in seen])
+                imported = [file for file in beside if file.is_file()]
+                imported += [file for file in _module_files(name) if not _is_installed(file)]
+                fresh = {file.resolve(): file for file in imported}
+                collected += (new := [file for place, file in fresh.items() if place not in seen])
                 waiting += new
                 seen |= fresh.keys()
-    return found
+    return collected
 
 
 def _is_installed(file: Path) -> bool:
@@ -169,7 +169,7 @@ def _walked(tree: ast.Module) -> Iterator[str]:
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 fields["body"] = node.body[1:]
             if isinstance(node, ast.JoinedStr):
-                fields["values"] = [one for one in node.values if getattr(one, "value", None) != ""]
+                fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
             kept = isinstance(node, ast.Constant)  # None is a value there: `x * None` is not `x * 0`
             names = sorted(name for name, value in fields.items() if kept or value not in (None, []))
             yield f"{type(node).__name__} {' '.join(names)}"
@@ -186,18 +186,18 @@ def _module_files(name: str) -> list[Path]:
     if name in _OURS or name in sys.stdlib_module_names:
         return []
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return []
-    places = list(found.submodule_search_locations or ()) if found else []
+    places = list(spec.submodule_search_locations or ()) if spec else []
     files = [p for place in places for p in sorted(Path(place).rglob("*.py"))]
-    origin = Path((found and found.origin) or "")
+    origin = Path((spec and spec.origin) or "")
     return files or ([origin] if origin.is_file() else [])
 
 
 def _code_digest(files: Sequence[Path], by_bytes: bool) -> str:
-    own = [] if by_bytes else [file for file in files if not _is_installed(file)]
-    return _files_digest(files, None, _parsed(own))
+    written = [] if by_bytes else [file for file in files if not _is_installed(file)]
+    return _files_digest(files, None, _parsed(written))
 
 
 def _parsed(files: Sequence[Path]) -> dict[Path, str]:

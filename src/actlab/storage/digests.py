@@ -45,7 +45,7 @@ def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:
     with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database:
         query = "SELECT digest FROM digests WHERE path = ? AND stamp = ?"
         rows = {file: database.execute(query, (str(file.absolute()), stamp)) for file, stamp in stamps.items()}
-        return {file: row[0] for file, found in rows.items() if (row := found.fetchone())}
+        return {file: row[0] for file, cursor in rows.items() if (row := cursor.fetchone())}
     return {}
 
 

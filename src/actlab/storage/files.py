@@ -183,10 +183,10 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
     DamagedError ends with the ``remedy``.
     """
     try:
-        found = parsed(regular(path).read_text(encoding="utf-8"))
-        if isinstance(found, dict) and found.pop("digest", None) is not None and found.keys() == {"content"}:
-            found = found["content"]  # older versions wrote a list beside its digest, as in the archives
-        return checked(found, kind)
+        values = parsed(regular(path).read_text(encoding="utf-8"))
+        if isinstance(values, dict) and values.pop("digest", None) is not None and values.keys() == {"content"}:
+            values = values["content"]  # older versions wrote a list beside its digest, as in the archives
+        return checked(values, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
 
@@ -197,10 +197,10 @@ def parsed(text: str) -> Any:
     A ValueError rejects what is not JSON, an integer beyond the range of floats, and half a surrogate pair,
     which cannot be written to a file; a RecursionError rejects values that are nested too deep.
     """
-    found = json.loads(text, parse_int=_parse_int)
+    values = json.loads(text, parse_int=_parse_int)
     if "\\ud" in text.lower():
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
+        json.dumps(values, ensure_ascii=False).encode()
+    return values
 
 
 def _parse_int(digits: str) -> int:
@@ -209,18 +209,18 @@ def _parse_int(digits: str) -> int:
     return int(digits)
 
 
-def checked(found: Any, kind: type[Kind]) -> Kind:
+def checked(values: Any, kind: type[Kind]) -> Kind:
     """Return plain values unchanged; a ValueError names the first value that has not the type ``kind``."""
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
     try:
-        _type_adapter(cast(Any, kind)).validate_python(found, strict=True)
+        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
         given = "" if first["type"] == "missing" else f", not {repr(first['input'])[:60]}"
         raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}{given}") from error
-    return found  # type: ignore[no-any-return]
+    return values  # type: ignore[no-any-return]
 
 
 @lru_cache

@@ -93,7 +93,7 @@ def read_word(word: str, is_text: Callable[[], bool]) -> Any:
     if not nested:
         return bare
     pairs = zip(value, parse(word, _TextLoader), strict=True)
-    return [one if _reads_as_text(one) else text for one, text in pairs]
+    return [typed if _reads_as_text(typed) else text for typed, text in pairs]
 
 
 def _reads_as_text(value: Any) -> bool:

@@ -82,8 +82,8 @@ def summary(epochs: Array, values: Array) -> Summary:
     missing = np.isnan(values)
     low, high = np.where(missing, math.inf, values), np.where(missing, -math.inf, values)
     least, most = int(low.argmin()), int(high.argmax())
-    found = values[-1], low[least], epochs[least], high[most], epochs[most]
-    return Summary(*map(float, found))
+    numbers = values[-1], low[least], epochs[least], high[most], epochs[most]
+    return Summary(*map(float, numbers))
 
 
 def summaries(recorded: Mapping[Key, Series]) -> dict[Key, Summary]:
@@ -91,10 +91,10 @@ def summaries(recorded: Mapping[Key, Series]) -> dict[Key, Summary]:
     return {key: summary(*series) for key, series in recorded.items()}
 
 
-def as_entry(found: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, float]]]:
+def as_entry(by_key: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, float]]]:
     """Return summaries by name and condition, in the format of ``result.json``."""
     entry: dict[str, dict[str, dict[str, float]]] = {}
-    for (name, condition), summed in found.items():
+    for (name, condition), summed in by_key.items():
         entry.setdefault(name, {})[condition] = summed._asdict()
     return entry
 
@@ -116,13 +116,13 @@ def names(logs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """
     distinct = dict.fromkeys(logs)
     shared = Counter(name for name, _ in distinct)
-    found = {}
+    full_names = {}
     for name, loop in distinct:
         full = f"{loop}/{name}" if shared[name] > 1 and loop else name
         while full != name and full in shared:  # as a module that logs both `loss` and `val/loss` has it
             full = f"{loop}/{full}"
-        found[name, loop] = full
-    return found
+        full_names[name, loop] = full
+    return full_names
 
 
 def read(file: Path, prefix: str = "") -> dict[Key, Series]:
@@ -140,11 +140,11 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     plain = (f"{s}/{m}" if s else m or "" for s, m in zip(splits, metrics, strict=True))
     logs = [(name, loop or "") for name, loop in zip(plain, loops, strict=True)]
     named = names(logs)
-    found: dict[Key, dict[float, float]] = {}
+    values_of: dict[Key, dict[float, float]] = {}
     for epoch, value, log, condition in zip(epochs, values, logs, conditions, strict=True):
-        found.setdefault((prefix + named[log], condition or ""), {})[epoch] = value
+        values_of.setdefault((prefix + named[log], condition or ""), {})[epoch] = value
     series: dict[Key, Series] = {}
-    for key, by_epoch in sorted(found.items(), key=lambda item: min(item[1])):
+    for key, by_epoch in sorted(values_of.items(), key=lambda item: min(item[1])):
         at, numbers = zip(*sorted(by_epoch.items(), key=lambda item: item[0]), strict=True)
         series[key] = Series(np.array(at), np.array(numbers))
     return series
@@ -160,8 +160,8 @@ def _table(content: bytes) -> Any:
     opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     columns = sorted(opened.schema_arrow.names)
     if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
-        found = ", ".join(opened.schema_arrow.names)[:100]
-        raise ValueError(f"the columns are {found or 'missing'}; they must be {', '.join(_ROW)}")
+        names = ", ".join(opened.schema_arrow.names)[:100]
+        raise ValueError(f"the columns are {names or 'missing'}; they must be {', '.join(_ROW)}")
     for field in opened.schema_arrow:
         if not any(is_kind(field.type) for is_kind in _ROW[field.name]):
             words = "text" if field.name in (*_TEXTS, _LOOP) else "numbers"

@@ -27,5 +27,5 @@ def activation_spec(value: Any) -> Any:
         value = {"name": value["class_path"], **arguments} if isinstance(arguments, Mapping) else value
     if not isinstance(value.get("name"), str):
         return value
-    found = {**value, "name": activation_spec(value["name"])}
-    return found["name"] if len(found) == 1 else found
+    spec = {**value, "name": activation_spec(value["name"])}
+    return spec["name"] if len(spec) == 1 else spec

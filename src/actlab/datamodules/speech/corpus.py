@@ -101,15 +101,15 @@ def find(folder: Path) -> Corpus:
         if not files:
             continue
         top = min(match["top"] for match, _ in files)
-        found: dict[tuple[str, ...], dict[str, Path]] = {}
+        files_of: dict[tuple[str, ...], dict[str, Path]] = {}
         for match, path in files:
             if match["top"] == top:
                 key = match.group("split", "region", "speaker", "name")
-                found.setdefault(key, {})[match["suffix"]] = path
-        speakers = sorted({(region, speaker) for _, region, speaker, _ in found})
+                files_of.setdefault(key, {})[match["suffix"]] = path
+        speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of})
         fifths = {of: {2: "val", 4: "test"}.get(number % 5, "train") for number, of in enumerate(speakers)}
         sentences = []
-        for (split, region, speaker, name), of in found.items():
+        for (split, region, speaker, name), of in files_of.items():
             part = "val" if split == "test" and speaker not in CORE else split or fifths[region, speaker]
             sentences.append(Sentence(part, region, speaker, name, of.get("wav"), of.get("phn")))
         sentences.sort(key=lambda s: (PARTS.index(s.part), s.key))
@@ -124,28 +124,28 @@ def _paths(folder: Path) -> dict[str, Path]:
     def fail(error: OSError) -> None:
         raise ActlabError(f"{error.filename} cannot be read ({reason(error)})") from error
 
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for top, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         inner = Path(top).relative_to(folder)
         depth = len(inner.parts)
         folders[:] = [name for name in folders if not depth or (depth < 4 and _NAME.fullmatch(name.lower()))]
         for path in (inner / name for name in sorted([*folders, *names]) if _NAME.fullmatch(name.lower())):
-            other = found.setdefault(path.as_posix().lower(), folder / path)
+            other = paths.setdefault(path.as_posix().lower(), folder / path)
             if other != folder / path:
                 raise ActlabError(
                     f"{folder} holds both {other.relative_to(folder)} and {path}; remove one of them"
                 )
-    return found
+    return paths
 
 
 def gaps(corpus: Corpus) -> list[str]:
     """Return one line for each difference between a copy in the layout of LDC93S1 and the complete corpus."""
     counts = {part: len(corpus.part(part)) for part in PARTS}
-    found = [f"{part}: {counts[part]} of {n} sentences" for part, n in WHOLE.items() if counts[part] != n]
+    missing = [f"{part}: {counts[part]} of {n} sentences" for part, n in WHOLE.items() if counts[part] != n]
     speakers = Counter((s.part, s.region, s.speaker) for s in corpus.sentences)
     present = {speaker for part, _, speaker in speakers if part == "test"}
-    found += [f"core test speaker {name} is missing" for name in CORE if name not in present]
-    return found + [
+    missing += [f"core test speaker {name} is missing" for name in CORE if name not in present]
+    return missing + [
         f"{'/'.join(speaker)}: {count} of {SENTENCES_OF_A_SPEAKER} sentences"
         for speaker, count in speakers.items()
         if count != SENTENCES_OF_A_SPEAKER
@@ -154,10 +154,10 @@ def gaps(corpus: Corpus) -> list[str]:
 
 def check_whole(corpus: Corpus, partial: bool) -> None:
     """Check that every part has sentences and, unless ``partial``, that a copy of LDC93S1 is complete."""
-    if not partial and corpus.has_parts and (found := gaps(corpus)):
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    if not partial and corpus.has_parts and (missing := gaps(corpus)):
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ActlabError(
-            f"{corpus.folder} is not the whole of TIMIT ({'; '.join(found[:3])}{more}); complete the folder, "
+            f"{corpus.folder} is not the whole of TIMIT ({'; '.join(missing[:3])}{more}); complete the folder, "
             "or set data.partial to true to use an incomplete copy"
         )
     if empty := [part for part in PARTS if not corpus.part(part)]:

@@ -49,12 +49,7 @@ class ByFrame(Samples):
     """A dataset whose samples are the target frames, for evaluation."""
 
     def __init__(self, frames: Frames) -> None:
-        self.frames = frames
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the frames."""
-        return self.frames.values.device
+        self.frames, self.device = frames, frames.values.device
 
     def __len__(self) -> int:
         return len(self.frames.numbers)
