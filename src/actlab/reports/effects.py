@@ -12,7 +12,7 @@ from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Place, Task
 from actlab.analysis.statistics import FEWEST
 from actlab.config.keys import short
-from actlab.reports.tables import NONE, number
+from actlab.reports.tables import NONE, mean_difference, number
 
 READING = (
     "Mean difference to the reference, paired by seed, in the unit of each task, with the 95 % interval that "
@@ -46,8 +46,7 @@ def text(difference: Difference, column: Column) -> str:
     """Return a difference as printed: ``-0.10 [-0.17, -0.03]``; ``diverged`` where it is not finite."""
     if difference.mean is None:
         return "diverged"
-    mean, low, high = (number(value, column, signed=True) for value in difference[:3])
-    return mean if difference.low is None else f"{mean} [{low}, {high}]"
+    return mean_difference(difference.mean, difference.low, difference.high, column)
 
 
 def pairs(ones: Sequence[Effect]) -> str:
@@ -63,9 +62,9 @@ def direction(column: Column) -> str:
 
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
-    found = [(task, one) for board in boards for task, ones in compared(board) for one in ones]
-    lacking = any(one.difference.low is None and one.difference.mean is not None for _, one in found)
-    return [READING] * bool(found) + [WITHOUT] * lacking
+    found = [one.difference for board in boards for _, ones in compared(board) for one in ones]
+    lacking = any(difference.low is None and difference.mean is not None for difference in found)
+    return [READING, WITHOUT] if lacking else [READING] if found else []
 
 
 def over_tasks(board: Board) -> str:
@@ -81,7 +80,7 @@ def better(mean: Mean) -> str:
 
 def tasks(mean: Mean) -> str:
     """Return of how many tasks a mean is: ``9 tasks of 4 studies``."""
-    studies = {1: "1 study"}.get(mean.studies, f"{mean.studies} studies")
+    studies = "1 study" if mean.studies == 1 else f"{mean.studies} studies"
     return plural(mean.number, "task") + (f" of {studies}" if mean.studies < mean.number else "")
 
 
@@ -91,8 +90,8 @@ def median(task: Task, label: str) -> tuple[str, str]:
         return NONE, ""
     marks = [
         f"{place.wins.mean():.2f}" if place.wins is not None else "",
-        "chance" * place.chance,
-        f"{place.n} of {place.most} runs" * (place.n < place.most),
+        "chance" if place.chance else "",
+        f"{place.n} of {place.most} runs" if place.n < place.most else "",
     ]
     return number(place.median, task.column, diverged=place.diverged), ", ".join(filter(None, marks))
 

@@ -13,7 +13,7 @@ from actlab.analysis.scoreboard import Board, Read, Record, Task
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
-from actlab.reports import effects, forest, profiles, style
+from actlab.reports import effects, forest, style
 from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
@@ -52,10 +52,11 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
         label: {"unit": label, "own": label in board.own, "colour": colour, "dark": style.on_dark(colour)}
         for label, colour in style.colours(board.means, board.own).items()
     }
-    stems = effects.stem(board), profiles.stem(board)
-    names = [*(stem + suffix for stem in stems for suffix in (".svg", ".png", ".pdf")), *files.FILES]
-    names[3:3] = sorted(path.name for path in runs.glob(f"{stems[0]}-[0-9]*.pdf"))  # further pages
-    picture = runs / f"{stems[1]}.svg"
+    stem = effects.stem(board)
+    pages = sorted(path.name for path in runs.glob(f"{stem}-[0-9]*.pdf"))  # further ones
+    first, profile = ([f"{x}.{kind}" for kind in ("svg", "png", "pdf")] for x in (stem, f"{stem}-profile"))
+    names = [*first, *pages, *profile, *files.FILES]
+    picture = runs / profile[0]
     panels = [_panel(task, ones, colours) for task, ones in effects.compared(board)]
     return {
         "compare": short(board.compare),
@@ -106,7 +107,7 @@ def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, Any]) -> di
         {
             **colours[one.label],
             "text": effects.text(one.difference, task.column),
-            "beside": "chance" * one.place.chance,
+            "beside": "chance" if one.place.chance else "",
             "mean": at(one.difference.mean),
             "ends": [(at(one.difference.low), at(one.difference.high))]
             if one.difference.low is not None

@@ -9,7 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from actlab.reports.captions import spans
+from actlab.reports import tables
+from actlab.reports.notes import spans
 from actlab.storage.files import write_atomically
 
 
@@ -21,6 +22,7 @@ def _environment() -> Environment:
     )
     # One of our scripts or style sheets, unescaped.
     found.globals["source"] = lambda name: Markup(loader.get_source(found, name)[0])
+    found.globals["tables"] = tables
     found.filters["spans"] = spans
     return found
 
