@@ -44,9 +44,9 @@ class Schedule(ABC):
 
         At the epoch or update ``begun`` the schedule's position is 0.
         """
-        found = copy.copy(self)
-        vars(found).update(self._whole(total, begun))
-        return found
+        schedule = copy.copy(self)
+        vars(schedule).update(self._whole(total, begun))
+        return schedule
 
     def _whole(self, total: Total, begun: int) -> dict[str, Any]:
         return {}  # attributes that may be shares, as whole numbers

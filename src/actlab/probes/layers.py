@@ -50,9 +50,9 @@ class LayerGradients(EachRun):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
         layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
-        found = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
-        found["slope", ""] = slope([found["gradient", f"layer={n}"] for n in layers])
-        return found
+        metrics = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
+        metrics["slope", ""] = slope([metrics["gradient", f"layer={n}"] for n in layers])
+        return metrics
 
 
 def statistics(layer: Layer) -> dict[str, float]:
@@ -101,7 +101,7 @@ class NetInputs(EachRun):
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
-        found: Found = {}
+        metrics: Found = {}
         parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(layer))
@@ -111,8 +111,8 @@ class NetInputs(EachRun):
                 "distance_of_shapes": kolmogorov(own).nanquantile(0.5),
                 "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
             }
-            found |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
-        return found
+            metrics |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
+        return metrics
 
 
 def kolmogorov(z: Tensor) -> Tensor:
@@ -158,11 +158,11 @@ class PassedNoise(EachRun):
                 counts = [low.sum().double(), torch.tensor(float(low.numel()), device=low.device).double()]
                 sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
             first += len(x)
-        found: Found = {}
+        metrics: Found = {}
         for number, (outputs, inputs, low, of_all) in ((n, of.tolist()) for n, of in sums.items()):
-            found["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
-            found["deactivated", f"layer={number}"] = low / of_all
-        return found
+            metrics["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
+            metrics["deactivated", f"layer={number}"] = low / of_all
+        return metrics
 
 
 class BlockGradients(EachRun):
@@ -202,8 +202,8 @@ def block_gradients(task: Task, batch: Batch) -> Found:
         loss = task.measure(network, batch)["loss"].mean()
         gradients = torch.autograd.grad(loss.sum(), seen)
     lengths = [float(wide(of_block).norm()) for of_block in gradients]
-    found = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
-    return found | {("ratio", ""): lengths[0] / lengths[-1]}
+    metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
+    return metrics | {("ratio", ""): lengths[0] / lengths[-1]}
 
 
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:

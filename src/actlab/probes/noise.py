@@ -70,9 +70,9 @@ class EachRun(ABC):
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer or block."""
-        found = [self._measure(task, data, subject.device) for task in subject.apart()]
-        for metric, condition in found[0]:
-            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in found]))
+        runs = [self._measure(task, data, subject.device) for task in subject.apart()]
+        for metric, condition in runs[0]:
+            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in runs]))
 
     @abstractmethod
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found: ...

@@ -56,10 +56,10 @@ def to_csv(boards: Sequence[Board]) -> str:
 
 def profiles_csv(boards: Sequence[Board]) -> str:
     """Return the performance profiles: the share of runs up to each ratio at which it rises."""
-    found = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
+    profiles = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
     lines = [
         (key, label, number, *at)
-        for key, label, ratios, shares, number in found
+        for key, label, ratios, shares, number in profiles
         for at in zip(ratios, shares, strict=True)
     ]
     frame = pd.DataFrame(lines, columns=["compare", "activation", "tasks", "ratio", "share"])

@@ -33,13 +33,13 @@ class Effect(NamedTuple):
 def effects(board: Board, task: Task) -> list[Effect]:
     """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
     order = sorted(board.means, key=lambda label: label not in board.own)
-    found = task.differences
-    return [Effect(x, x in board.own, found[x], task.places[x]) for x in order if x in found]
+    differences = task.differences
+    return [Effect(x, x in board.own, differences[x], task.places[x]) for x in order if x in differences]
 
 
 def compared(board: Board) -> list[tuple[Task, list[Effect]]]:
     """Return the tasks in which activations can be compared with a reference, with their effects."""
-    return [(task, found) for task in board.tasks if (found := effects(board, task))]
+    return [(task, shown) for task in board.tasks if (shown := effects(board, task))]
 
 
 def text(difference: Difference, column: Column) -> str:
@@ -51,8 +51,8 @@ def text(difference: Difference, column: Column) -> str:
 
 def pairs(ones: Sequence[Effect]) -> str:
     """Return the number of pairs in words: ``15 pairs``, or ``3–15 pairs`` if it varies."""
-    found = sorted({one.difference.pairs for one in ones})
-    return plural(found[0], "pair") if len(found) == 1 else f"{found[0]}–{found[-1]} pairs"
+    numbers = sorted({one.difference.pairs for one in ones})
+    return plural(numbers[0], "pair") if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]} pairs"
 
 
 def direction(column: Column) -> str:
@@ -62,9 +62,9 @@ def direction(column: Column) -> str:
 
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
-    found = [one.difference for board in boards for _, ones in compared(board) for one in ones]
-    lacking = any(difference.low is None and difference.mean is not None for difference in found)
-    return [READING, WITHOUT] if lacking else [READING] if found else []
+    differences = [one.difference for board in boards for _, ones in compared(board) for one in ones]
+    lacking = any(difference.low is None and difference.mean is not None for difference in differences)
+    return [READING, WITHOUT] if lacking else [READING] if differences else []
 
 
 def over_tasks(board: Board) -> str:

@@ -72,7 +72,7 @@ def _figure_of(
 
 def caption_of(board: Board) -> str:
     """Return how to read a forest plot."""
-    ones = [one for _, found in effects.compared(board) for one in found]
+    ones = [one for _, rows in effects.compared(board) for one in rows]
     guess = "Crosses: not better than guessing." if any(one.place.chance for one in ones) else ""
     lacking = "Open circles: no interval." if effects.WITHOUT in effects.notes([board]) else ""
     return " ".join(filter(None, [*effects.notes([board]), lacking, guess]))

@@ -58,11 +58,11 @@ def escaped(text: str) -> str:
 
 def _greek(char: str) -> str:
     name = unicodedata.name(char, "")
-    found = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
-    if char in _LIKE_LATIN or not found:
+    letter = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
+    if char in _LIKE_LATIN or not letter:
         return _LIKE_LATIN.get(char, char)
-    word = found[2].replace("LAMDA", "lambda").lower()
-    return f"$\\{word.capitalize() if found[1] == 'CAPITAL' else word}$"
+    word = letter[2].replace("LAMDA", "lambda").lower()
+    return f"$\\{word.capitalize() if letter[1] == 'CAPITAL' else word}$"
 
 
 def table(

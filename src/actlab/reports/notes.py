@@ -54,19 +54,19 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
 
 
 def _surrogates(results: Results) -> str:
-    found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
-    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
+    surrogates = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
+    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates)
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
 def _unrestored(results: Results) -> str:
-    found = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
-    names = ", ".join(dict.fromkeys(name for names in found for name in names))
+    unrestored = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
+    if not unrestored:
+        return ""
+    names = ", ".join(dict.fromkeys(name for names in unrestored for name in names))
     return (
-        f"{plural(len(found), 'run')} resumed without the attributes of {names}, which changed in training and "
-        "which no checkpoint keeps: give the callback a state_dict, or train without a stop."
-        if found
-        else ""
+        f"{plural(len(unrestored), 'run')} resumed without the attributes of {names}, which changed in "
+        "training and which no checkpoint keeps: give the callback a state_dict, or train without a stop."
     )
 
 
@@ -97,7 +97,7 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
     ]
     if not moved:
         return ""
-    _, low, high, row = max(moved, key=lambda found: found[0])
+    _, low, high, row = max(moved, key=lambda entry: entry[0])
     key, base = results.study.compare, comparison.cost_base(results)
     return (
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
@@ -114,12 +114,12 @@ def _equal_time(results: Results) -> str:
         reference = results.references.get(results.rest_of(group))
         if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
             lacking.append(name)
-        elif reference is not group and (found := equal_time(results, group, reference)):
-            side = 0 if found.mine < found.lengths[0].epochs else 1  # the one that takes longer
+        elif reference is not group and (places := equal_time(results, group, reference)):
+            side = 0 if places.mine < places.lengths[0].epochs else 1  # the one that takes longer
             who = (name, f"{comparison.reference_text(results)} against {name}")[side]
-            low, high = found.ends[side]
+            low, high = places.ends[side]
             spread = f" ({low:.1f} to {high:.1f} by fifths of the timed rounds)" if low < high else ""
-            read.append(f"epoch {found[side]:.1f} of {found.lengths[side].epochs:g}{spread} of {who}")
+            read.append(f"epoch {places[side]:.1f} of {places.lengths[side].epochs:g}{spread} of {who}")
     text = (
         "At equal training time: time is the number of updates × the measured time of one. Of a row and its "
         "reference, the one with the shorter time is read at its end, the other at its last epoch that had "
@@ -253,8 +253,8 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
     if not any(row.edges for row in rows):
         return ""
     compare, columns = results.study.compare, results.study.select.tune
-    found = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
-    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in found])
+    at_edges = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
+    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in at_edges])
     return (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
         "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
@@ -289,8 +289,8 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
         )
     if any(cell.by_probability for cell in cells):
         text += " Where a run diverged there is no mean difference, and p is that of the probability."
-    if found := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
-        text += f" Values of one seed correlate by {median(found):+.2f} (median)."
+    if correlations := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
+        text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
 
 
@@ -325,15 +325,15 @@ def provenance(results: Results) -> str:
     if not results.results:
         return ""
     known = facts(results)
-    versions = ", ".join(f"{name} {' / '.join(found)}" for name, found in known["versions"].items())
+    versions = ", ".join(f"{name} {' / '.join(several)}" for name, several in known["versions"].items())
     return f"Seeds {spans(known['seeds'])}. {versions}. {' / '.join(known['hardware'])}."
 
 
 def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
-    found = results.results.values()
+    ended = results.results.values()
     versions: dict[str, dict[str, None]] = {}
-    for name, version in (pair for result in found for pair in result["versions"].items()):
+    for name, version in (pair for result in ended for pair in result["versions"].items()):
         versions.setdefault(name, {})[version] = None
     return {
         "planned": len(results.runs),
@@ -341,7 +341,7 @@ def facts(results: Results) -> dict[str, Any]:
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
         "versions": {name: [*versions] for name, versions in versions.items()},
-        "hardware": list(dict.fromkeys(result["hardware"] for result in found if "hardware" in result)),
+        "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
     }
 
 
@@ -407,11 +407,11 @@ def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
 
 def spans(numbers: Sequence[int]) -> str:
     """Return whole numbers as text, three or more consecutive ones as a span: ``0, 2, 5–19``."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
         else:
-            found.append([number])
-    parts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in found]
+            groups.append([number])
+    parts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in groups]
     return ", ".join(parts)

@@ -90,8 +90,8 @@ class Plot:
     @property
     def kinds(self) -> list[str]:
         """What its lines are: the kinds of lines, and ``published``."""
-        found = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
-        return [kind for kind in KINDS if kind in found]
+        kinds = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
+        return [kind for kind in KINDS if kind in kinds]
 
 
 def limits(panel: Panel) -> tuple[float, float]:

@@ -39,8 +39,8 @@ _Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
 
 def read(results: Results) -> list[Plot]:
     """Return the figures of a study, before they are drawn: those of its file, and learnt activations."""
-    found = [*(read_entry(results, entry) for entry in results.study.figures), read_learnt(results)]
-    return [plot for plot in found if plot is not None]
+    plots = [*(read_entry(results, entry) for entry in results.study.figures), read_learnt(results)]
+    return [plot for plot in plots if plot is not None]
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
@@ -223,8 +223,8 @@ def read_learnt(results: Results) -> Plot | None:
         setting = results.chosen(group)
         kept = [_kept(results, run) for run in setting.runs] if setting else []
         title = in_words(group.point, results.study.compare, results.text)
-        if lines := [*_learnt_lines([found[LEARNT] for found in kept if LEARNT in found], LEARNT)]:
-            lines += _initial([*_learnt_lines([found[INITIAL] for found in kept if INITIAL in found], INITIAL)])
+        if lines := [*_learnt_lines([run[LEARNT] for run in kept if LEARNT in run], LEARNT)]:
+            lines += _initial([*_learnt_lines([run[INITIAL] for run in kept if INITIAL in run], INITIAL)])
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))
     if not panels:
         return None
@@ -245,9 +245,9 @@ def _kept(results: Results, run: Run) -> Kept:
 
 
 def _learnt_lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:
-    for layer in sorted({int(name) for found in runs for name in found if name != "x"}):
-        values = [found[str(layer)] for found in runs if str(layer) in found]
-        x = np.array(next(found["x"] for found in runs if str(layer) in found))
+    for layer in sorted({int(name) for run in runs for name in run if name != "x"}):
+        values = [run[str(layer)] for run in runs if str(layer) in run]
+        x = np.array(next(run["x"] for run in runs if str(layer) in run))
         yield Line(f"layer {layer}", metric, Curve(x, median_band(np.array(values)), len(values)), None)
 
 

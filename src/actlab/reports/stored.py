@@ -105,10 +105,10 @@ def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None
 def _lines(rows: pd.DataFrame, panel: Mapping[str, Any], metrics: Mapping[str, str | None]) -> Iterator[Line]:
     published = panel["curves"]
     curves = {
-        (label(unit), metric): found
+        (label(unit), metric): theirs
         for unit in published.names
         for metric, curve in metrics.items()
-        if (found := published.get(panel["published"], unit, curve))
+        if (theirs := published.get(panel["published"], unit, curve))
     }
     for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():
         x, median, low, high = values[["x", "median", "low", "high"]].to_numpy().T

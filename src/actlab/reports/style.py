@@ -103,19 +103,20 @@ def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
 
     The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
     """
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     labels = list(labels)
     depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}
     for label in labels:
         if label in depths:
-            found[label] = to_hex(mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))).upper()
+            colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
+            by_label[label] = to_hex(colour).upper()
             continue
         mine = label in own
         palette = _OWN if mine else _FURTHER
-        used = [known for known in found if known not in _KNOWN and (known in own) == mine]
+        used = [known for known in by_label if known not in _KNOWN and (known in own) == mine]
         again, number = divmod(len(used), len(palette))
-        found.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
-    return found
+        by_label.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
+    return by_label
 
 
 def _varied(colour: str, again: int) -> str:

@@ -47,12 +47,12 @@ def to_latex(results: Results) -> str:
     """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
     bold = {number for number, mine in enumerate(own(results)) if mine}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
-    found: list[str] = []
+    written: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
-        label = f"tab:{study}-{len(found) + 1}"
+        label = f"tab:{study}-{len(written) + 1}"
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
-        found.append(latex.table(names, body, bold, _latex_caption(results, title, names), label))
-    return latex.with_packages(found)
+        written.append(latex.table(names, body, bold, _latex_caption(results, title, names), label))
+    return latex.with_packages(written)
 
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:

@@ -105,21 +105,21 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
 
 def learnt(results: Results, row: TableRow) -> dict[str, str]:
     """Return learnt parameters by header, the medians of the layers in their order: ``1.5, 1.43``."""
-    found: dict[str, list[str]] = {}
+    by_head: dict[str, list[str]] = {}
     for cell in (cell for cell in row.cells if cell.column in results.learnt):
         head = f"{cell.column.metric.replace('/', ' ')}\nby layer (last)"
-        found.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
-    return {head: few(texts, 8) for head, texts in found.items()}
+        by_head.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
+    return {head: few(texts, 8) for head, texts in by_head.items()}
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
-    found = cost or {}
+    known = cost or {}
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
         for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
-            line[f"{head}\n/ {base}"] = f"{found[key]:.2f}" if found.get(key) is not None else ""
+            line[f"{head}\n/ {base}"] = f"{known[key]:.2f}" if known.get(key) is not None else ""
     return line
 
 

@@ -49,11 +49,11 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
 
 def narrow(results: Results) -> list[Text | Table]:
     """Return a table of settings and costs, and one per metric; with usual names they fit 80 characters."""
-    found: list[Text | Table] = []
+    printed: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
-        found += [Text(f"\n{title}", style="bold")] if title else []
-        found.append(_table(head, body, tables.own(results)))
-    return found
+        printed += [Text(f"\n{title}", style="bold")] if title else []
+        printed.append(_table(head, body, tables.own(results)))
+    return printed
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:

@@ -29,11 +29,11 @@ def plot_compared(units: Mapping[str, Spec]) -> Figure:
         sides: Any = figure.subplots(1, 2, sharex=True)
         for label, spec in units.items():
             try:
-                found = _evaluate(spec, x)
+                curves = _evaluate(spec, x)
             except Exception as error:  # a user-defined activation may not accept single numbers
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
-            for axes, y in zip(sides, found, strict=True):
+            for axes, y in zip(sides, curves, strict=True):
                 axes.plot(x.numpy(), y.numpy(), lw=1.6, label=style.in_legend(label))
         for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
             _axes_through_0(axes)

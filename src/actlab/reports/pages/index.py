@@ -20,9 +20,9 @@ from actlab.reports.pages import study as page
 from actlab.storage.files import DamagedError, regular
 
 
-def write(runs: Path, found: Read | None = None) -> Path:
-    """Write ``index.html`` on the studies in ``runs``, whose tables are ``found`` or read; return its path."""
-    records, left_out = found or scoreboard.read(runs)
+def write(runs: Path, tables: Read | None = None) -> Path:
+    """Write ``index.html`` on the studies in ``runs``, whose tables are ``tables`` or read; return its path."""
+    records, left_out = tables or scoreboard.read(runs)
     if not records:
         if left_out:
             raise DamagedError(left_out[0])
@@ -43,8 +43,8 @@ def write(runs: Path, found: Read | None = None) -> Path:
 
 
 def _href(record: Record) -> str | None:
-    found = (record.folder / page.NAME).exists()
-    return f"{quote(record.folder.name)}/{page.NAME}" if found else None
+    exists = (record.folder / page.NAME).exists()
+    return f"{quote(record.folder.name)}/{page.NAME}" if exists else None
 
 
 def _board(board: Board, runs: Path) -> dict[str, Any]:
