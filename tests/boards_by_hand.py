@@ -1,27 +1,17 @@
 """Cells of ``table.json`` as a study writes them, by hand."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 
 def cell(values: dict[str, float | None], median: float | None, **column: Any) -> dict[str, Any]:
     """A cell of test errors, with the values of its runs by seed, or of another column."""
     return {
-        **{
-            "metric": "test/error",
-            "at": "last",
-            "condition": "",
-            "mode": "min",
-            "percent": True,
-            "primary": True,
-        },
-        **{
-            "n": len(values),
-            "median": median,
-            "interval": None,
-            "values": values,
-            "diverged": None in values.values(),
-        },
-        **{"biased": False, "at_chance": False, "pairs": 0, "paired": {}, "p": None, "p_holm": None},
+        **{"metric": "test/error", "at": "last", "condition": "", "mode": "min", "percent": True},
+        **{"primary": True, "n": len(values), "median": median, "interval": None, "values": values},
+        **{"diverged": None in values.values(), "biased": False, "at_chance": False},
+        **{"pairs": 0, "paired": {}, "p": None, "p_holm": None},
         **column,
     }
 
@@ -31,3 +21,10 @@ def table(name: str, compare: str, rows: list[dict[str, Any]], **given: Any) -> 
     counts = {"planned": 9, "finished": 9, "diverged": 0}
     state = {"reference": "relu", "own": [], "cut": "", "samples": False, "notes": []}
     return {"study": name, "title": name, "compare": compare, **counts, **state, "rows": rows, **given}
+
+
+def leave(runs: Path, *tables: dict[str, Any]) -> None:
+    """Write tables where studies leave them."""
+    for one in tables:
+        (runs / one["study"]).mkdir(parents=True)
+        (runs / one["study"] / "table.json").write_text(json.dumps(one))

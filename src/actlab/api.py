@@ -235,11 +235,9 @@ class StudyResults:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The study's figures, by name."""
-        from actlab.reports import figures, plots, style
-        from actlab.reports.canvas import mpl
+        from actlab.reports.figures import draw
 
-        with mpl.rc_context(style.RC):
-            return {plot.name: figures.figure_of(self.stages[-1], plot) for plot in plots.read(self.stages[-1])}
+        return draw(self.stages[-1])
 
     def __str__(self) -> str:
         """Return the table with its notes as ``actlab study show`` prints it."""

@@ -8,7 +8,7 @@ import pytest
 from actlab.analysis import comparison, verdict
 from actlab.engines import stages
 from actlab.errors import ActlabError
-from actlab.reports.pages.heat import heat_map
+from actlab.reports.pages.cells import heat_map
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups

@@ -14,7 +14,7 @@ import pytest
 
 from actlab.analysis import results, scoreboard
 from actlab.engines import stages
-from actlab.reports import curve_table, notes, stored, table_files, terminal
+from actlab.reports import notes, stored, table_files, terminal
 from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS
@@ -196,7 +196,7 @@ def test_malformed_curves_are_named(tmp_path: Path) -> None:
         with pytest.raises(
             DamagedError, match=r"curves\.csv is damaged \(.+let `actlab study report` write it again"
         ):
-            curve_table.load(tmp_path / "curves.csv")
+            stored.load_curves(tmp_path / "curves.csv")
 
 
 @pytest.mark.usefixtures("undrawn")

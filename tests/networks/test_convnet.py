@@ -7,14 +7,8 @@ import torch
 from torch import nn
 
 from actlab.networks import ConvNet, Dropout
-from actlab.networks.init import weights_of_run
 
 TINY: dict[str, Any] = {"num_classes": 5, "input_shape": (2, 12, 12), "widths": (3, 4)}
-
-
-def of_run(seed, **options):
-    with weights_of_run(seed, []):
-        return ConvNet(nn.ReLU, **{**TINY, **options})
 
 
 def test_it_has_the_papers_parameters():
@@ -63,9 +57,3 @@ def test_weights_are_uniform_by_glorots_rule():
         bound = (6 / ((fan_in + fan_out) * torch.tensor(kernel).prod().item())) ** 0.5
         assert layer.weight.abs().max().item() == pytest.approx(bound, rel=0.02)
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-
-
-def test_initial_weights_are_a_function_of_seed_and_layer():
-    weights = lambda network: [p for p in network.parameters() if p.dim() > 1]  # noqa: E731
-    assert all(map(torch.equal, weights(of_run(3)), weights(of_run(3, dropout=0.0))))
-    assert not torch.equal(weights(of_run(3))[0], weights(of_run(4))[0])

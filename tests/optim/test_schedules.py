@@ -1,4 +1,4 @@
-"""Schedules by shares of the training, and their compositions, against closed forms."""
+"""Schedules, their shares of the training and compositions, against closed forms and torch's own."""
 
 import math
 from functools import partial
@@ -10,9 +10,80 @@ import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.optim import Cosine, Linear, Plateau, Schedule, Scheduler, Steps, Warmup
+from actlab.networks import Dropout
+from actlab.optim import L2, Cosine, Linear, Plateau, Schedule, Scheduler, Steps, Warmup
 from actlab.stacking import StackedTask
 from toys import Frames, FrameTask, fitted
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (Linear(100, 200), {0: 1, 100: 1, 150: 0.5, 199: 0.01, 200: 0, 300: 0}),
+        (Linear(0, 4, final=0.5), {0: 1, 2: 0.75, 4: 0.5}),
+        (Cosine(50), {0: 1, 25: 0.5, 50: 0, 60: 0}),
+        (Cosine(10, final=0.2), {0: 1, 5: 0.6, 10: 0.2}),
+        (Cosine(39_000), {0: 1, 19_500: 0.5, 38_999: (math.pi / 39_000) ** 2 / 4}),  # GELU §3.5, CIFAR-100
+        (Steps({100: 5 / 9}), {99: 1, 100: 5 / 9, 199: 5 / 9}),  # β₁ from 0.9 to 0.5 (GELU §3.5, CIFAR-10)
+        (Steps({35: 0.5, 85: 0.05}), {0: 1, 34: 1, 35: 0.5, 84: 0.5, 85: 0.05, 900: 0.05}),
+    ],
+)
+def test_a_schedule_returns_its_factor_for_each_epoch(schedule, factors):
+    for at, factor in factors.items():
+        assert schedule.factor(at) == pytest.approx(factor, abs=1e-12)
+
+
+def test_a_scheduler_moves_every_setting():
+    dropout = Dropout(0.2)
+    network = nn.Sequential(nn.Linear(2, 2), dropout)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.3)
+    schedules = {
+        "lr": Linear(1, 3),
+        "beta1": Steps({2: 5 / 9}),
+        "weight_decay": Cosine(4, by="update"),
+        "dropout": Steps({1: 1.5}),
+    }
+    scheduler = Scheduler(optimizer, [schedules], [0], [dropout])
+    (group,) = optimizer.param_groups
+    for epoch, update, lr, beta1, decay, p in ((0, 0, 0.1, 0.9, 0.3, 0.2), (2, 4, 0.05, 0.5, 0, 0.3)):
+        scheduler.move(epoch, update)
+        assert group["lr"] == pytest.approx(lr)
+        assert group["betas"] == pytest.approx((beta1, 0.99))
+        assert group["weight_decay"] == pytest.approx(decay)
+        assert network[1].probability == pytest.approx(p)
+
+
+def test_a_setting_that_the_optimiser_lacks_is_rejected():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with pytest.raises(ActlabError, match="SGD has no 'beta1'"):
+        Scheduler(optimizer, [{"beta1": Linear(1, 2)}], [0])
+    with pytest.raises(ActlabError, match="did you mean 'lr'"):
+        Scheduler(optimizer, [{"lrr": Linear(1, 2)}], [0])
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_plateaus_are_torchs(mode):
+    """The same rates as torch's ReduceLROnPlateau, whatever the course of the metric."""
+    values = (torch.rand(200, generator=torch.Generator().manual_seed(3)) + 1 / torch.arange(1, 201)).tolist()
+    ours, theirs = (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
+    plateau = Plateau("val/loss", shrink=0.5, patience=3, threshold=1e-4, mode=mode)
+    scheduler = Scheduler(ours, [{"lr": plateau}], [0])
+    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        theirs, mode=mode, factor=0.5, patience=3, threshold=1e-4, eps=0
+    )
+    for epoch, value in enumerate(values):
+        scheduler.move(epoch, epoch)
+        assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"])
+        scheduler.observe({"val/loss": torch.tensor(value)})
+        reference.step(value)
+    assert ours.param_groups[0]["lr"] < 0.1
+
+
+def test_a_value_that_is_not_finite_is_no_improvement():
+    plateau = Plateau(patience=0)
+    state = plateau.observe((), 1.0)
+    for value in (math.nan, math.inf):
+        assert plateau.observe(state, value)[0] == pytest.approx(0.1)
 
 
 def factors(schedule, total):
@@ -92,12 +163,15 @@ def test_a_users_schedule_follows_a_warmup():
     assert found == [0.5, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25]
 
 
-def test_equal_compositions_are_equal():
+def test_equal_schedules_and_compositions_are_equal():
     make = lambda final=0.1: Warmup(0.1, then=Cosine(final=final))  # noqa: E731
-    assert make() == make()
-    assert hash(make()) == hash(make())
-    assert make() != make(0.2)
-    assert make() != Warmup(0.1)
+    for one, equal, others in (
+        (Linear(1, 2), Linear(1, 2.0), [Linear(1, 3), Linear(1, 2, by="update")]),
+        (make(), make(), [make(0.2), Warmup(0.1)]),
+    ):
+        assert one == equal
+        assert hash(one) == hash(equal)
+        assert all(one != other for other in others)
     assert hash(Steps({1: 1})) == hash(Steps({1: 1.0}))
     read: Any = {"1": 1.0}  # as a record has it
     assert Steps({1: 1}) == Steps(read)
@@ -125,9 +199,16 @@ def test_equal_compositions_are_equal():
         (lambda: Steps({1.5: 0.1}), "step 1.5"),
         (lambda: Steps({"x": 0.1}), "step 'x'"),  # type: ignore[dict-item]
         (lambda: Cosine().factor(3), "depends on the training"),
+        (lambda: Linear(5, 5), "'end' above 'start'"),
+        (lambda: Cosine(0), "length 0"),
+        (lambda: Steps({}), "increasing"),
+        (lambda: Steps({3: 1.0, 2: 0.5}), "increasing"),
+        (lambda: Plateau(shrink=1.5), "Plateau: shrink: expected a number less than 1, got 1.5"),
+        (lambda: L2(-1.0), "strength: expected a number greater than or equal to 0"),
+        (lambda: L2(1.0, of=["weigths"]), "did you mean 'weights'"),
     ],
 )
-def test_malformed_lengths_are_rejected_in_one_line(make, message):
+def test_malformed_schedules_and_penalties_are_rejected_in_one_line(make, message):
     with pytest.raises(ActlabError, match=message) as error:
         make()
     assert "\n" not in str(error.value)

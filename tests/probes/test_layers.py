@@ -44,12 +44,6 @@ def mlp(act, k, shape):
     return MLP(act, k, shape, hidden=[9, 8, 7], init="he")
 
 
-def test_the_distance_is_that_of_scipy():
-    z = draw(300, 4) * torch.tensor([1.0, 2.0, 0.1, 1.0]) + torch.tensor([0.0, 0.0, 0.0, 3.0])
-    expected = [float(stats.kstest(column, "norm").statistic) for column in z.T.numpy()]
-    np.testing.assert_allclose(layers.kolmogorov(z), expected, rtol=1e-12)
-
-
 def test_net_inputs_are_those_of_the_layers():
     task = task_of(mlp, "gelu")
     found = measured(NetInputs(samples=600), task, DATA)

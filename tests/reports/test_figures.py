@@ -4,6 +4,7 @@ import csv
 import io
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ from matplotlib.image import imread
 
 from actlab.analysis import results
 from actlab.errors import ActlabError
-from actlab.reports import curve_table, figures, style
-from actlab.reports.panels import Plot, limits
+from actlab.reports import figures, stored, style
+from actlab.reports.panels import Plot, limits, read_curves
 from actlab.reports.plots import read_entry
-from actlab.reports.published import read_curves
 from actlab.studies import probe_files
 from actlab.studies.folders import Row, RunFolder
 
@@ -32,13 +32,12 @@ def plot_of(loaded: Any, number: int = 0) -> Plot:
 
 def test_each_figure_is_drawn_as_svg_and_png_and_again_the_same(written: Any, tmp_path: Path) -> None:
     loaded = written()
-    svg, png = figures.draw(loaded, tmp_path / "figures")
+    (svg, png), again = (style.save(figures.draw(loaded)["curves"], tmp_path / x / "curves") for x in "ab")
     assert (svg.name, png.name) == ("curves.svg", "curves.png")
     assert "<dc:date>" not in svg.read_text()
     pixels = imread(png)
     assert pixels.shape[1] >= 6.6 * 150
     assert 0.02 < np.mean(pixels[..., :3].min(axis=-1) < 0.9) < 0.5  # neither empty nor covered
-    again = figures.draw(loaded, tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (svg, png)]
 
 
@@ -129,7 +128,7 @@ def test_long_words_stay_beside_their_panel(written: Any) -> None:
 def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Path) -> None:
     edit = {"    label: log loss": "    label: log loss\n    log: true"}
     with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
-        figures.draw(written(edit=edit), tmp_path)
+        figures.draw(written(edit=edit))
     loaded = written(edit=edit | {", ylim: [0, 1]": ""})
     plot = plot_of(loaded)
     low, high = limits(plot.panels[0])
@@ -159,27 +158,30 @@ def test_added_units_are_further_lines_without_a_published_curve(written: Any) -
     ]
 
 
-def test_tuned_keys_can_be_the_lines(written: Any) -> None:
-    relu = {"where: {model.dropout": "where: {model.activation: relu, model.dropout"}
-    loaded = written(edit={"lines: model.activation": "lines: model.lr"} | relu)
-    lines = plot_of(loaded).panels[1].lines
-    assert [(line.label, line.ours.band.median[-1]) for line in lines] == [
-        ("0.001", pytest.approx(0.0405)),
-        ("0.0001", pytest.approx(0.0505)),
-    ]
-
-
 A_UNIT_A_PANEL = {
     "where: {model.dropout: 0.0}": "where: {model.activation: relu}",
     "where: {model.dropout: 0.5}": "where: {model.activation: elu}",
 }
 
 
-def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_chosen(written: Any) -> None:
-    tuned = {"tune: [model.lr]": "tune: [model.lr, model.dropout]"}
-    plot = plot_of(written(edit=tuned | {"lines: model.activation": "lines: model.dropout"} | A_UNIT_A_PANEL))
-    assert [line.label for line in plot.panels[1].lines] == ["0", "0.5"]
-    assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
+OF_RELU = {"where: {model.dropout": "where: {model.activation: relu, model.dropout"}
+TUNED = {"lines: model.activation": "lines: model.dropout", "[model.lr]": "[model.lr, model.dropout]"}
+COMPARED = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare: model.dropout"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "medians"),
+    [
+        (OF_RELU | {"lines: model.activation": "lines: model.lr"}, {"0.001": 0.0405, "0.0001": 0.0505}),
+        (A_UNIT_A_PANEL | TUNED, {"0": 0.0305, "0.5": 0.0305}),
+        (A_UNIT_A_PANEL | COMPARED, {"0": 0.0305, "0.5": 0.0305}),
+    ],
+    ids=["a tuned key", "one of two tuned keys", "what is compared"],
+)
+def test_other_grid_keys_can_be_the_lines(written: Any, edit: Any, medians: dict[str, float]) -> None:
+    plot = plot_of(written(edit=edit))
+    assert {line.label: line.ours.band.median[-1] for line in plot.panels[1].lines} == pytest.approx(medians)
+    assert ("chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption) == ("0" in medians)
 
 
 def test_a_diverging_unit_leaves_a_gap(written: Any) -> None:
@@ -196,13 +198,7 @@ def test_a_single_seed_and_many_panels_are_drawn(written: Any) -> None:
 
 def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match="run the study first: actlab study run units"):
-        figures.draw(written(skip=lambda run: True), tmp_path)
-
-
-def test_what_is_compared_is_drawn_unless_the_figure_says_otherwise(written: Any) -> None:
-    compared = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare: model.dropout"}
-    lines = plot_of(written(edit=compared | A_UNIT_A_PANEL)).panels[0].lines
-    assert [line.label for line in lines if line.metric == "val/loss"] == ["0", "0.5"]
+        figures.draw(written(skip=lambda run: True))
 
 
 def test_a_caption_names_the_panels_that_chose_differently(written: Any) -> None:
@@ -240,23 +236,12 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
     loaded = written(edit=edit)
     for run in loaded.runs:
         factor = 1 if run.point["model.activation"] == "relu" else 2
-        rows = [
-            Row(
-                epoch,
-                int(epoch),
-                split,
-                metric,
-                condition,
-                factor * (noise / 10 + run.seed / 100) + (epoch < 4),
-            )
-            for epoch in (2.0, 4.0)
-            for noise in (0, 1, 2)
-            for split, metric, condition in (
-                ("test", "error", f"noise={noise}"),
-                ("train", "error", f"noise={noise}"),
-                ("test", "dead", f"noise=1,layer={noise + 1}"),
-            )
-        ]
+        rows = []
+        for epoch, noise in product((2, 4), range(3)):
+            value, where = factor * (noise / 10 + run.seed / 100) + (epoch < 4), f"noise={noise}"
+            dead = ("test", "dead", f"noise=1,layer={noise + 1}")
+            for named in (("test", "error", where), ("train", "error", where), dead):
+                rows.append(Row(float(epoch), epoch, *named, value))
         probe_files.write(probe_files.file_of(loaded.root / run.id, "noise", []), rows)
     return results.load(loaded.study, loaded.root)
 
@@ -277,7 +262,7 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
     assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
     assert "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)." in plot.caption
-    assert len(figures.draw(loaded, tmp_path / "figures")) == 4
+    assert [*figures.draw(loaded)] == ["curves", "noise"]
     (ax, _) = figures.figure_of(loaded, plot).axes
     assert ax.get_xlim() == pytest.approx((-0.04, 2.04))  # 2 % of the range on each side
     assert ax.get_ylim()[1] == pytest.approx(1.08 * 100 * 2 * 0.21)
@@ -326,16 +311,8 @@ def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: P
 def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written: Any) -> None:
     for before, after, message in (
         ("x: noise\n", "x: nois\n", "unknown key of conditions 'nois'; did you mean 'noise'"),
-        (
-            "condition: noise=1",
-            "condition: noise=3",
-            "unknown condition beside layer 'noise=3'; did you mean 'noise=1'",
-        ),
-        (
-            "    x: noise\n",
-            "",
-            "unknown condition of noise/test/error ''.*noise=0.*Name one as 'condition'",
-        ),
+        ("on: noise=1", "on: noise=3", "unknown condition beside layer 'noise=3'; did you mean 'noise=1'"),
+        ("    x: noise\n", "", "unknown condition of noise/test/error ''.*noise=0.*Name one as 'condition'"),
         ("xlabel: strength", "at: lst", "figures.*at.*Given: 'lst'"),
         ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
     ):
@@ -371,28 +348,23 @@ def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> 
         ("where: {model.dropout: 0.0}, pub", "pub", "give 'where' or 'fixed' a value of model.dropout"),
     ):
         with pytest.raises(ActlabError, match=message):
-            figures.draw(written(edit={before: after}), tmp_path)
+            figures.draw(written(edit={before: after}))
 
 
 def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
         read_curves({"file": "mine.csv"}, "f")
+    head, unread = b"panel,act,curve,epoch,value\n", "cannot be read as published curves"
     for content, message in (
         (
             b"panel,act,epoch\nA,ReLU,1\n",
-            r"lacks the columns curve, value; expected a CSV file with the columns",
+            "lacks the columns curve, value; expected a CSV file with the columns",
         ),
-        (b"", r"cannot be read as published curves \(No columns"),
-        (b"\xff\xfe\x00", r"cannot be read as published curves \('utf-8' codec"),
-        (
-            b"panel,act,curve,epoch,value\n1,ReLU,c,1,.5\n1,ReLU,c,2,n/a\n",
-            r"cannot be read as published curves \(could not convert",
-        ),
-        (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "numbers that are not finite"),
-        (
-            b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n",
-            r"cannot be read as published curves \(could not convert",
-        ),
+        (b"", rf"{unread} \(No columns"),
+        (b"\xff\xfe\x00", rf"{unread} \('utf-8' codec"),
+        (head + b"1,ReLU,c,1,.5\n1,ReLU,c,2,n/a\n", rf"{unread} \(could not convert"),
+        (head + b"1,ReLU,c,,.5\n", rf"{unread} \(could not convert"),
+        (head + b"1,ReLU,c,inf,.5\n", "numbers that are not finite"),
     ):
         (tmp_path / "some.csv").write_bytes(content)
         with pytest.raises(ActlabError, match=rf"some\.csv.*{message}"):
@@ -424,9 +396,9 @@ def test_a_units_colour_is_the_same_in_every_figure() -> None:
 
 def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
-    file = curve_table.write(loaded, tmp_path / "out")
+    file = stored.write(loaded, tmp_path / "out")
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    assert (file.name, tuple(rows[0])) == ("curves.csv", curve_table.COLUMNS)
+    assert (file.name, tuple(rows[0])) == ("curves.csv", stored.COLUMNS)
     plot = plot_of(loaded)
     drawn = [len(line.ours.x) for panel in plot.panels for line in panel.lines]
     assert len(rows) == sum(drawn)

@@ -13,10 +13,10 @@ import pytest
 import boards_by_hand
 from actlab.analysis.scoreboard import Board, Record, Table, boards
 from actlab.reports import boards as files
-from actlab.reports import effects, forest, profiles, style
+from actlab.reports import effects, forest, style
 from actlab.reports.canvas import mpl
 from actlab.reports.terminal import print_boards
-from boards_by_hand import cell
+from boards_by_hand import cell, leave
 from drawn_texts import misplaced
 
 KEY, MINE = "model.activation", "./mine.py:Mine"
@@ -159,7 +159,7 @@ def test_no_labels_of_a_forest_plot_overlap(paper: style.Paper | None) -> None:
     long = "a_study_with_quite_a_long_name_of_its_own"
     board = board_of(*(table(f"{long}_{n}", six(gelu=0.0, relu=1e-5, mine=-2e-5, elu=3e-5)) for n in range(3)))
     with mpl.rc_context(paper.rc if paper else style.RC):
-        for figure in (*forest.figures_of(board, paper), profiles.figure_of(board, paper)):
+        for figure in (*forest.figures_of(board, paper), forest.profile_of(board, paper)):
             assert not misplaced(figure)
 
 
@@ -167,19 +167,13 @@ def test_a_profile_has_a_line_for_each_activation() -> None:
     """The user's is thick; an activation that lacks a task says of how many its line is."""
     board = board_of(table("a", six(gelu=0.0, mine=0.1, elu=1.0)), table("b", six(gelu=0, mine=0.1)))
     with mpl.rc_context(style.RC):
-        figure = profiles.figure_of(board)
+        figure = forest.profile_of(board)
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.get_lines()[1:]}
     assert [*lines] == ["gelu", "Mine", "elu (1 task)"]
     assert lines["Mine"].get_linewidth() > lines["gelu"].get_linewidth()
     assert lines["Mine"].get_ydata()[-1] == pytest.approx(100)
     assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
-
-
-def leave(runs: Path, *tables: dict[str, Any]) -> None:
-    for one in tables:
-        (runs / one["study"]).mkdir(parents=True)
-        (runs / one["study"] / "table.json").write_text(json.dumps(one))
 
 
 def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> None:
@@ -214,9 +208,8 @@ def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> N
     assert '<tr class="own"' in page
     assert "difference to gelu; lower is better; 6 pairs" in page
     paper = style.Paper(1)
-    with mpl.rc_context(paper.rc):
-        (figure,) = forest.figures_of(board_of(found), paper)
-        (again,) = style.save(figure, tmp_path / "again", paper=True)
+    figure = files.draw(board_of(found), paper)["scoreboard-activation"]
+    (again,) = style.save(figure, tmp_path / "again", paper)
     assert (tmp_path / "scoreboard-activation.pdf").read_bytes() == again.read_bytes()
 
 

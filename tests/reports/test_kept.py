@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from actlab.reports import curve_table, stored
+from actlab.reports import stored
 
 
 def titles_of(written: Any, tmp_path: Path, **options: Any) -> list[tuple[str, str]]:
     """Title and y label of each panel, drawn from what a study keeps."""
     loaded = written(**options)
-    curve_table.write(loaded, tmp_path / "results" / "units")
+    stored.write(loaded, tmp_path / "results" / "units")
     drawn = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
     return [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in drawn.axes]
 
@@ -64,7 +64,7 @@ def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> No
         )
 
     loaded = written(edit=by_dropout)
-    curve_table.write(loaded, tmp_path / "results" / "units")
+    stored.write(loaded, tmp_path / "results" / "units")
     drawn = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
     assert legend_of(drawn)[:2] == ["None", "0.5"]
 

@@ -12,10 +12,10 @@ import pytest
 
 from actlab.reports import output, style, table_files
 from actlab.reports.pages import index, study
-from actlab.reports.pages.heat import heat_map
+from actlab.reports.pages.cells import heat_map
 from actlab.reports.plots import read
 from actlab.studies import probe_files
-from boards_by_hand import cell, table
+from boards_by_hand import cell, leave, table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -193,11 +193,6 @@ def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[
         for u, v in values.items()
     ]
     return table(name, "model.activation", rows, title=f"{name} {HOSTILE}")
-
-
-def leave(runs: Path, table: dict[str, Any]) -> None:
-    (runs / table["study"]).mkdir(parents=True)
-    (runs / table["study"] / "table.json").write_text(json.dumps(table))
 
 
 def index_of(runs: Path) -> Page:

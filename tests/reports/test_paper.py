@@ -11,7 +11,7 @@ from actlab.errors import ActlabError
 from actlab.reports import figures, style, table_files, tables
 from actlab.reports.canvas import mpl
 from actlab.reports.latex import escaped
-from actlab.reports.pages.drawings import drawing
+from actlab.reports.pages.study import drawing
 from actlab.reports.plots import read
 from actlab.reports.terminal import print_table
 from drawn_texts import misplaced
@@ -131,7 +131,7 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: An
     assert outcome.code == 0, outcome.err
     serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
     assert f"{serif}\n  caption: Lines: median of 2 runs" in outcome.out
-    (sans,) = figures.draw(loaded, tmp_path / "wide", wide)
+    (sans,) = style.save(figures.draw(loaded, wide)["curves"], tmp_path / "wide", wide)
     for file, width, font, paper in (
         (serif, 3.25, b"STIXGeneral-Regular", style.Paper(1, "serif")),
         (sans, 6.75, b"DejaVuSans", wide),

@@ -46,16 +46,8 @@ def test_the_table_says_what_was_measured(written: Any) -> None:
     lines = text.splitlines()
     assert lines[0] == "A study of units"
     relu = next(line for line in lines if line.startswith("relu"))
-    assert cells(relu) == [
-        "relu",
-        "0",
-        "0.001 (edge)",
-        "2",
-        "2",
-        "4.05 [4.00, 4.10]",
-        "0.405 [0.400, 0.410]",
-        "0.350 (+0.0550)",
-    ]
+    medians = ["4.05 [4.00, 4.10]", "0.405 [0.400, 0.410]", "0.350 (+0.0550)"]
+    assert cells(relu) == ["relu", "0", "0.001 (edge)", "2", "2", *medians]
     assert "24 of 24 runs finished." in lines
     assert "the range of the runs (fewer than 6 give no interval)" in text
     assert "No verdict against relu from 2 pairs of runs: with 4 comparisons" in text
@@ -73,13 +65,8 @@ def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.Monke
     relu = [cells(line) for line in lines if line.startswith("relu")]
     assert len(relu) == 2 * 3  # with and without dropout: settings, test error, validation loss
     assert relu[0] == ["relu", "0", "0.001 (edge)", "2", "7"]
-    assert relu[4] == [
-        "relu",
-        "0",
-        "0.430 [0.400, 0.460]",
-        "0.350 (+0.0800)",
-        "-",
-    ]  # no p on the metric of selection
+    loss = ["0.430 [0.400, 0.460]", "0.350 (+0.0800)", "-"]  # no p on the metric of selection
+    assert relu[4] == ["relu", "0", *loss]
     gelu = next(line for line in lines if line.startswith("gelu_tanh") and "-2.00" in line)
     assert cells(gelu)[-2:] == ["-2.00 [-2.00, -2.00]", "0.016 / 0.062"]
     assert "show --json" in lines[-1]
@@ -100,13 +87,8 @@ def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:
     assert whole == ["# A study of units", "## Verdict", "## Notes"]
     text = table_files.to_markdown(written(overrides=["seeds=7"]))
     titles = [line for line in text.splitlines() if line.startswith("#")]
-    assert titles == [
-        "# A study of units",
-        "## test error % (last), primary",
-        "## val loss (best)",
-        "## Verdict",
-        "## Notes",
-    ]
+    parts = ["## test error % (last), primary", "## val loss (best)"]
+    assert titles == ["# A study of units", *parts, "## Verdict", "## Notes"]
     part = text.partition("## test error % (last), primary\n\n")[2].partition("\n\n")[0].splitlines()
     assert len(part) == 2 + 6  # header, rule, a line a row
     assert {line.count("|") for line in part} == {7}
@@ -210,14 +192,8 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
     of = {unit: {"compared": unit, "run": run.id, "point": run.point} for unit, run in runs.items()}
-    cost = {
-        **of["gelu_tanh"],
-        "seconds_per_update": 0.0021,
-        "relative_to_reference": 1.25,
-        "bytes_kept": 10,
-        "bytes_relative": 2,
-        "hardware": "this machine",
-    }
+    measured = {"seconds_per_update": 0.0021, "bytes_kept": 10, "hardware": "this machine"}
+    cost = {**of["gelu_tanh"], **measured, "relative_to_reference": 1.25, "bytes_relative": 2}
     base = {**cost, **of["relu"], "seconds_per_update": 0.0021 / 1.25, "bytes_kept": 5}
     base |= {"relative_to_reference": 1.0, "bytes_relative": 1.0}
     (root / "cost.json").write_text(json.dumps([cost, base]))
@@ -238,22 +214,16 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "said"),
+    ("load", "share", "said"),
     [
-        ({"load": 1.5, "cores": 2, "cpu_per_second": 0.99}, ""),
-        (
-            {"load": 9.0, "cores": 2, "cpu_per_second": 0.99},
-            "load 9.0 on 2 cores, 0.99 s of processor time a second",
-        ),
-        (
-            {"load": 1.0, "cores": 2, "cpu_per_second": 0.3},
-            "load 1.0 on 2 cores, 0.30 s of processor time a second",
-        ),
-        ({"load": 7.0, "cores": 2}, "load 7.0 on 2 cores"),
+        (1.5, {"cpu_per_second": 0.99}, ""),
+        (9.0, {"cpu_per_second": 0.99}, "load 9.0 on 2 cores, 0.99 s of processor time a second"),
+        (1.0, {"cpu_per_second": 0.3}, "load 1.0 on 2 cores, 0.30 s of processor time a second"),
+        (7.0, {}, "load 7.0 on 2 cores"),
     ],
 )
-def test_a_busy_machine_is_said(machine: dict[str, float], said: str) -> None:
-    assert notes.busy([{"machine": machine}]) == said
+def test_a_busy_machine_is_said(load: float, share: dict[str, float], said: str) -> None:
+    assert notes.busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
 
 
 def test_the_spread_of_costs_is_said(written: Any) -> None:
@@ -296,22 +266,26 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("value", "column", "signed", "text"),
+    ("value", "column", "options", "text"),
     [
-        (0.0789, Column("e", percent=True), False, "7.89"),
-        (-0.001, Column("e", percent=True), True, "-0.10"),
-        (0.00844, Column("e"), False, "0.00844"),
-        (0.12, Column("e"), False, "0.120"),
-        (150.0, Column("e"), False, "150"),
-        (7.666, Column("e", "best_epoch", True), False, "7.7"),
-        (float("inf"), Column("e"), False, "diverged"),
-        (None, Column("e"), False, "-"),
+        (0.0789, Column("e", percent=True), {}, "7.89"),
+        (-0.001, Column("e", percent=True), {"signed": True}, "-0.10"),
+        (0.00844, Column("e"), {}, "0.00844"),
+        (0.12, Column("e"), {}, "0.120"),
+        (150.0, Column("e"), {}, "150"),
+        (7.666, Column("e", "best_epoch", True), {}, "7.7"),
+        (math.inf, Column("e"), {}, "diverged"),
+        (math.inf, Column("e"), {"diverged": False}, "∞"),  # of runs that ended well
+        (-math.inf, Column("e"), {"diverged": False}, "-∞"),
+        (math.inf, Column("e", "below 0.1"), {}, "never"),
+        (math.inf, Column("e", "below 0.1"), {"diverged": False}, "never"),
+        (None, Column("e"), {}, "-"),
     ],
 )
 def test_numbers_are_printed_as_their_column_says(
-    value: float | None, column: Column, signed: bool, text: str
+    value: float | None, column: Column, options: Any, text: str
 ) -> None:
-    assert tables.number(value, column, signed) == text
+    assert tables.number(value, column, **options) == text
 
 
 def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
@@ -433,12 +407,3 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
     first = next(csv.DictReader(io.StringIO(values)))
     assert first["noise/test/error[noise=1]@last"] == "0.25"
-
-
-def test_infinite_values_of_runs_that_ended_well_are_not_diverged() -> None:
-    column, below = Column("shift/k_distance"), Column("train/clean_loss", "below 0.1")
-    assert tables.number(math.inf, column, diverged=False) == "∞"
-    assert tables.number(-math.inf, column, diverged=False) == "-∞"
-    assert tables.number(math.inf, below, diverged=False) == "never"
-    assert tables.number(math.inf, column) == "diverged"
-    assert tables.number(math.inf, below) == "never"

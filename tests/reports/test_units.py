@@ -1,15 +1,14 @@
 """The table and the figure of the units."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from actlab.activations import entry, names
 from actlab.cli.activations import unit_table
-from actlab.errors import ActlabError
 from actlab.reports import units
 
 
@@ -26,17 +25,20 @@ def test_table_lists_every_unit() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_figure_is_drawn_and_repeats(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_is_drawn_and_repeats(
+    cli: Any, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(units, "names", lambda: ["soi"])  # with random dots
-    first = units.plot_units(tmp_path / "new" / f"a.{suffix}")
-    second = units.plot_units(str(tmp_path / f"b.{suffix}"))
-    assert first.read_bytes() == second.read_bytes()
-    assert first.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
+    files = [tmp_path / "new" / f"{name}.{suffix}" for name in "ab"]
+    for file in files:
+        assert cli("activations", "--plot", file).out == f"{file}\n"
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert first[:5] in (b"\x89PNG\r", b"<?xml")
 
 
 def test_figure_has_a_panel_for_every_unit() -> None:
-    figure: Figure = units._figure()
-    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    panels = {axes.get_title(loc="left"): axes for axes in units.plot_units().axes}
     assert set(names()) <= set(panels)
     for name in names():
         assert (
@@ -45,20 +47,14 @@ def test_figure_has_a_panel_for_every_unit() -> None:
         )
 
 
-def test_other_suffixes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ActlabError, match=r"'units.pdf': the suffix must be .png or .svg"):
-        units.plot_units(tmp_path / "units.pdf")
+def test_other_suffixes_are_rejected(cli: Any) -> None:
+    outcome = cli("activations", "--plot", "units.pdf")
+    assert (outcome.code, "'units.pdf': the suffix must be .png or .svg" in outcome.err) == (2, True)
 
 
-def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def boom(x):\n    raise ValueError('needs 4 dimensions')\n")
     compared = {"relu": "relu", "boom": f"{tmp_path}/mine.py:boom"}
-    shown: list[str] = []
-    monkeypatch.setattr(Figure, "supxlabel", lambda self, text, **options: shown.append(text))
-    assert units.plot_compared(compared, tmp_path / "a.png") == tmp_path / "a.png"
-    (line,) = shown
+    line = units.plot_compared(compared).get_supxlabel()
     assert line.startswith("boom is not drawn: ")
     assert line.endswith("line 2: raise ValueError('needs 4 dimensions'))")
-    assert (tmp_path / "a.png").exists()

@@ -2,11 +2,8 @@
 
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from pytorch_lightning import LightningModule, Trainer
 
 from actlab.reports.wandb import RunLogger, mode
 from wandb_logs import history
@@ -58,38 +55,3 @@ def test_two_loggers_in_one_process_keep_their_histories_apart(
     hosts = {a[0] if isinstance(a, tuple) else "file" for a in reached}
     assert hosts <= {"127.0.0.1", "::1", "localhost", "file"}
     assert capfd.readouterr().out == ""
-
-
-class Line(LightningModule):
-    """Fits one number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
-        loss = (self.weight - batch).pow(2).mean()
-        self.log("train/loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # two numbers need none
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's, since torch 2.12
-def test_a_trainer_logs_through_it(tmp_path: Path) -> None:
-    logger = RunLogger(save_dir=str(tmp_path / "runs"), offline=True, tags=["test"])
-    trainer = Trainer(
-        max_epochs=2,
-        logger=logger,
-        accelerator="cpu",
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        log_every_n_steps=1,
-    )
-    data: Any = torch.ones(2)
-    trainer.fit(Line(), torch.utils.data.DataLoader(data, batch_size=2))
-    losses = [row["train/loss"] for row in history(tmp_path) if "train/loss" in row]
-    assert losses == pytest.approx([1.0, 0.64])

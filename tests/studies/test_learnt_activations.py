@@ -9,7 +9,7 @@ import pytest
 
 from actlab.analysis import comparison, results
 from actlab.errors import ActlabError
-from actlab.reports import learnt_curves, notes
+from actlab.reports import notes, plots
 from actlab.reports.plots import read
 from actlab.studies import reading
 from actlab.studies.folders import DIVERGED, FINISHED, Row
@@ -93,8 +93,8 @@ def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, cli)
     assert cli("study", "report", "study.yaml", "--paper", "1").code == 0
     folder = copied / "runs/study"
     for kind in ("png", "pdf"):
-        assert (folder / "figures" / f"{learnt_curves.NAME}.{kind}").exists()
-    rows = pd.read_csv(folder / "curves.csv").query("figure == @learnt_curves.NAME")
+        assert (folder / "figures" / f"{plots.LEARNT_FIGURE}.{kind}").exists()
+    rows = pd.read_csv(folder / "curves.csv").query("figure == @plots.LEARNT_FIGURE")
     lines = rows.groupby(["line", "metric", "panel"], sort=False)["n"].unique().map(list).to_dict()
     layers = {(f"layer {n}", "learnt_activation", "Swish"): [2] for n in (1, 2, 3)}
     assert lines == {**layers, ("all layers", "initial_activation", "Swish"): [2]}

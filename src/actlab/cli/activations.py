@@ -5,21 +5,25 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
 from actlab.activations import entry, names
-from actlab.errors import Parser
-from actlab.reports.units import plot_units
+from actlab.errors import ActlabError, Parser
+from actlab.reports import style, units
 
 
 def main(argv: Sequence[str]) -> None:
     """Print the table of activations, or plot them to the file given by ``--plot``."""
     args = parser().parse_args(argv)
     if args.plot is not None:
-        print(plot_units(args.plot))
+        path = Path(args.plot)
+        if path.suffix not in (".png", ".svg"):
+            raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
+        print(style.write(units.plot_units(), path, dpi=units.DPI))
         return
     console = Console(file=sys.stdout)
     table = unit_table()

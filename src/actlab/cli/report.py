@@ -9,7 +9,7 @@ from pathlib import Path
 from actlab.analysis import scoreboard
 from actlab.cli.study_output import add_paper_options, paper_of
 from actlab.errors import ActlabError, Parser
-from actlab.reports import boards, latex_studies
+from actlab.reports import boards, latex
 from actlab.reports.pages import index
 
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
         if not found.records:
             none = f"{runs} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir"
             raise ActlabError([*found.left_out, none][0])
-        print(latex_studies.to_latex(found.records, args.title), end="")
+        print(latex.of_studies(found.records, args.title), end="")
         return
     for path in boards.write(scoreboard.boards(found.records), runs, paper):
         print(path)

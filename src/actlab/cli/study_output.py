@@ -111,22 +111,23 @@ def paper_of(args: Namespace) -> Paper | None:
 
 def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
     """Write each figure of a study as PDF for a paper; print its path and its caption, which is not drawn."""
-    from actlab.reports import figures, plots
+    from actlab.reports import figures, plots, style
 
     captions = {plot.name: plot.caption for plot in plots.read(shown)}
-    for path in figures.draw(shown.with_rows(), folder / "figures", paper):
-        print(path)
-        print(f"  caption: {captions[path.stem]}")
+    for name, figure in figures.draw(shown.with_rows(), paper).items():
+        for path in style.save(figure, folder / "figures" / name, paper):
+            print(path)
+        print(f"  caption: {captions[name]}")
 
 
 def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
     """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
-    from actlab.reports import tables, units, wandb
+    from actlab.reports import style, tables, units, wandb
 
     found = [run.unit for run in shown.runs if run.unit]
     text = printer(found)
-    picture = folder / "figures" / "units.png"
-    units.plot_compared({text(unit): unit for unit in found}, picture)
+    figure = units.plot_compared({text(unit): unit for unit in found})
+    picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name
     wandb.publish(shown.study, folder, pictures, *tables.grid(shown), stage=stage)

@@ -13,7 +13,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.search import require_optuna, settings, sides
 from actlab.engines.workers import EndedError
 from actlab.errors import ActlabError, Parser
-from actlab.reports.captions import spans
+from actlab.reports.notes import spans
 from actlab.storage.mappings import parse
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder

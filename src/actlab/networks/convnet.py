@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import torch
 from annotated_types import Len
 from torch import nn
 
-from actlab.networks.dropout import Dropout
+from actlab.networks.dropout import dropout_layers
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
@@ -56,7 +55,7 @@ class ConvNet(nn.Sequential):
             return [layer, nn.BatchNorm2d(fan_out), activation(act, fan_out)]
 
         def pool() -> list[nn.Module]:
-            return [nn.MaxPool2d(2), *([Dropout(dropout)] if dropout else [])]
+            return [nn.MaxPool2d(2), *dropout_layers(dropout)]
 
         for fan_in, fan_out in ((input_shape[0], narrow), (narrow, narrow), (narrow, narrow)):
             self.extend(convolution(fan_in, fan_out))
@@ -69,6 +68,4 @@ class ConvNet(nn.Sequential):
             self.extend(convolution(wide, wide, size=1, padding=0))
         self.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
         self.extend([nn.Linear(wide, num_classes, bias=False), nn.BatchNorm1d(num_classes)])
-        initialise(self, init)
-        if channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        initialise(self, init, channels_last=channels_last)

@@ -44,6 +44,11 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+def dropout_layers(p: float) -> list[nn.Module]:
+    """Return a `Dropout` in a list, which is empty for a probability of 0."""
+    return [Dropout(p)] if p else []
+
+
 def _checked(p: float | Tensor) -> float | Tensor:
     low, high = (float(p.min()), float(p.max())) if isinstance(p, Tensor) else (p, p)
     if not 0 <= low <= high < 1:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.networks.dropout import Dropout
+from actlab.networks.dropout import Dropout, dropout_layers
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
@@ -84,13 +83,10 @@ class ConvStacks(nn.Sequential):
             if min(place) > 1:
                 self.append(nn.MaxPool2d(2))
                 place = [side // 2 for side in place]
-            if p:
-                self.append(Dropout(p))
+            self.extend(dropout_layers(p))
         if max(place) > 1:
             raise ActlabError(
                 f"maps of {'×'.join(map(str, place))} after the last stack, not 1×1: give more stacks"
             )
         self.extend([nn.Conv2d(fan_in, num_classes, 1), nn.Flatten()])
-        initialise(self, init)
-        if channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        initialise(self, init, channels_last=channels_last)

@@ -81,6 +81,7 @@ def initialise(
     rule: str | Rule,
     others: Mapping[nn.Module, str | Rule] | None = None,
     biases: Mapping[nn.Module, Rule] | None = None,
+    channels_last: bool = False,
 ) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
@@ -91,6 +92,7 @@ def initialise(
         rule: a key of `INIT_RULES`, or a function that draws a weight.
         others: rules for the weights of single layers, in place of ``rule``.
         biases: rules for the biases of single layers, in place of 0.
+        channels_last: whether to store weights and maps in the memory order B, H, W, C.
 
     Raises:
         ActlabError: for an unknown rule, or a transposed convolution, for which there is no rule.
@@ -111,3 +113,5 @@ def initialise(
             bias(layer.get_parameter("bias"), generator_of_layer("biases", ordinal))
         elif layer.bias is not None:
             layer.bias.zero_()
+    if channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from actlab.networks.dropout import Dropout
+from actlab.networks.dropout import dropout_layers
 from actlab.networks.init import initialise
 from actlab.validation import Count, Shape, validated
 
@@ -62,8 +62,6 @@ class MLP(nn.Sequential):
             self.append(nn.Linear(fan_in, fan_out, bias=not batch_norm))
             if batch_norm:
                 self.append(nn.BatchNorm1d(fan_out))
-            self.append(activation(act, fan_out))
-            if dropout:
-                self.append(Dropout(dropout))
+            self.extend([activation(act, fan_out), *dropout_layers(dropout)])
         self.append(nn.Linear([in_features, *hidden][-1], num_classes))
         initialise(self, init)

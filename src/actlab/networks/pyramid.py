@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool2d
 
 from actlab.errors import ActlabError
-from actlab.networks.dropout import Dropout
+from actlab.networks.dropout import dropout_layers
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
@@ -96,11 +96,7 @@ class PyramidNet(nn.Sequential):
         self.append(SpatialPyramidPool(levels))
         fan_in *= sum(level * level for level in levels)
         for fan_out in dense:
-            self.extend(
-                [nn.Linear(fan_in, fan_out), activation(act, fan_out), *([Dropout(dropout)] if dropout else [])]
-            )
+            self.extend([nn.Linear(fan_in, fan_out), activation(act, fan_out), *dropout_layers(dropout)])
             fan_in = fan_out
         self.append(nn.Linear(fan_in, num_classes))
-        initialise(self, init)
-        if channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        initialise(self, init, channels_last=channels_last)

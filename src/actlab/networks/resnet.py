@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -88,6 +87,4 @@ class ResNet(nn.Sequential):
                 fan_in = width
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
-        initialise(self, "he", {dense: "he_gain_1"})
-        if channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        initialise(self, "he", {dense: "he_gain_1"}, channels_last=channels_last)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError, unknown
-from actlab.networks.dropout import Dropout
+from actlab.networks.dropout import dropout_layers
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
@@ -95,9 +94,9 @@ class WideResNet(nn.Sequential):
             *(nn.BatchNorm2d(fan_in), activation(act, fan_in), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
         )
         shortcuts = [b.shortcut for b in self.blocks if isinstance(b, Block) and b.shortcut is not None]
-        initialise(self, "he", {dense: "he_gain_1", **dict.fromkeys(shortcuts, "glorot")})
-        if channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        initialise(
+            self, "he", {dense: "he_gain_1", **dict.fromkeys(shortcuts, "glorot")}, channels_last=channels_last
+        )
 
 
 def stem(act: ActivationFactory, channels: int, plain: bool) -> nn.Sequential:
@@ -117,10 +116,6 @@ def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Conv2d | None:
     return None if same else nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
 
 
-def _dropout(p: float) -> list[nn.Module]:
-    return [Dropout(p)] if p else []
-
-
 def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
     """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
@@ -133,7 +128,7 @@ def paper_block_without_norm(
 ) -> Block:
     """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
     branch = nn.Sequential(
-        *(_convolution(fan_in, fan_out, stride), activation(act, fan_out), *_dropout(dropout)),
+        *(_convolution(fan_in, fan_out, stride), activation(act, fan_out), *dropout_layers(dropout)),
         *(_convolution(fan_out, fan_out), activation(act, fan_out)),
     )
     return Block(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
@@ -150,7 +145,7 @@ def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: in
     branch = nn.Sequential(
         *(_convolution(fan_in, fan_out, stride, bias=False), nn.BatchNorm2d(fan_out)),
         activation(act, fan_out),
-        *(*_dropout(dropout), _convolution(fan_out, fan_out, bias=False)),
+        *(*dropout_layers(dropout), _convolution(fan_out, fan_out, bias=False)),
     )
     return Block(nn.Sequential(*before), branch, shortcut)
 

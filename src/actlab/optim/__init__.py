@@ -2,8 +2,18 @@
 
 from actlab.optim.adam import AdamEpsilonInRoot
 from actlab.optim.groups import KINDS, L2, Kind, groups, kinds, penalty
-from actlab.optim.scheduler import SETTINGS, Scheduler, is_stateful
-from actlab.optim.schedules import By, Cosine, Linear, Plateau, Schedule, Steps, Warmup
+from actlab.optim.schedules import (
+    SETTINGS,
+    By,
+    Cosine,
+    Linear,
+    Plateau,
+    Schedule,
+    Scheduler,
+    Steps,
+    Warmup,
+    is_stateful,
+)
 
 __all__ = [
     "KINDS",

@@ -54,7 +54,7 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
     names = {name for name, _ in network.named_parameters()}  # shared parameters: the first name only
-    found: dict[str, Kind] = {}
+    by_name: dict[str, Kind] = {}
     for path, module in network.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             kind: Kind = "biases" if "bias" in name.split("_") or name.startswith("bias") else "weights"
@@ -64,8 +64,8 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
                 kind = "shifts" if kind == "biases" else "gains"
             elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 kind = "embeddings"
-            found[f"{path}.{name}" if path else name] = kind
-    return {name: kind for name, kind in found.items() if name in names}
+            by_name[f"{path}.{name}" if path else name] = kind
+    return {name: kind for name, kind in by_name.items() if name in names}
 
 
 def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.probes import theory
-from actlab.probes.noise import Measured, Subject
+from actlab.probes.noise import EachRun, Found
 from actlab.random.positions import Position
 from actlab.tasks import Batch, Task
 from actlab.validation import validated
@@ -34,7 +34,7 @@ class Layer(NamedTuple):
     observed: Tensor  # δ of the data's label, (B, U)
 
 
-class BiasShift:
+class BiasShift(EachRun):
     """Measure the correction factor k of every unit of the hidden layers, and related statistics.
 
     Values are yielded under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs.
@@ -68,19 +68,16 @@ class BiasShift:
             raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2")
         self.samples, self.layers = samples, layers
 
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield all metrics of each layer."""
-        found: dict[tuple[str, str], list[float]] = {}
-        for task in subject.apart():
-            sums: dict[int, Sums] = {}
-            for batch in first_batches(data, self.samples, subject.device):
-                for number, layer in layers_of(task, batch, self.layers).items():
-                    sums.setdefault(number, Sums(layer)).add(layer)
-            for number, of_layer in sums.items():
-                for (metric, part_of), value in measure(of_layer).items():
-                    found.setdefault((metric, f"layer={number}{part_of}"), []).append(value)
-        for (metric, condition), values in found.items():
-            yield Measured("", metric, condition, torch.tensor(values))
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+        sums: dict[int, Sums] = {}
+        for batch in first_batches(data, self.samples, device):
+            for number, layer in layers_of(task, batch, self.layers).items():
+                sums.setdefault(number, Sums(layer)).add(layer)
+        return {
+            (metric, f"layer={number}{part}"): value
+            for number, layer_sums in sums.items()
+            for (metric, part), value in measure(layer_sums).items()
+        }
 
 
 def first_batches(data: Any, samples: int | None, device: torch.device, size: int = BATCH) -> Iterator[Batch]:

@@ -6,8 +6,7 @@ Shapes: ``B`` batch or samples, ``I`` incoming units, ``U`` units of a layer.
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.probes.bias_shift import Layer, Several, correlations, first_batches, layers_of
-from actlab.probes.noise import Measured, Subject
+from actlab.probes.noise import EachRun, Found
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
 from actlab.runtime.accidents import wide
@@ -26,23 +25,8 @@ from actlab.validation import validated
 
 LARGEST = 0.1  # share of the components of a covariance that count as the largest
 
-Found = dict[tuple[str, str], float]  # by (metric, condition)
 
-
-class _EachRun(ABC):
-    """Measures the runs one by one."""
-
-    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield all metrics of each layer or block."""
-        found = [self._measure(task, data, subject.device) for task in subject.apart()]
-        for metric, condition in found[0]:
-            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in found]))
-
-    @abstractmethod
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found: ...
-
-
-class LayerGradients(_EachRun):
+class LayerGradients(EachRun):
     """Measure the gradients of a classifier's hidden layers and what their incoming units make of them.
 
     Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs): ``gradient``,
@@ -66,9 +50,9 @@ class LayerGradients(_EachRun):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
         layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
-        found = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
-        found["slope", ""] = slope([found["gradient", f"layer={n}"] for n in layers])
-        return found
+        metrics = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
+        metrics["slope", ""] = slope([metrics["gradient", f"layer={n}"] for n in layers])
+        return metrics
 
 
 def statistics(layer: Layer) -> dict[str, float]:
@@ -100,7 +84,7 @@ def slope(gradients: Sequence[float]) -> float:
     return float((x @ y) / (x @ x))
 
 
-class NetInputs(_EachRun):
+class NetInputs(EachRun):
     """Measure how far the net inputs of units are from the standard normal distribution (GELU §5).
 
     Metrics under ``layer=1``, ``layer=2`` and so on, in call order of the activations, as Kolmogorov distances:
@@ -117,7 +101,7 @@ class NetInputs(_EachRun):
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
-        found: Found = {}
+        metrics: Found = {}
         parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(layer))
@@ -127,8 +111,8 @@ class NetInputs(_EachRun):
                 "distance_of_shapes": kolmogorov(own).nanquantile(0.5),
                 "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
             }
-            found |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
-        return found
+            metrics |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
+        return metrics
 
 
 def kolmogorov(z: Tensor) -> Tensor:
@@ -138,7 +122,7 @@ def kolmogorov(z: Tensor) -> Tensor:
     return torch.maximum((below - steps[:-1]).amax(0), (steps[1:] - below).amax(0))
 
 
-class PassedNoise(_EachRun):
+class PassedNoise(EachRun):
     """Measure how much noise on the inputs units pass on while they are deactivated (ELU §1, §3).
 
     A unit is deactivated for a sample if its net input without noise is negative. Metrics under ``layer=1`` and
@@ -174,14 +158,14 @@ class PassedNoise(_EachRun):
                 counts = [low.sum().double(), torch.tensor(float(low.numel()), device=low.device).double()]
                 sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
             first += len(x)
-        found: Found = {}
+        metrics: Found = {}
         for number, (outputs, inputs, low, of_all) in ((n, of.tolist()) for n, of in sums.items()):
-            found["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
-            found["deactivated", f"layer={number}"] = low / of_all
-        return found
+            metrics["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
+            metrics["deactivated", f"layer={number}"] = low / of_all
+        return metrics
 
 
-class BlockGradients(_EachRun):
+class BlockGradients(EachRun):
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
     Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input over the
@@ -218,8 +202,8 @@ def block_gradients(task: Task, batch: Batch) -> Found:
         loss = task.measure(network, batch)["loss"].mean()
         gradients = torch.autograd.grad(loss.sum(), seen)
     lengths = [float(wide(of_block).norm()) for of_block in gradients]
-    found = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
-    return found | {("ratio", ""): lengths[0] / lengths[-1]}
+    metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
+    return metrics | {("ratio", ""): lengths[0] / lengths[-1]}
 
 
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:

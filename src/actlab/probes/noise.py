@@ -5,6 +5,7 @@ A study file lists probes, which `actlab study run` evaluates after training. Sh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -59,6 +60,22 @@ class Probe(Protocol):
 
     def __call__(self, subject: Subject, data: Any) -> Iterable[Measured]:
         """Evaluate the networks on a datamodule after ``setup``, and yield the measured values."""
+
+
+Found = dict[tuple[str, str], float]  # by metric and condition
+
+
+class EachRun(ABC):
+    """A probe that measures the runs one by one."""
+
+    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
+        """Yield all metrics of each layer or block."""
+        runs = [self._measure(task, data, subject.device) for task in subject.apart()]
+        for metric, condition in runs[0]:
+            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in runs]))
+
+    @abstractmethod
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found: ...
 
 
 class Evaluation:

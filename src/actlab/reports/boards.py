@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from actlab.analysis.scoreboard import Board
-from actlab.reports import effects, forest, profiles, style
-from actlab.reports.canvas import mpl
+from actlab.reports import effects, forest, style
+from actlab.reports.canvas import Figure, mpl
 from actlab.storage.files import write_atomically
 
 
@@ -21,17 +21,20 @@ def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = Non
     for name, text in texts.items():
         write_atomically(folder / name, text)
     files = [folder / name for name in texts]
-    for look in (None, paper) if paper else (None,):
+    for look in dict.fromkeys((None, paper)):
         for board in drawn:
-            with mpl.rc_context(look.rc if look else style.RC):
-                for page, figure in enumerate(forest.figures_of(board, look), 1):
-                    stem = effects.stem(board) + f"-{page}" * (page > 1)
-                    files += style.save(figure, folder / stem, bool(look))
-                if board.profiles:
-                    files += style.save(
-                        profiles.figure_of(board, look), folder / profiles.stem(board), bool(look)
-                    )
+            for stem, figure in draw(board, look).items():
+                files += style.save(figure, folder / stem, look)
     return files
+
+
+def draw(board: Board, paper: style.Paper | None = None) -> dict[str, Figure]:
+    """Return the forest plot of a board, which may have several pages, and its profile, by name."""
+    stem = effects.stem(board)
+    with mpl.rc_context(paper.rc if paper else style.RC):
+        pages = enumerate(forest.figures_of(board, paper), 1)
+        figures = {stem if page == 1 else f"{stem}-{page}": figure for page, figure in pages}
+        return figures | ({f"{stem}-profile": forest.profile_of(board, paper)} if board.profiles else {})
 
 
 def to_csv(boards: Sequence[Board]) -> str:
@@ -53,10 +56,10 @@ def to_csv(boards: Sequence[Board]) -> str:
 
 def profiles_csv(boards: Sequence[Board]) -> str:
     """Return the performance profiles: the share of runs up to each ratio at which it rises."""
-    found = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
+    profiles = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
     lines = [
         (key, label, number, *at)
-        for key, label, ratios, shares, number in found
+        for key, label, ratios, shares, number in profiles
         for at in zip(ratios, shares, strict=True)
     ]
     frame = pd.DataFrame(lines, columns=["compare", "activation", "tasks", "ratio", "share"])

@@ -12,7 +12,7 @@ from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Place, Task
 from actlab.analysis.statistics import FEWEST
 from actlab.config.keys import short
-from actlab.reports.tables import NONE, number
+from actlab.reports.tables import NONE, mean_difference, number
 
 READING = (
     "Mean difference to the reference, paired by seed, in the unit of each task, with the 95 % interval that "
@@ -33,27 +33,26 @@ class Effect(NamedTuple):
 def effects(board: Board, task: Task) -> list[Effect]:
     """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
     order = sorted(board.means, key=lambda label: label not in board.own)
-    found = task.differences
-    return [Effect(x, x in board.own, found[x], task.places[x]) for x in order if x in found]
+    differences = task.differences
+    return [Effect(x, x in board.own, differences[x], task.places[x]) for x in order if x in differences]
 
 
 def compared(board: Board) -> list[tuple[Task, list[Effect]]]:
     """Return the tasks in which activations can be compared with a reference, with their effects."""
-    return [(task, found) for task in board.tasks if (found := effects(board, task))]
+    return [(task, shown) for task in board.tasks if (shown := effects(board, task))]
 
 
 def text(difference: Difference, column: Column) -> str:
     """Return a difference as printed: ``-0.10 [-0.17, -0.03]``; ``diverged`` where it is not finite."""
     if difference.mean is None:
         return "diverged"
-    mean, low, high = (number(value, column, signed=True) for value in difference[:3])
-    return mean if difference.low is None else f"{mean} [{low}, {high}]"
+    return mean_difference(difference.mean, difference.low, difference.high, column)
 
 
 def pairs(ones: Sequence[Effect]) -> str:
     """Return the number of pairs in words: ``15 pairs``, or ``3–15 pairs`` if it varies."""
-    found = sorted({one.difference.pairs for one in ones})
-    return plural(found[0], "pair") if len(found) == 1 else f"{found[0]}–{found[-1]} pairs"
+    numbers = sorted({one.difference.pairs for one in ones})
+    return plural(numbers[0], "pair") if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]} pairs"
 
 
 def direction(column: Column) -> str:
@@ -63,9 +62,9 @@ def direction(column: Column) -> str:
 
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
-    found = [(task, one) for board in boards for task, ones in compared(board) for one in ones]
-    lacking = any(one.difference.low is None and one.difference.mean is not None for _, one in found)
-    return [READING] * bool(found) + [WITHOUT] * lacking
+    differences = [one.difference for board in boards for _, ones in compared(board) for one in ones]
+    lacking = any(difference.low is None and difference.mean is not None for difference in differences)
+    return [READING, WITHOUT] if lacking else [READING] if differences else []
 
 
 def over_tasks(board: Board) -> str:
@@ -81,7 +80,7 @@ def better(mean: Mean) -> str:
 
 def tasks(mean: Mean) -> str:
     """Return of how many tasks a mean is: ``9 tasks of 4 studies``."""
-    studies = {1: "1 study"}.get(mean.studies, f"{mean.studies} studies")
+    studies = "1 study" if mean.studies == 1 else f"{mean.studies} studies"
     return plural(mean.number, "task") + (f" of {studies}" if mean.studies < mean.number else "")
 
 
@@ -91,8 +90,8 @@ def median(task: Task, label: str) -> tuple[str, str]:
         return NONE, ""
     marks = [
         f"{place.wins.mean():.2f}" if place.wins is not None else "",
-        "chance" * place.chance,
-        f"{place.n} of {place.most} runs" * (place.n < place.most),
+        "chance" if place.chance else "",
+        f"{place.n} of {place.most} runs" if place.n < place.most else "",
     ]
     return number(place.median, task.column, diverged=place.diverged), ", ".join(filter(None, marks))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,13 +31,10 @@ _OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
 
 
-def draw(results: Results, folder: Path, paper: style.Paper | None = None) -> list[Path]:
-    """Draw every figure of a study as SVG and PNG, or as PDF for a paper, and return the files."""
-    files = []
-    for plot in read(results):
-        with mpl.rc_context(paper.rc if paper else style.RC):
-            files += style.save(figure_of(results, plot, paper), folder / plot.name, paper is not None)
-    return files
+def draw(results: Results, paper: style.Paper | None = None) -> dict[str, Figure]:
+    """Return every figure of a study, by name."""
+    with mpl.rc_context(paper.rc if paper else style.RC):
+        return {plot.name: figure_of(results, plot, paper) for plot in read(results)}
 
 
 def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) -> Figure:

@@ -1,4 +1,4 @@
-"""Draw the differences of a scoreboard as a forest plot: a panel for each task, with its own axis and unit."""
+"""Draw a scoreboard: differences as a forest plot, a panel for each task with its own axis; and profiles."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Task
 from actlab.reports import effects, style
-from actlab.reports.canvas import Axes, Figure, MaxNLocator
+from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator
 from actlab.reports.effects import Effect
 
 _WIDTH = 6.75  # inches
+_PROFILE_WIDTH, _PROFILE_HEIGHT = 5.2, 2.8  # inches
 _ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
+_READING = (
+    "Lines: share of runs whose value is at most the ratio times the median of {reference} in the task; where "
+    "high is good, the median divided by the value. Each study counts once. A diverged run reaches no ratio."
+)
+_TICKS = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
+_LARGEST = 100.0  # largest ratio of the axis to the reference, and of the reference to it
 
-Panel = tuple[Task, Sequence[Effect], list[str]]  # with the lines of its title
+TaskPanel = tuple[Task, Sequence[Effect], list[str]]  # with the lines of its title
 
 
 def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
@@ -25,13 +35,13 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
     longest = max(len(one.label) for _, ones in tasks for one in ones)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
     room = style.PAGE - style.HEAD - style.EDGE if paper else math.inf
-    panels: list[Panel] = []
+    panels: list[TaskPanel] = []
     for task, ones in tasks:
         what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
         title = [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]
         most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(ones)
         panels += [(task, ones[start : start + most], title) for start in range(0, len(ones), most)]
-    pages: list[list[list[Panel]]] = [[]]
+    pages: list[list[list[TaskPanel]]] = [[]]
     for row in (panels[start : start + columns] for start in range(0, len(panels), columns)):
         if pages[-1] and sum(map(_height, [*pages[-1], row])) > room:
             pages.append([])
@@ -39,12 +49,12 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
     return [_figure_of(board, rows, width, paper) for rows in pages]
 
 
-def _height(row: Sequence[Panel]) -> float:
+def _height(row: Sequence[TaskPanel]) -> float:
     return max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row)
 
 
 def _figure_of(
-    board: Board, rows: Sequence[Sequence[Panel]], width: float, paper: style.Paper | None
+    board: Board, rows: Sequence[Sequence[TaskPanel]], width: float, paper: style.Paper | None
 ) -> Figure:
     tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
@@ -62,10 +72,10 @@ def _figure_of(
 
 def caption_of(board: Board) -> str:
     """Return how to read a forest plot."""
-    ones = [one for _, found in effects.compared(board) for one in found]
+    ones = [one for _, rows in effects.compared(board) for one in rows]
     guess = "Crosses: not better than guessing." if any(one.place.chance for one in ones) else ""
-    lacking = any(one.difference.low is None and one.difference.mean is not None for one in ones)
-    return " ".join(filter(None, [*effects.notes([board]), "Open circles: no interval." * lacking, guess]))
+    lacking = "Open circles: no interval." if effects.WITHOUT in effects.notes([board]) else ""
+    return " ".join(filter(None, [*effects.notes([board]), lacking, guess]))
 
 
 def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> None:
@@ -95,7 +105,7 @@ def _draw_effect(ax: Axes, y: int, one: Effect, scale: float, colour: str) -> No
         ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
     marker = "x" if one.place.chance else "o"
     inside = "white" if paired.low is None and marker == "o" else colour
-    size = 3.6 + 1.4 * one.own
+    size = 5.0 if one.own else 3.6
     ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
 
 
@@ -105,3 +115,30 @@ def limits(ones: Sequence[Effect]) -> tuple[float, float]:
     low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
     margin = 0.08 * (high - low) or 1.0
     return low - margin, high + margin
+
+
+def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
+    """Return the figure of a board with at least one profile."""
+    colours = style.colours(board.means, board.own)
+    most = max(number for *_, number in board.profiles.values())
+    ends = np.concatenate([ratios for ratios, *_ in board.profiles.values()]).clip(1 / _LARGEST, _LARGEST)
+    low, high = min(ends.min(initial=1), 0.9) / 1.05, max(ends.max(initial=1), 1.1) * 1.05
+    title = f"Runs within a ratio of {board.reference}, over {plural(most, 'task')}"
+    caption, width = _READING.format(reference=board.reference), paper.width if paper else _PROFILE_WIDTH
+    name = f"{effects.stem(board)}-profile"
+    figure, (ax,) = style.framed(name, 1, 1, width, [_PROFILE_HEIGHT], title, caption, paper=paper)
+    ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
+    for label, (ratios, shares, number) in board.profiles.items():
+        own = label in board.own
+        x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
+        name = style.in_legend(label if number == most else f"{label} ({plural(number, 'task')})")
+        lw, zorder = (2.2, 4) if own else (1.4, 3)
+        ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
+    ax.set_xscale("log")
+    round_ = [x for x in _TICKS if low <= x <= high]
+    ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(6, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
+    ax.set(xlim=(low, high), ylim=(0, 103), xlabel="value ÷ median of the reference", ylabel="runs (%)")
+    figure.legend(loc="outside right upper")
+    return figure

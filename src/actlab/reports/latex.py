@@ -1,4 +1,7 @@
-"""Tables in LaTeX, with the package booktabs; all text is escaped."""
+"""Tables in LaTeX, with the package booktabs; all text is escaped.
+
+One table is of several studies, from their ``table.json``: the primary column of each.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
-from actlab.reports.tables import NONE
+from actlab.analysis.columns import Column
+from actlab.analysis.points import plural, printers
+from actlab.analysis.scoreboard import Cell, Record, column_of, primary
+from actlab.analysis.statistics import FEWEST
+from actlab.reports.tables import NONE, mean_difference, number, p_value
 
 _SPECIAL = {
     **{char: f"\\{char}" for char in "#$%&_{}"},
@@ -37,6 +44,7 @@ LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packa
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
 # Letters without a command: those that look like Latin ones.
 _LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
+_HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 
 
 def escaped(text: str) -> str:
@@ -50,11 +58,11 @@ def escaped(text: str) -> str:
 
 def _greek(char: str) -> str:
     name = unicodedata.name(char, "")
-    found = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
-    if char in _LIKE_LATIN or not found:
+    letter = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
+    if char in _LIKE_LATIN or not letter:
         return _LIKE_LATIN.get(char, char)
-    word = found[2].replace("LAMDA", "lambda").lower()
-    return f"$\\{word.capitalize() if found[1] == 'CAPITAL' else word}$"
+    word = letter[2].replace("LAMDA", "lambda").lower()
+    return f"$\\{word.capitalize() if letter[1] == 'CAPITAL' else word}$"
 
 
 def table(
@@ -88,3 +96,72 @@ def with_packages(tables: Sequence[str]) -> str:
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
     hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
     return hint + text + "\n"
+
+
+def of_studies(records: Sequence[Record], title: str = "") -> str:
+    """Return the table; by default its title names what the studies compared."""
+    lines: list[list[str]] = []
+    bold: list[int] = []
+    for record in records:
+        reference = f"reference {name}" if (name := record.table["reference"]) else ""
+        write = printers(row["point"] for row in record.table["rows"])
+        for point, rows in record.points:
+            cells = [primary(row) or row["columns"][0] for row in rows]
+            column = column_of(cells[0])
+            words = ", ".join(filter(None, (point, column.name, reference)))
+            lines.append([f"{record.table['study']}: {words}"])
+            for row, cell in zip(rows, cells, strict=True):
+                value = row["point"].get(record.compare, "")
+                if record.is_own(value):
+                    bold.append(len(lines))
+                lines.append([write(record.compare, value), *_studies_cells(cell, column)])
+    return with_packages([table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
+
+
+def _studies_cells(cell: Cell, column: Column) -> list[str]:
+    def text(value: float | None) -> str:
+        return number(column.worst if value is None and cell["diverged"] else value, column)
+
+    median, difference, spread, paired = text(cell["median"]), NONE, cell["interval"], cell["paired"]
+    if spread and cell["n"] > 1:
+        median += f" [{text(spread['low'])}, {text(spread['high'])}]"
+    if cell["pairs"] >= FEWEST:
+        difference = mean_difference(paired["mean"], paired["low"], paired["high"], column)
+    ps = [p_value(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
+    return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
+
+
+def _caption(records: Sequence[Record], title: str) -> str:
+    tables = [record.table for record in records]
+    ended = [table["finished"] + table["diverged"] for table in tables]
+    remarks = {
+        "Unfinished": [
+            f"{table['study']} ({number} of {plural(table['planned'], 'run')})"
+            for table, number in zip(tables, ended, strict=True)
+            if number < table["planned"]
+        ],
+        "Diverged, counted as the worst value": [
+            f"{table['study']} ({plural(table['diverged'], 'run')})" for table in tables if table["diverged"]
+        ],
+        "On samples or a part of the data": [r.table["study"] for r in records if r.on_samples],
+    }
+    said = [
+        f"{title or _title(records)}.",
+        f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; mean "
+        "difference to the reference over pairs of seeds [uncorrected 95 % interval of the sign-flip test]; p "
+        "of this test, or of the probability of being better where a run diverged, alone and after Holm's "
+        "correction within each study.",
+        *(f"{what}: {', '.join(studies)}." for what, studies in remarks.items() if studies),
+    ]
+    return " ".join(said)
+
+
+def _title(records: Sequence[Record]) -> str:
+    if len(records) == 1:
+        return records[0].table["title"]
+    points = [
+        (r.compare, row["point"]) for r in records for row in r.table["rows"] if r.compare in row["point"]
+    ]
+    write = printers(point for _, point in points)
+    names = dict.fromkeys(write(key, point[key]) for key, point in points)
+    return f"{', '.join(names)} in {len(records)} studies"

@@ -1,4 +1,4 @@
-"""The notes below a study's table: progress, how to read the values, and where they come from."""
+"""The notes below a study's table and the captions of its figures: progress, how to read the values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from actlab.analysis.points import few, in_words, plural, short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
-from actlab.reports.captions import INTERVAL, spans
+from actlab.reports.panels import Line, Panel
 from actlab.studies.folders import COSTS
 
+INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
@@ -53,19 +54,19 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
 
 
 def _surrogates(results: Results) -> str:
-    found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
-    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
+    surrogates = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
+    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates)
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
 def _unrestored(results: Results) -> str:
-    found = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
-    names = ", ".join(dict.fromkeys(name for names in found for name in names))
+    unrestored = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
+    if not unrestored:
+        return ""
+    names = ", ".join(dict.fromkeys(name for names in unrestored for name in names))
     return (
-        f"{plural(len(found), 'run')} resumed without the attributes of {names}, which changed in training and "
-        "which no checkpoint keeps: give the callback a state_dict, or train without a stop."
-        if found
-        else ""
+        f"{plural(len(unrestored), 'run')} resumed without the attributes of {names}, which changed in "
+        "training and which no checkpoint keeps: give the callback a state_dict, or train without a stop."
     )
 
 
@@ -96,7 +97,7 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
     ]
     if not moved:
         return ""
-    _, low, high, row = max(moved, key=lambda found: found[0])
+    _, low, high, row = max(moved, key=lambda entry: entry[0])
     key, base = results.study.compare, comparison.cost_base(results)
     return (
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
@@ -113,12 +114,12 @@ def _equal_time(results: Results) -> str:
         reference = results.references.get(results.rest_of(group))
         if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
             lacking.append(name)
-        elif reference is not group and (found := equal_time(results, group, reference)):
-            side = 0 if found.mine < found.lengths[0].epochs else 1  # the one that takes longer
+        elif reference is not group and (places := equal_time(results, group, reference)):
+            side = 0 if places.mine < places.lengths[0].epochs else 1  # the one that takes longer
             who = (name, f"{comparison.reference_text(results)} against {name}")[side]
-            low, high = found.ends[side]
+            low, high = places.ends[side]
             spread = f" ({low:.1f} to {high:.1f} by fifths of the timed rounds)" if low < high else ""
-            read.append(f"epoch {found[side]:.1f} of {found.lengths[side].epochs:g}{spread} of {who}")
+            read.append(f"epoch {places[side]:.1f} of {places.lengths[side].epochs:g}{spread} of {who}")
     text = (
         "At equal training time: time is the number of updates × the measured time of one. Of a row and its "
         "reference, the one with the shorter time is read at its end, the other at its last epoch that had "
@@ -252,8 +253,8 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
     if not any(row.edges for row in rows):
         return ""
     compare, columns = results.study.compare, results.study.select.tune
-    found = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
-    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in found])
+    at_edges = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
+    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in at_edges])
     return (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
         "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
@@ -288,8 +289,8 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
         )
     if any(cell.by_probability for cell in cells):
         text += " Where a run diverged there is no mean difference, and p is that of the probability."
-    if found := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
-        text += f" Values of one seed correlate by {median(found):+.2f} (median)."
+    if correlations := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
+        text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
 
 
@@ -324,15 +325,15 @@ def provenance(results: Results) -> str:
     if not results.results:
         return ""
     known = facts(results)
-    versions = ", ".join(f"{name} {' / '.join(found)}" for name, found in known["versions"].items())
+    versions = ", ".join(f"{name} {' / '.join(several)}" for name, several in known["versions"].items())
     return f"Seeds {spans(known['seeds'])}. {versions}. {' / '.join(known['hardware'])}."
 
 
 def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
-    found = results.results.values()
+    ended = results.results.values()
     versions: dict[str, dict[str, None]] = {}
-    for name, version in (pair for result in found for pair in result["versions"].items()):
+    for name, version in (pair for result in ended for pair in result["versions"].items()):
         versions.setdefault(name, {})[version] = None
     return {
         "planned": len(results.runs),
@@ -340,7 +341,7 @@ def facts(results: Results) -> dict[str, Any]:
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
         "versions": {name: [*versions] for name, versions in versions.items()},
-        "hardware": list(dict.fromkeys(result["hardware"] for result in found if "hardware" in result)),
+        "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
     }
 
 
@@ -350,3 +351,67 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
+    """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
+    study, lines = results.study, [line for panel in panels for line in panel.lines]
+    parts = [medians(lines, study.seeds)]
+    if read := _with_titles([(panel.title, panel.read) for panel in panels]):
+        parts.append(f"Values: {'; '.join(read)}.")
+    if fixed:
+        parts.append(f"Drawn at {in_words(fixed, study.compare, results.text)}.")
+    if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
+        parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
+    over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
+    if cut := list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut)):
+        parts.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
+    chosen: dict[str, list[tuple[str, str]]] = {}
+    for panel in panels:
+        for label, words in panel.chosen.items():
+            chosen.setdefault(label, []).append((panel.title, words))
+    if chosen:
+        each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
+        parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.")
+    if any(line.published for line in lines):
+        source = study.published.get("source", "")
+        parts.append("Dotted: published" + (f", {source}." if source else "."))
+    if results.diverged:
+        parts.append(
+            f"{results.diverged} of the study's runs diverged and count as the worst value from there on."
+        )
+    if results.missing:
+        parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
+    return " ".join(parts)
+
+
+def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
+    """Return how many runs lines are medians of, and what is shaded."""
+    counts = sorted({line.ours.n for line in lines})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    noun = "runs" if counts[-1] > 1 else "run"
+    text = f"Lines: median of {runs} {noun} (seeds {spans(seeds)})."
+    if counts[-1] < 2:
+        return text
+    kinds = {"interval": INTERVAL, "range": "their range"}
+    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
+    return f"{text} Shaded: {spread}."
+
+
+def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
+    """Return each text once, with its title if the texts differ, from pairs of title and text."""
+    differ = len({text for _, text in words}) > 1
+    texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
+    return list(dict.fromkeys(texts))
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Return whole numbers as text, three or more consecutive ones as a span: ``0, 2, 5–19``."""
+    groups: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    parts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in groups]
+    return ", ".join(parts)

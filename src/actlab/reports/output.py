@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.analysis.results import Results
-from actlab.reports import curve_table, figures, table_files
+from actlab.reports import figures, stored, style, table_files
 from actlab.reports.pages import study as page
 from actlab.storage.files import regular
 from actlab.studies.folders import VALUES
@@ -21,9 +21,10 @@ def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[P
     last = opened[-1]
     written = [
         *table_files.write(last, folder),
-        curve_table.write(last, folder),
-        *figures.draw(last, folder / "figures"),
+        stored.write(last, folder),
     ]
+    for name, figure in figures.draw(last).items():
+        written += style.save(figure, folder / "figures" / name)
     if html:
         written.append(page.write(opened, folder))
     return written
@@ -38,7 +39,7 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
     if (
         before.is_file()
         and regular(before).read_bytes() == table_files.to_json(opened[-1]).encode()
-        and not _probed_since(opened[-1], folder / curve_table.NAME)  # figures may show more than the table
+        and not _probed_since(opened[-1], folder / stored.NAME)  # figures may show more than the table
     ):
         return
     if opened[-1].results and (folder / VALUES).exists():

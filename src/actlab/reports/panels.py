@@ -1,16 +1,24 @@
-"""The contents of a figure before it is drawn: panels and lines."""
+"""The contents of a figure before it is drawn: panels, lines, and published curves from their file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from actlab.analysis.curves import Curve
-from actlab.config.keys import INITIAL, LEARNT, is_parameter
+from actlab.config.keys import INITIAL, LEARNT, is_parameter, named, same
+from actlab.errors import ActlabError, one_line, unknown
+from actlab.storage.files import regular
+from actlab.storage.resources import is_file, resource
 
+_NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
+_COLUMNS = (*_NAMES, *_NUMBERS)
+_EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
 KINDS = ("held out", "training", "learnt", "initial", "published")
 
 
@@ -82,8 +90,8 @@ class Plot:
     @property
     def kinds(self) -> list[str]:
         """What its lines are: the kinds of lines, and ``published``."""
-        found = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
-        return [kind for kind in KINDS if kind in found]
+        kinds = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
+        return [kind for kind in KINDS if kind in kinds]
 
 
 def limits(panel: Panel) -> tuple[float, float]:
@@ -113,3 +121,67 @@ def limits(panel: Panel) -> tuple[float, float]:
     if low < high and all(is_parameter(line.metric) for line in panel.lines):
         return low - 0.08 * (high - low), high + 0.08 * (high - low)
     return min(0.0, 1.08 * low), max(0.0, 1.08 * high) or panel.scale
+
+
+@dataclass(frozen=True)
+class PublishedCurves:
+    """Curves of a paper."""
+
+    figure: str  # its name, for messages
+    names: Mapping[str, str]  # of activations in the file, by our grid value as text
+    curves: Mapping[tuple[str, str, str], PublishedCurve]  # by panel, activation and curve of the file
+
+    def check(self, panel: str, curve: str | None) -> None:
+        """Raise an ActlabError for a panel or curve that the file lacks."""
+        panels, curves = {panel for panel, *_ in self.curves}, {curve for *_, curve in self.curves}
+        if panel not in panels:
+            raise unknown("panel of published curves", str(panel), panels, f"In figure {self.figure!r}.")
+        if curve is not None and curve not in curves:
+            raise unknown("published curve", str(curve), curves, f"In 'y' of figure {self.figure!r}.")
+
+    def get(self, panel: str | None, value: Any, curve: str | None) -> PublishedCurve | None:
+        """Return the curve of a grid value, such as an activation; None without a curve."""
+        of_value = (name for text, name in self.names.items() if same(named(text, [value]), value))
+        key: Any = (panel, next(of_value, None), curve)  # where any is None, there is no curve
+        return self.curves.get(key)
+
+
+def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
+    """Read the curves of a figure's ``published`` entry.
+
+    The entry has a ``file``, and ``names``, which map our names to the file's. ``stretch`` multiplies the
+    epochs, for a paper whose epochs have another number of updates than ours.
+    """
+    if not entry:
+        return PublishedCurves(figure, {}, {})
+    frame = _table(entry["file"])
+    names: Mapping[str, str] = entry.get("names", {})
+    known, stretch = set(frame["act"]), float(entry.get("stretch", 1.0))
+    for name in names.values():
+        if name not in known:
+            raise unknown("name in published curves", str(name), known, f"In figure {figure!r}.")
+    curves = {}
+    for of_curve, rows in frame.groupby([*_NAMES]):
+        panel, act, curve = map(str, of_curve)
+        x, values = stretch * rows["epoch"].to_numpy(), rows["value"].to_numpy()
+        curves[panel, act, curve] = PublishedCurve(x, values, (panel, act, curve))
+    return PublishedCurves(figure, names, curves)
+
+
+def _table(file: str) -> pd.DataFrame:
+    try:
+        path = Path(file) if is_file(Path(file)) else resource(file)
+    except ActlabError:
+        raise ActlabError(f"file of published curves not found: {file!r}; {_EXPECTED}") from None
+    types = dict.fromkeys(_NAMES, str) | dict.fromkeys(_NUMBERS, float)
+    try:
+        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)  # a panel may be called NA, or 1
+    except (OSError, ValueError) as error:
+        raise ActlabError(
+            f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
+        ) from error
+    if missing := [column for column in _COLUMNS if column not in frame]:
+        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
+    if not np.isfinite(frame[[*_NUMBERS]]).all(axis=None):
+        raise ActlabError(f"{file} has numbers that are not finite: correct them or delete their rows")
+    return frame

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from actlab.analysis import curves
 from actlab.analysis.columns import EQUAL_TIME, Column, column, place, read_where
 from actlab.analysis.conditions import along
+from actlab.analysis.curves import Curve
 from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
+from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
+from actlab.config.keys import INITIAL, LEARNT, is_parameter
 from actlab.errors import ActlabError, unknown
-from actlab.reports import learnt_curves
-from actlab.reports.captions import caption
-from actlab.reports.panels import Line, Panel, Plot
-from actlab.reports.published import read_curves
+from actlab.reports.notes import caption, medians
+from actlab.reports.panels import Line, Panel, Plot, read_curves
+from actlab.storage.files import read_json
+from actlab.studies.folders import MATRICES, RunFolder
+from actlab.studies.formats import Kept
 from actlab.studies.groups import Group
-from actlab.studies.plan import SMOKE_SUFFIX
+from actlab.studies.plan import SMOKE_SUFFIX, Run
 
 _READING_TEXTS = {
     "last": "at the last epoch",
@@ -27,12 +33,14 @@ _READING_TEXTS = {
     "selected": "at the epoch of the best {metric}",
 }
 EPOCH, SECONDS = "epoch", "seconds"
+LEARNT_FIGURE = "learnt_activations"
+_Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
 
 
 def read(results: Results) -> list[Plot]:
     """Return the figures of a study, before they are drawn: those of its file, and learnt activations."""
-    found = [*(read_entry(results, entry) for entry in results.study.figures), learnt_curves.read(results)]
-    return [plot for plot in found if plot is not None]
+    plots = [*(read_entry(results, entry) for entry in results.study.figures), read_learnt(results)]
+    return [plot for plot in plots if plot is not None]
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
@@ -201,3 +209,49 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
         words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, [words, condition]))
+
+
+def read_learnt(results: Results) -> Plot | None:
+    """Return the figure of activations with learnt parameters, a panel a grid point; None without curves.
+
+    It needs neither checkpoints nor the code of an activation: the curves are in ``matrices.json`` of each run.
+    """
+    panels: list[Panel] = []
+    if not any(map(is_parameter, results.conditions)):
+        return None
+    for group in results.groups:
+        setting = results.chosen(group)
+        kept = [_kept(results, run) for run in setting.runs] if setting else []
+        title = in_words(group.point, results.study.compare, results.text)
+        if lines := [*_learnt_lines([run[LEARNT] for run in kept if LEARNT in run], LEARNT)]:
+            lines += _initial([*_learnt_lines([run[INITIAL] for run in kept if INITIAL in run], INITIAL)])
+            panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))
+    if not panels:
+        return None
+    text = (
+        "Activations with learnt parameters, in evaluation mode: f(x) of each layer, numbered from the input, "
+        "after the last epoch; dashed: before the first. Where channels have parameters of their own, the mean "
+        "over channels that all have the input x. Runs that diverged are left out. "
+    )
+    lines = [line for panel in panels for line in panel.lines]
+    return Plot(LEARNT_FIGURE, panels, text + medians(lines, results.study.seeds))
+
+
+def _kept(results: Results, run: Run) -> Kept:
+    folder = RunFolder(results.root, run)
+    finished = run.id in results.results and not results.has_diverged(run)
+    file = folder.path / MATRICES
+    return read_json(file, Kept, folder.remedy) if finished and file.exists() else {}
+
+
+def _learnt_lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:
+    for layer in sorted({int(name) for run in runs for name in run if name != "x"}):
+        values = [run[str(layer)] for run in runs if str(layer) in run]
+        x = np.array(next(run["x"] for run in runs if str(layer) in run))
+        yield Line(f"layer {layer}", metric, Curve(x, median_band(np.array(values)), len(values)), None)
+
+
+def _initial(lines: Sequence[Line]) -> Sequence[Line]:
+    """Return one line in place of equal ones of several layers."""
+    equal = all(np.array_equal(line.ours.band[:3], lines[0].ours.band[:3]) for line in lines)
+    return [Line("all layers", INITIAL, lines[0].ours, None)] if len(lines) > 1 and equal else lines

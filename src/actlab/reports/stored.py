@@ -1,8 +1,13 @@
-"""Draw a study's figures from its files in ``results/``, or from the published curves alone, for notebooks."""
+"""The figures of a study as numbers, ``curves.csv``, and drawn from them or from the published curves alone.
+
+The file has one row per x position of each line. A panel without a title has its number, from 1 on. Errors are
+fractions, ``inf`` is a diverged run. The last three columns name the published curve drawn with the line, as in
+the published file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +18,51 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
 from actlab.config.keys import label
-from actlab.errors import unknown
-from actlab.reports import curve_table, figures, plots, style
+from actlab.errors import one_line, unknown
+from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
+from actlab.storage.files import DamagedError, regular, write_atomically
 from actlab.studies.reading import load
+
+NAME = "curves.csv"
+_WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")
+_PUBLISHED = ("published_panel", "published_act", "published_curve")
+COLUMNS = (*_WORDS, *_NUMBERS, *_PUBLISHED)
+
+
+def write(results: Results, folder: Path) -> Path:
+    """Write ``curves.csv`` and return its path; the folder is created."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / NAME, to_csv(plots.read(results)))
+    return folder / NAME
+
+
+def load_curves(path: Path) -> pd.DataFrame:
+    """Return the rows of a ``curves.csv``; text stays text, such as a line called None."""
+    types = dict.fromkeys((*_WORDS, *_PUBLISHED), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
+    try:
+        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
+        if missing := [name for name in (*_WORDS, *_NUMBERS) if name not in frame]:
+            raise ValueError(f"it lacks the columns {', '.join(missing)}")
+    except (OSError, ValueError) as error:
+        raise DamagedError(
+            f"{path} is damaged ({one_line(error, 100)}): let `actlab study report` write it again"
+        ) from error
+    return frame
+
+
+def to_csv(drawn: Sequence[Plot]) -> str:
+    """Return every position of every line of several figures as CSV."""
+    rows = []
+    for plot in drawn:
+        for panel in plot.panels:
+            for line in panel.lines:
+                names = plot.name, panel.title or panel.number, line.label, line.metric
+                ours, theirs = line.ours, line.published.name if line.published else ("", "", "")
+                places = zip(ours.x, *ours.band[:3], strict=True)
+                rows += [(*names, *place, ours.n, *theirs) for place in places]
+    return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n")
 
 
 def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
@@ -32,8 +77,8 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     if wanted not in names:
         raise unknown(f"figure of {study}", wanted, names)
     entry = plan.figures[names.index(wanted)]
-    path = Path(results) / plan.name / curve_table.NAME
-    ours = curve_table.load(path).query("figure == @wanted") if path.exists() else None
+    path = Path(results) / plan.name / NAME
+    ours = load_curves(path).query("figure == @wanted") if path.exists() else None
     if ours is None and entry.get("published"):  # keep the paper's own epochs
         entry = {**entry, "published": {**entry["published"], "stretch": 1.0}}
     planned = Results(plan, path.parent, {}, {})
@@ -60,10 +105,10 @@ def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None
 def _lines(rows: pd.DataFrame, panel: Mapping[str, Any], metrics: Mapping[str, str | None]) -> Iterator[Line]:
     published = panel["curves"]
     curves = {
-        (label(unit), metric): found
-        for unit in published.curves
+        (label(unit), metric): theirs
+        for unit in published.names
         for metric, curve in metrics.items()
-        if (found := published.get(panel["published"], unit, curve))
+        if (theirs := published.get(panel["published"], unit, curve))
     }
     for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():
         x, median, low, high = values[["x", "median", "low", "high"]].to_numpy().T

@@ -42,6 +42,12 @@ _OWN = ("#D5006D", "#111111")  # the user's activations; actlab's own are neithe
 _LAYER = re.compile(r"layer (\d+)")
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
+_UNDATED: dict[str, Any] = {
+    ".svg": {"Date": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+}
+
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 8,
@@ -97,19 +103,20 @@ def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
 
     The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
     """
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     labels = list(labels)
     depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}
     for label in labels:
         if label in depths:
-            found[label] = to_hex(mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))).upper()
+            colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
+            by_label[label] = to_hex(colour).upper()
             continue
         mine = label in own
         palette = _OWN if mine else _FURTHER
-        used = [known for known in found if known not in _KNOWN and (known in own) == mine]
+        used = [known for known in by_label if known not in _KNOWN and (known in own) == mine]
         again, number = divmod(len(used), len(palette))
-        found.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
-    return found
+        by_label.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
+    return by_label
 
 
 def _varied(colour: str, again: int) -> str:
@@ -180,14 +187,15 @@ def in_legend(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
-def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:
+def save(figure: Figure, stem: Path, paper: Paper | None = None) -> list[Path]:
     """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper, without dates; return their paths."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    if paper:
-        pdf = stem.with_name(f"{stem.name}.pdf")
-        figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
-        return [pdf]
-    svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    figure.savefig(svg, metadata={"Date": None})
-    figure.savefig(png, dpi=DPI, metadata={"Software": None})
-    return [svg, png]
+    suffixes = [".pdf"] if paper else [".svg", ".png"]
+    return [write(figure, stem.with_name(stem.name + suffix), paper) for suffix in suffixes]
+
+
+def write(figure: Figure, path: Path, paper: Paper | None = None, dpi: float = DPI) -> Path:
+    """Write a figure without its date, in the format of the suffix; create the folder and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(paper.rc if paper else RC):
+        figure.savefig(path, dpi=dpi if path.suffix == ".png" else "figure", metadata=_UNDATED[path.suffix])
+    return path

@@ -16,8 +16,7 @@ from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.keys import in_full, mapped, shareable
 from actlab.reports import latex
-from actlab.reports.captions import spans
-from actlab.reports.notes import facts, footnotes
+from actlab.reports.notes import facts, footnotes, spans
 from actlab.reports.tables import grid, own, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
@@ -48,12 +47,12 @@ def to_latex(results: Results) -> str:
     """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
     bold = {number for number, mine in enumerate(own(results)) if mine}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
-    found: list[str] = []
+    written: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
-        label = f"tab:{study}-{len(found) + 1}"
+        label = f"tab:{study}-{len(written) + 1}"
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
-        found.append(latex.table(names, body, bold, _latex_caption(results, title, names), label))
-    return latex.with_packages(found)
+        written.append(latex.table(names, body, bold, _latex_caption(results, title, names), label))
+    return latex.with_packages(written)
 
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
@@ -87,10 +86,7 @@ def to_json(results: Results) -> str:
             "edges": list(row.edges),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
-            "planned": row.planned,
-            "finished": row.finished,
-            "diverged": row.diverged,
-            "provisional": row.provisional,
+            **{name: getattr(row, name) for name in ("planned", "finished", "diverged", "provisional")},
             "cost": _json_value(row.cost),
             "columns": [_record(cell, results.primary) for cell in row.cells],
         }
@@ -114,14 +110,8 @@ def to_json(results: Results) -> str:
         "cut": study.cut,
         "samples": study.samples,
         "verdicts": [
-            {
-                "name": one.name,
-                "column": one.column.key,
-                "family": one.family,
-                "outcome": one.outcome,
-                "text": one.text,
-            }
-            for one in verdict.verdicts(results)
+            {"name": v.name, "column": v.column.key, "family": v.family, "outcome": v.outcome, "text": v.text}
+            for v in verdict.verdicts(results)
         ],
         "rows": rows,
         "notes": list(study.notes),
@@ -130,26 +120,22 @@ def to_json(results: Results) -> str:
 
 
 def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
-    interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
     mean, sd = cell.mean_and_sd or (None, None)
-    theirs, paired = cell.published, cell.difference
+    published, published_sd = cell.published or (None, None)
+    paired = {key: getattr(cell.difference, key) for key in ("mean", "low", "high", "median", "sd")}
+    columns = ("metric", "at", "condition", "name", "mode", "ranked", "chance")
+    tests = ("p", "p_holm", "margin", "p_equivalent", "p_equivalent_holm")
     return {
-        "metric": cell.column.metric,
-        "at": cell.column.at,
-        "condition": cell.column.condition,
-        "name": cell.column.name,
-        "mode": cell.column.mode,
-        "ranked": cell.column.ranked,
-        "chance": cell.column.chance,
+        **{name: getattr(cell.column, name) for name in columns},
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "diverged": cell.diverged,
         "median": _finite(cell.median),
-        "interval": {k: _finite(v) for k, v in interval.items()} or None,
+        "interval": _all_finite(cell.interval._asdict()) if cell.interval else None,
         "mean": mean,
         "sd": sd,
-        "published": theirs.value if theirs else None,
-        "published_sd": theirs.sd if theirs else None,
+        "published": published,
+        "published_sd": published_sd,
         "difference": _finite(cell.beyond_published),
         "samples": cell.samples,
         "sampling_error": cell.sampling_error,
@@ -157,17 +143,17 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "primary": cell.column == primary,
         "biased": cell.biased,
         "family": cell.family,
-        "pairs": paired.pairs,
-        "paired": {key: _finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},
+        "pairs": cell.difference.pairs,
+        "paired": _all_finite(paired),
         "better": cell.better and cell.better._asdict(),
         "decides": "probability" if cell.by_probability else "mean",
-        "p": cell.p,
-        "p_holm": cell.p_holm,
-        "margin": cell.margin,
-        "p_equivalent": cell.p_equivalent,
-        "p_equivalent_holm": cell.p_equivalent_holm,
-        "values": {str(seed): _finite(value) for seed, value in cell.values.items()},
+        **{name: getattr(cell, name) for name in tests},
+        "values": _all_finite(cell.values),
     }
+
+
+def _all_finite(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): _finite(value) for key, value in values.items()}
 
 
 def _finite(value: Any) -> Any:

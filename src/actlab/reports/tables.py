@@ -38,13 +38,18 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     reference = comparison.reference_text(results)
     points = [point(results, row) for row in rows]
     whole = (trained(results, row) | learnt(results, row) | cost(row.cost, base) for row in rows)
-    found = [("", [p | more for p, more in zip(points, whole, strict=True)])]
-    of = _brief if brief else _cells
+    parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
+    texts = _brief if brief else _cells
     for number in shown(results):
-        column, cells = results.columns[number], [row.cells[number] for row in rows]
-        lines = [{**p, **of(cell, reference)} for p, cell in zip(points, cells, strict=True)]
-        found.append((column.name + ", primary" * (column == results.primary), lines))
-    return [(title, *filled(lines)) for title, lines in found]
+        cells = [row.cells[number] for row in rows]
+        lines = [{**p, **texts(cell, reference)} for p, cell in zip(points, cells, strict=True)]
+        parts.append((title(results, results.columns[number]), lines))
+    return [(name, *filled(lines)) for name, lines in parts]
+
+
+def title(results: Results, column: Column) -> str:
+    """Return the name of a column, and whether it is the primary one."""
+    return f"{column.name}, primary" if column == results.primary else column.name
 
 
 def shown(results: Results) -> list[int]:
@@ -86,12 +91,10 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
     tune, ended = results.study.select.tune, row.finished + row.diverged
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
-    line = {
-        f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star + EDGE * (key in row.edges)
-        if key in row.chosen
-        else ""
-        for key in tune
-    }
+    line = {}
+    for key in tune:
+        text = f"{results.text(key, row.chosen[key])}{star}" if key in row.chosen else ""
+        line[f"{names[key]}\n(chosen)"] = f"{text}{EDGE}" if text and key in row.edges else text
     tried, count = str(row.tried), str(ended) if ended == row.planned else f"{ended} of {row.planned}"
     if row.reference_tried not in (None, row.tried):
         tried += f" ({comparison.reference_text(results)} {row.reference_tried})"
@@ -102,21 +105,21 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
 
 def learnt(results: Results, row: TableRow) -> dict[str, str]:
     """Return learnt parameters by header, the medians of the layers in their order: ``1.5, 1.43``."""
-    found: dict[str, list[str]] = {}
+    by_head: dict[str, list[str]] = {}
     for cell in (cell for cell in row.cells if cell.column in results.learnt):
         head = f"{cell.column.metric.replace('/', ' ')}\nby layer (last)"
-        found.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
-    return {head: few(texts, 8) for head, texts in found.items()}
+        by_head.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
+    return {head: few(texts, 8) for head, texts in by_head.items()}
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
-    found = cost or {}
+    known = cost or {}
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
         for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
-            line[f"{head}\n/ {base}"] = f"{found[key]:.2f}" if found.get(key) is not None else ""
+            line[f"{head}\n/ {base}"] = f"{known[key]:.2f}" if known.get(key) is not None else ""
     return line
 
 
@@ -168,44 +171,53 @@ def ours(cell: Cell) -> str:
     """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
     column = cell.column
     text = number(cell.median, column, diverged=cell.diverged)
-    spread = cell.interval if len(cell.values) > 1 else None
-    if spread and cell.median is not None and any(map(math.isfinite, (cell.median, *spread[:2]))):
-        low, high = (number(end, column, diverged=cell.diverged) for end in spread[:2])
-        text += f" [{low}, {high}]"
+    if cell.interval and cell.median is not None and any(map(math.isfinite, (cell.median, *cell.interval[:2]))):
+        text = " ".join(filter(None, [text, interval(cell)]))
     if cell.mean_and_sd:
-        text += f", {plus_minus(*cell.mean_and_sd, column)}"
+        text += f", {plus_minus(cell.mean_and_sd, column)}"
     return text
+
+
+def interval(cell: Cell) -> str:
+    """Return the interval of the median: ``[4.00, 4.10]``; empty for a single run."""
+    if cell.interval is None or len(cell.values) < 2:
+        return ""
+    low, high = (number(end, cell.column, diverged=cell.diverged) for end in cell.interval[:2])
+    return f"[{low}, {high}]"
 
 
 def published(cell: Cell) -> str:
     """Return the published value, and the difference of ours to it."""
-    if cell.published is None:
-        return NONE
-    text = plus_minus(*cell.published, cell.column)
+    text = plus_minus(cell.published, cell.column)
     if cell.beyond_published is not None:
         text += f" ({number(cell.beyond_published, cell.column, signed=True)})"
     return text
 
 
-def plus_minus(mean: float, sd: float | None, column: Column) -> str:
+def plus_minus(pair: tuple[float, float | None] | None, column: Column) -> str:
     """Return a mean as printed, with its standard deviation if there is one: ``2.10 ± 0.05``."""
-    return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
+    mean, sd = pair or (None, None)
+    return number(mean, column) if sd is None else f"{number(mean, column)} ± {number(sd, column)}"
 
 
 def difference(cell: Cell, median: bool = True) -> str:
-    """Return the paired differences: ``-0.10 [-0.17, -0.03] / -0.09`` is mean, interval and, if asked, median.
-
-    They are infinite where one side diverged. With too few pairs for a test, the text is `NONE`.
-    """
+    """Return the paired differences as `mean_difference`, then their median; `NONE` with too few for a test."""
     paired, column = cell.difference, cell.column
     if paired.pairs < FEWEST:
         return NONE
-    mean, low, high, middle = (
-        f"{v:+}".replace("inf", "∞") if v and math.isinf(v) else number(v, column, signed=True)
-        for v in paired[:4]
-    )
-    text = f"{mean} [{low}, {high}]" if paired.low is not None else mean
+    middle = number(paired.median, column, signed=True)
+    if paired.median is not None and math.isinf(paired.median):  # most runs of one side diverged
+        middle = "+∞" if paired.median > 0 else "-∞"
+    text = mean_difference(paired.mean, paired.low, paired.high, column)
     return f"{text} / {middle}" if median else text
+
+
+def mean_difference(mean: float | None, low: float | None, high: float | None, column: Column) -> str:
+    """Return a mean difference with its interval, if there is one: ``-0.10 [-0.17, -0.03]``."""
+    text = number(mean, column, signed=True)
+    if low is None:
+        return text
+    return f"{text} [{number(low, column, signed=True)}, {number(high, column, signed=True)}]"
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:

@@ -49,11 +49,11 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
 
 def narrow(results: Results) -> list[Text | Table]:
     """Return a table of settings and costs, and one per metric; with usual names they fit 80 characters."""
-    found: list[Text | Table] = []
+    printed: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
-        found += [Text(f"\n{title}", style="bold")] if title else []
-        found.append(_table(head, body, tables.own(results)))
-    return found
+        printed += [Text(f"\n{title}", style="bold")] if title else []
+        printed.append(_table(head, body, tables.own(results)))
+    return printed
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
@@ -66,8 +66,10 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         _print_lines(console, board, "over tasks", effects.over_tasks(board), lines)
         for task, ones in effects.compared(board):
             what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
-            texts = [(one, effects.text(one.difference, task.column)) for one in ones]
-            lines = [(x.label, text, effects.pairs([x]) + ", chance" * x.place.chance) for x, text in texts]
+            lines = []
+            for one in ones:
+                pairs, chance = effects.pairs([one]), ", chance" if one.place.chance else ""
+                lines.append((one.label, effects.text(one.difference, task.column), f"{pairs}{chance}"))
             _print_lines(console, board, task.name, what, lines)
     for line in effects.notes(boards):
         console.print(Text(line), "", sep="\n", soft_wrap=not console.is_terminal)
@@ -78,7 +80,7 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
             cells = (effects.median(task, label) for label in board.means)
             shown = [f"{median} ({marks})" if marks else median for median, marks in cells]
             body.append([f"{task.record.table['study']}\n  {where}", *shown])
-        table = _table(["task", *(f"{MARK * (label in board.own)}{label}" for label in board.means)], body)
+        table = _table(["task", *(_marked(label, board) for label in board.means)], body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))
         console.print(table, "", sep="\n", soft_wrap=False)
@@ -88,10 +90,14 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
 
 
+def _marked(label: str, board: Board) -> str:
+    return f"{MARK}{label}" if label in board.own else label
+
+
 def _print_lines(console: Console, board: Board, title: str, what: str, lines: Sequence[Sequence[str]]) -> None:
     if not lines:
         return
-    names = [f"{MARK * (label in board.own)}{label}" for label, *_ in lines]
+    names = [_marked(label, board) for label, *_ in lines]
     widest, longest = max(map(len, names)), max(len(text) for _, text, _ in lines)
     console.print(Text(title, style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
     for name, (label, text, number) in zip(names, lines, strict=True):
@@ -106,8 +112,9 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[boo
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, words in enumerate(head):
         table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
-    for line, mine in zip(body, own or [False] * len(body), strict=True):
-        table.add_row(*map(Text, [f"{MARK}{line[0]}", *line[1:]] if mine else line), style="bold" * mine)
+    for (first, *others), mine in zip(body, own or [False] * len(body), strict=True):
+        name, look = (f"{MARK}{first}", "bold") if mine else (first, "")
+        table.add_row(*map(Text, [name, *others]), style=look)
     return table
 
 

@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from actlab.activations import Spec, create, entry, names
-from actlab.errors import ActlabError, described
+from actlab.errors import described
 from actlab.random.streams import Stream, attach
 from actlab.reports import style
 from actlab.reports.canvas import Axes, Figure, Line2D, mpl
 
 _BLUE, _ORANGE, _DOTS = "#2a6fbb", "#e07b00", "#4a4f57"
 _COLUMNS = 6
+DPI = 150  # of PNG files
 
 
-def plot_units(path: str | Path) -> Path:
-    """Draw value and derivative of every activation to a ``.png`` or ``.svg``.
-
-    For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
-    """
-    path = Path(path)
-    if path.suffix not in (".png", ".svg"):
-        raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(style.RC):
-        figure = _figure()
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return path
-
-
-def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
-    """Draw value and derivative of activations by label, in evaluation mode, and name failed ones below."""
+def plot_compared(units: Mapping[str, Spec]) -> Figure:
+    """Return a figure of value and derivative of activations by label, which names failed ones below."""
     left_out = []
-    path.parent.mkdir(parents=True, exist_ok=True)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(9, 3.4), layout="constrained")
         sides: Any = figure.subplots(1, 2, sharex=True)
         for label, spec in units.items():
             try:
-                found = _evaluate(spec, x)
+                curves = _evaluate(spec, x)
             except Exception as error:  # a user-defined activation may not accept single numbers
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
-            for axes, y in zip(sides, found, strict=True):
+            for axes, y in zip(sides, curves, strict=True):
                 axes.plot(x.numpy(), y.numpy(), lw=1.6, label=style.in_legend(label))
         for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
             _axes_through_0(axes)
@@ -57,24 +41,28 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
         if len(left_out) < len(units):
             sides[0].legend(loc="upper left")
         figure.supxlabel("\n".join(left_out), fontsize=7)
-        figure.savefig(path, dpi=150)
-    return path
+    return figure
 
 
-def _figure() -> Figure:
+def plot_units() -> Figure:
+    """Return a figure of value and derivative of every activation.
+
+    For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
+    """
     rows = math.ceil(len(names()) / _COLUMNS)
-    figure = Figure(figsize=(14, 0.4 + 2.35 * rows), layout="constrained")
-    handles = [
-        Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
-        Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
-        Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
-    ]
-    figure.legend(handles=handles, loc="outside upper right", ncols=3)
-    grid: Any = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True)
-    for axes, name in zip(grid.flat, names(), strict=False):
-        _unit_panel(axes, name)
-    for unused in grid.flat[len(names()) :]:
-        unused.set_visible(False)
+    with mpl.rc_context(style.RC):
+        figure = Figure(figsize=(14, 0.4 + 2.35 * rows), layout="constrained")
+        handles = [
+            Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
+            Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
+            Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
+        ]
+        figure.legend(handles=handles, loc="outside upper right", ncols=3)
+        grid: Any = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True)
+        for axes, name in zip(grid.flat, names(), strict=False):
+            _unit_panel(axes, name)
+        for unused in grid.flat[len(names()) :]:
+            unused.set_visible(False)
     return figure
 
 

@@ -208,8 +208,8 @@ def publish(
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them."""
-    found = {name: get_dotted(config, key) for name, key in _COMPARED.items()}
-    known = {name: value for name, value in found.items() if value is not None}
+    values = {name: get_dotted(config, key) for name, key in _COMPARED.items()}
+    known = {name: value for name, value in values.items() if value is not None}
     return {name: label(value) if name == "activation" else value for name, value in known.items()}
 
 

@@ -32,8 +32,8 @@ def metrics_of(study: Study) -> list[str]:
     ]
     printed = [(str(column["metric"]), column.get("condition", "")) for column in study.table]
     probes = {probe.name for probe in study.probes}
-    found = dict.fromkeys([(study.select.metric, ""), *printed, *drawn])
-    ours = [(metric, condition) for metric, condition in found if metric.partition("/")[0] not in probes]
+    metrics = dict.fromkeys([(study.select.metric, ""), *printed, *drawn])
+    ours = [(metric, condition) for metric, condition in metrics if metric.partition("/")[0] not in probes]
     return [logged(metric, where) for metric, where in ours if not where or is_parameter(metric)]
 
 

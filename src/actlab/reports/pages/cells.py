@@ -1,86 +1,69 @@
-"""The table of a study for a page: each number in its own cell, with its position within the column."""
+"""The tables of a study for a page: medians with the positions of their marks; how settings were selected."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from actlab.analysis import comparison
-from actlab.analysis.comparison import Cell
+from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.reports import style, tables
-from actlab.reports.tables import number, p_value
+from actlab.studies.groups import Group, Setting
 
 
 def table(results: Results) -> dict[str, Any]:
     """Return header and rows of the table; parts that no row has are marked as absent."""
     rows, study = comparison.rows(results), results.study
-    reference, base = comparison.reference_text(results), comparison.cost_base(results)
     names = short_names([*rows[0].point, *study.select.tune])
-    compared = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
-    own = [study.has_own(row.point) for row in rows]
-    colours = style.colours(compared, {name for name, mine in zip(compared, own, strict=True) if mine})
-    columns = [[row.cells[i] for row in rows] for i in tables.shown(results)]
-    trained = [[*tables.trained(results, row).values()] for row in rows]
-    learnt = [tables.learnt(results, row) for row in rows]
+    labels = [_label(results, row) for row in rows]
+    own = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
+    colours = style.colours(labels, own)
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],
         "settings": tables.shows_settings(results),
-        "reference": reference,
-        "base": base,
-        "learnt": [head.replace("\n", " ") for head in learnt[0]],
+        "reference": comparison.reference_text(results),
+        "base": comparison.cost_base(results),
+        "learnt": [head.replace("\n", " ") for head in tables.learnt(results, rows[0])],
         "costs": any(row.cost for row in rows),
-        "columns": [_head(cells, cells[0].column == results.primary) for cells in columns],
-        "rows": [
-            {
-                "chosen": [text or tables.NONE for text in chosen],
-                "settings": tried,
-                "runs": runs,
-                "labels": [results.text(key, value) for key, value in row.point.items()],
-                "own": mine,
-                "colour": colours[whose],
-                "dark": style.on_dark(colours[whose]),
-                "cells": [_cell(column[number], column) for column in columns],
-                "cost": [*learnt[number].values(), *tables.cost(row.cost, base).values()],
-            }
-            for number, (row, whose, mine, (*chosen, tried, runs)) in enumerate(
-                zip(rows, compared, own, trained, strict=True)
-            )
-        ],
+        "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
+        "rows": [_row(results, row, colours) for row in rows],
     }
 
 
-def _head(cells: Sequence[Cell], primary: bool) -> dict[str, Any]:
+def _label(results: Results, row: TableRow) -> str:
+    return results.text(results.study.compare, row.point.get(results.study.compare, ""))
+
+
+def _row(results: Results, row: TableRow, colours: Mapping[str, str]) -> dict[str, Any]:
+    *chosen, tried, runs = tables.trained(results, row).values()
+    colour, cost = colours[_label(results, row)], tables.cost(row.cost, comparison.cost_base(results))
     return {
-        "name": cells[0].column.name + ", primary" * primary,
+        "chosen": [text or tables.NONE for text in chosen],
+        "settings": tried,
+        "runs": runs,
+        "labels": [results.text(key, value) for key, value in row.point.items()],
+        "own": results.study.has_own(row.point),
+        "colour": colour,
+        "dark": style.on_dark(colour),
+        "cost": [*tables.learnt(results, row).values(), *cost.values()],
+    }
+
+
+def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
+    return {
+        "name": tables.title(results, cells[0].column),
+        "cells": [(cell, _places(cell, cells)) for cell in cells],
         "sd": any(cell.mean_and_sd for cell in cells),
         "published": any(cell.published for cell in cells),
         "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
         "better": any(tables.probability(cell) != tables.NONE for cell in cells),
         "test_set": any(cell.sampling_error for cell in cells),
         "p": any(cell.p is not None for cell in cells),
-    }
-
-
-def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
-    of, theirs, diverged = cell.column, cell.published, cell.diverged
-    spread = cell.interval if cell.interval and len(cell.values) > 1 else None
-    return {
-        "median": number(cell.median, of, diverged=diverged),
-        "interval": f"[{', '.join(number(v, of, diverged=diverged) for v in spread[:2])}]" if spread else "",
-        "n": len(cell.values),
-        "sd": tables.plus_minus(*cell.mean_and_sd, of) if cell.mean_and_sd else tables.NONE,
-        "published": tables.plus_minus(*theirs, of) if theirs else tables.NONE,
-        "beyond": number(cell.beyond_published, of, signed=True),
-        "difference": tables.difference(cell),
-        "better": tables.probability(cell),
-        "test_set": number(cell.sampling_error, of),
-        "p": [p_value(p) for p in (cell.p, cell.p_holm)],
-        "significant": cell.p_holm is not None and cell.p_holm < 0.05,
-        "places": _places(cell, column),
     }
 
 
@@ -101,3 +84,64 @@ def _marks(cell: Cell) -> dict[str, float]:
         "published": cell.published.value if cell.published else None,
     }
     return {name: value for name, value in marks.items() if value is not None and math.isfinite(value)}
+
+
+def heat_map(results: Results) -> dict[str, Any] | None:
+    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to its best.
+
+    None for a study without a grid point of several settings, before any run has ended, or if the plan lacks
+    runs that chose.
+    """
+    if results.chose:
+        if not results.chose <= {run.id for run in results.runs}:
+            return None
+        ended = {name: result for name, result in results.results.items() if name in results.chose}
+        results = replace(results, results=ended)
+    settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
+    several = any(len(group.settings) > 1 for group in results.groups)
+    if not several or len(settings) < 2 or not results.results:
+        return None
+    return {
+        "value": results.study.select.value,
+        "points": ", ".join(short_names(results.groups[0].point).values()),
+        "tuned": ", ".join(short_names(results.study.select.tune).values()),
+        "settings": settings,
+        "rows": [
+            {
+                "label": ", ".join(results.text(key, value) for key, value in group.point.items()) or "all",
+                "cells": _heat_row(results, group, settings),
+            }
+            for group in results.groups
+        ],
+    }
+
+
+def _text(results: Results, setting: Setting) -> str:
+    return ", ".join(results.text(key, value) for key, value in setting.tuned.items())
+
+
+def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
+    column, chosen = results.selected_by, results.chosen(group)
+    tried = {_text(results, setting): setting for setting in group.settings}
+    ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
+    begun = [text for text, n in ended.items() if n]
+    scores = dict(zip(begun, results.scores([tried[text] for text in begun]), strict=True))
+    return [
+        {
+            "text": tables.number(scores[text], column) if text in scores else tables.NONE,
+            "shade": _shade(text, scores, column.mode),
+            "n": ended.get(text, 0),
+            "chosen": chosen is not None and tried.get(text) is chosen,
+        }
+        for text in texts
+    ]
+
+
+def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
+    """Return 0 for the row's worst finite score to 100 for its best; 0 without a finite score."""
+    known = sorted((score for score in row.values() if math.isfinite(score)), reverse=mode == "max")
+    if not math.isfinite(score := row.get(text, math.nan)):
+        return 0.0
+    best, worst = known[0], known[-1]
+    return round(100 * (worst - score) / (worst - best), 1) if worst != best else 100.0

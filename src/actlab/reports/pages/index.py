@@ -13,16 +13,16 @@ from actlab.analysis.scoreboard import Board, Read, Record, Task
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
-from actlab.reports import effects, forest, profiles, style
+from actlab.reports import effects, forest, style
 from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
 from actlab.storage.files import DamagedError, regular
 
 
-def write(runs: Path, found: Read | None = None) -> Path:
-    """Write ``index.html`` on the studies in ``runs``, whose tables are ``found`` or read; return its path."""
-    records, left_out = found or scoreboard.read(runs)
+def write(runs: Path, tables: Read | None = None) -> Path:
+    """Write ``index.html`` on the studies in ``runs``, whose tables are ``tables`` or read; return its path."""
+    records, left_out = tables or scoreboard.read(runs)
     if not records:
         if left_out:
             raise DamagedError(left_out[0])
@@ -43,8 +43,8 @@ def write(runs: Path, found: Read | None = None) -> Path:
 
 
 def _href(record: Record) -> str | None:
-    found = (record.folder / page.NAME).exists()
-    return f"{quote(record.folder.name)}/{page.NAME}" if found else None
+    exists = (record.folder / page.NAME).exists()
+    return f"{quote(record.folder.name)}/{page.NAME}" if exists else None
 
 
 def _board(board: Board, runs: Path) -> dict[str, Any]:
@@ -52,10 +52,11 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
         label: {"unit": label, "own": label in board.own, "colour": colour, "dark": style.on_dark(colour)}
         for label, colour in style.colours(board.means, board.own).items()
     }
-    stems = effects.stem(board), profiles.stem(board)
-    names = [*(stem + suffix for stem in stems for suffix in (".svg", ".png", ".pdf")), *files.FILES]
-    names[3:3] = sorted(path.name for path in runs.glob(f"{stems[0]}-[0-9]*.pdf"))  # further pages
-    picture = runs / f"{stems[1]}.svg"
+    stem = effects.stem(board)
+    pages = sorted(path.name for path in runs.glob(f"{stem}-[0-9]*.pdf"))  # further ones
+    first, profile = ([f"{x}.{kind}" for kind in ("svg", "png", "pdf")] for x in (stem, f"{stem}-profile"))
+    names = [*first, *pages, *profile, *files.FILES]
+    picture = runs / profile[0]
     panels = [_panel(task, ones, colours) for task, ones in effects.compared(board)]
     return {
         "compare": short(board.compare),
@@ -106,7 +107,7 @@ def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, Any]) -> di
         {
             **colours[one.label],
             "text": effects.text(one.difference, task.column),
-            "beside": "chance" * one.place.chance,
+            "beside": "chance" if one.place.chance else "",
             "mean": at(one.difference.mean),
             "ends": [(at(one.difference.low), at(one.difference.high))]
             if one.difference.low is not None

@@ -9,20 +9,22 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from actlab.reports.captions import spans
+from actlab.reports import tables
+from actlab.reports.notes import spans
 from actlab.storage.files import write_atomically
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     loader = PackageLoader("actlab.reports.pages")
-    found = Environment(
+    environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     # One of our scripts or style sheets, unescaped.
-    found.globals["source"] = lambda name: Markup(loader.get_source(found, name)[0])
-    found.filters["spans"] = spans
-    return found
+    environment.globals["source"] = lambda name: Markup(loader.get_source(environment, name)[0])
+    environment.globals["tables"] = tables
+    environment.filters["spans"] = spans
+    return environment
 
 
 def write(template: str, path: Path, **values: Any) -> Path:

@@ -1,9 +1,10 @@
-"""The page of a study: ``report.html``."""
+"""The page of a study, ``report.html``, whose figures a script draws in the browser."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,12 +12,11 @@ from urllib.parse import quote
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
 from actlab.config.keys import shareable
-from actlab.reports import plots
+from actlab.reports import plots, style
 from actlab.reports.notes import duration, facts, remarks, state
 from actlab.reports.pages import rendering
-from actlab.reports.pages.cells import table
-from actlab.reports.pages.drawings import drawing
-from actlab.reports.pages.heat import heat_map
+from actlab.reports.pages.cells import heat_map, table
+from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
 from actlab.studies.plan import Study
 
@@ -95,3 +95,52 @@ def config(study: Study) -> str:
     }
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
     return written(given, allow_unicode=True, width=100)
+
+
+def drawing(plot: Plot) -> dict[str, Any]:
+    """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
+    lines, own = plot.lines, plot.own
+    colours = style.colours((line.label for line in lines), own)
+    bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
+    return {
+        "name": plot.name,
+        "caption": plot.caption,
+        "units": [
+            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in own} for x, c in colours.items()
+        ],
+        "kinds": [*plot.kinds, *bands],
+        "panels": [_panel(panel) for panel in plot.panels],
+    }
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    return {
+        "title": panel.title or panel.ylabel,
+        "xlabel": panel.xlabel,
+        "ylabel": panel.ylabel,
+        "over_epochs": panel.over_epochs,
+        "seconds": panel.seconds,
+        "log": panel.log,
+        "ylim": _rounded(limits(panel)),
+        "lines": [_line(line, panel.scale) for line in panel.lines],
+    }
+
+
+def _line(line: Line, scale: float) -> dict[str, Any]:
+    band = line.ours.band
+    return {
+        "label": line.label,
+        "metric": line.metric,
+        "kind": line.kind,
+        "n": line.ours.n,
+        "x": _rounded(line.ours.x),
+        "median": _rounded(band.median * scale),
+        "low": _rounded(band.low * scale),
+        "high": _rounded(band.high * scale),
+        "published": [*map(_rounded, line.published[:2])] if line.published else None,
+    }
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    """Return numbers with six digits, more than a screen shows; None if not finite, which JSON lacks."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
