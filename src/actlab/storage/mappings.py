@@ -47,17 +47,6 @@ for _resolver in (_Loader, _Dumper):
     )
 
 
-class _TextLoader(_Loader):
-    """YAML loader that reads each word as text, except null."""
-
-
-_NULL = "tag:yaml.org,2002:null"
-_TextLoader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in forms if tag == _NULL]
-    for first, forms in _Loader.yaml_implicit_resolvers.items()
-}
-
-
 def written(values: Any, **options: Any) -> str:
     """Return nested plain values as YAML, which `parse` reads back unchanged; ``options`` of ``yaml.dump``."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
@@ -92,7 +81,7 @@ def read_word(word: str, is_text: Callable[[], bool]) -> Any:
         return bare if isinstance(value, date) else value
     if not nested:
         return bare
-    pairs = zip(value, parse(word, _TextLoader), strict=True)
+    pairs = zip(value, parse(word, yaml.BaseLoader), strict=True)  # which reads each word as text
     return [typed if _reads_as_text(typed) else text for typed, text in pairs]
 
 
@@ -101,7 +90,7 @@ def _reads_as_text(value: Any) -> bool:
     return isinstance(value, str | list | dict | None)
 
 
-def parse(text: str | IO[str], loader: type[_Loader] = _Loader) -> Any:
+def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
     """Return the values in a YAML text or open file.
 
     Nested aliases can expand to a huge structure, and recursive aliases to an infinite one; both are rejected.

@@ -51,9 +51,7 @@ def read_recording(path: Path) -> NDArray[np.int16]:
         )
     samples = samples[:declared]
     if len(samples) < WINDOW:
-        raise ActlabError(
-            f"{path} has {len(samples)} audio samples, fewer than one window of {WINDOW}; {REMEDY}"
-        )
+        raise ActlabError(f"{path} has {len(samples)} audio samples, fewer than a window of {WINDOW}; {REMEDY}")
     return samples
 
 
