@@ -35,7 +35,6 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, has_id, id_in, regular
 from actlab.storage.mappings import parse, written
-from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
@@ -353,8 +352,6 @@ def run(
         )
         if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        if command == "fit" and is_endless(given):
-            print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)
         CommandLine(command, words, name, checkpoint, shows, **quiet).run()
 
 
@@ -372,11 +369,6 @@ def checked_path(path: str | None) -> str | None:
     """Return the path of a checkpoint that is a local file, a word of Lightning's such as ``last``, or None."""
     if path in (None, "null", *LIGHTNINGS):
         return None if path == "null" else path
-    path = str(path)
-    if "://" in path or path.startswith("registry"):
-        raise ActlabError(f"the checkpoint {path!r} is not on this computer: download it and give its path")
-    if Path(path).is_dir():
-        raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
-    if not Path(path).exists():
-        raise ActlabError(f"checkpoint {path!r} does not exist: give its path, last or best")
-    return path
+    if not Path(str(path)).is_file():
+        raise ActlabError(f"there is no checkpoint file {path!r} on this computer: give its path, last or best")
+    return str(path)

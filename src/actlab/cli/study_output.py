@@ -54,6 +54,13 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
     print(f"\nSeeds that show the margin, about {duration(seconds * missing)} of training:\n  {command}")
 
 
+def record_look(shown: Results) -> None:
+    """Record that a verdict on what a search has chosen is about to be printed; see `actlab.analysis.looks`."""
+    from actlab.analysis import looks, verdict
+
+    looks.record_search(shown.study, shown.root, [one.outcome for one in verdict.verdicts(shown)])
+
+
 def show(shown: Results, form: str | None = None) -> None:
     """Print the table as text (default), ``json``, ``csv`` or ``latex``."""
     from actlab.reports import table_files, terminal

@@ -212,11 +212,11 @@ def measure_properties(report: Report, spec: Any) -> None:
         report("measured", found)
 
 
-def fault_of_creation(report: Report, unit: Any) -> str | None:
-    """Return why an activation cannot be created; None if it can."""
-    from actlab.engines import activation_trial
+def faults_of_creation(report: Report, units: Sequence[Any]) -> list[str | None]:
+    """Return why each activation cannot be created; None if it can."""
+    from actlab.engines.activation_trial import fault_of_creation
 
-    return activation_trial.fault_of_creation(unit)
+    return [fault_of_creation(unit) for unit in units]
 
 
 def updates_of(report: Report, run: Run) -> int | None:
