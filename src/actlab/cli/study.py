@@ -260,7 +260,6 @@ def loaded(study: Study, root: Path, stage: str | None) -> list[Results]:
 
 def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
     """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
-    from actlab.analysis import looks, verdict
     from actlab.reports import output  # imported lazily: loads templates and figures
 
     if args.max_stack < 1:
@@ -285,7 +284,7 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         return int(failed > 0)
     with locks.alone(root, locks.WRITING):
         opened = loaded(study, root, args.stage)
-        looks.record_search(opened[-1].study, root, [found.outcome for found in verdict.verdicts(opened[-1])])
+        study_output.record_look(opened[-1])
         study_output.show(opened[-1])
         if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
             print(f"\nnote: {line}")

@@ -11,7 +11,7 @@ from typing import Any
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
 from actlab.config.keys import as_list, in_full, label, named, same, short
-from actlab.engines.requests import fault_of_creation
+from actlab.engines.requests import faults_of_creation
 from actlab.engines.running import Engine
 from actlab.engines.search import require_optuna
 from actlab.errors import ActlabError, Parser
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     require_optuna()
     unit = activation(args.activation)
     with Engine(jobs=args.jobs).worker() as worker:
-        fault = worker.call(fault_of_creation, unit)
+        (fault,) = worker.call(faults_of_creation, [unit])
     study = planned(args, unit, as_given=fault is None)
     if fault:
         print(f"without {label(unit)} as given: {fault}")
