@@ -250,7 +250,7 @@ def loaded(study: Study, root: Path, stage: str | None) -> list[Results]:
         ActlabError: if the last one is a search, whose trials have no table.
     """
     opened = stages.load(study, root, stage)
-    if opened[-1].study.reference == "":
+    if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
             f"nothing is compared in {root}: trials of the search have not ended, so run the study again, or "
             "all have failed or diverged, so search other values"
