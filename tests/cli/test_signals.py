@@ -1,6 +1,7 @@
 """Stopping: Ctrl-C, SIGTERM and a reader that goes away each leave one line at most and their own exit code."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,7 +50,8 @@ def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, number, code, moment
     process.send_signal(number)
     _, err = process.communicate(timeout=100)
     assert process.returncode == code
-    lines = [line for line in err.strip().splitlines() if "SIGTERM" not in line]  # Lightning's own note
+    # Without Lightning's own note, and without the phases that a busy machine names.
+    lines = [line for line in err.splitlines() if line.strip() and not re.search("SIGTERM|…$", line)]
     assert lines == ["actlab: stopped; the same command resumes"]
     if moment == "in training":
         assert "of 300 " in cli("study", "plan", "long.yaml").out
