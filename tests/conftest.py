@@ -230,6 +230,14 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    @property
+    def rejection(self) -> str:
+        """The one line of a command that rejected its input."""
+        *before, last = self.err.strip().splitlines()
+        assert (self.code, last.startswith("actlab: error: ")) == (2, True), self
+        assert not any("error" in line.lower() or "Traceback" in line for line in before), self.err
+        return last
+
 
 def in_this_process(words: Sequence[object]) -> list[str]:
     """Options by which a study trains in this process, where tests patch, unless the words say how."""

@@ -107,9 +107,8 @@ def _one_line(
     known, called = [*inspect.signature(function).parameters], function.__qualname__.removesuffix(".__init__")
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
-        elsewhere = "; runs_dir is an argument of run_study and results" if place == "runs_dir" else ""
         allowed = ", ".join(name for name in known if name != "self")
-        return ActlabError(f"{called}: {what}; allowed: {allowed or 'none'}{elsewhere}")
+        return ActlabError(f"{called}: {what}; allowed: {allowed or 'none'}")
     name = place if isinstance(place, str) else known[place]
     if kind.startswith("missing"):
         return ActlabError(f"{called}: {name} is missing")

@@ -45,20 +45,13 @@ WITHOUT_DATA = {"pinn_helmholtz"}  # which therefore have no sample
 
 
 @pytest.fixture
-def fit(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def fit(cli):
 
     def run(*words, command="fit", config="mnist_classifier"):
         quick = QUICK[2:] if config in WITHOUT_DATA else QUICK
         return cli(command, "-c", config, *quick, *SMALL.get(config, []), *words)
 
     return run
-
-
-def test_a_fit_that_nothing_limits_is_announced(fit):
-    endless = ("--print_config", "--trainer.max_epochs", "-1")
-    assert "note: nothing limits this training: it ends when you stop it" in fit(*endless).err
-    assert "nothing limits" not in fit(*endless, "--trainer.max_steps", "3").err
 
 
 ELU = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
@@ -74,9 +67,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def elu(trained, tmp_path, monkeypatch):
+def elu(trained, tmp_path):
     """Its checkpoint in a copy of that folder, where a fit here would leave it."""
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, tmp_path / "runs/mnist_classifier")
     (path,) = tmp_path.glob("runs/**/last.ckpt")
     return path
@@ -128,9 +120,7 @@ def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, e
     """`tests/storage/test_fits.py` tries each kind of setting."""
     first, before = elu.parents[1], files_of(elu.parents[1])
     words = (*ELU, "--trainer.gradient_clip_val", "0.1", "--seed_everything", "4")
-    outcome = fit(*words, "--ckpt_path", "last")
-    assert (outcome.code, "no checkpoint 'last' of this run" in outcome.err) == (2, True)
-    assert len(outcome.err.strip().splitlines()) == 1 or "Seed set" in outcome.err
+    assert "no checkpoint 'last' of this run" in fit(*words, "--ckpt_path", "last").rejection
     assert fit(*words).code == 0
     assert files_of(first) == before
     (second,) = (folder for folder in first.parent.iterdir() if folder != first)
@@ -169,8 +159,7 @@ def test_last_and_best_are_of_the_run_that_the_words_say(fit, elu):
     assert fit(*ELU, "--ckpt_path", "last", command="validate").out.count("val/error") == 1
     losses = [value_of(fit(*ELU, "--ckpt_path", path, command="test")) for path in ("last", "best", elu)]
     assert len({*losses}) == 1
-    outcome = fit("--ckpt_path", "best", command="test")
-    assert (outcome.code, "no checkpoint 'best' of this run" in outcome.err) == (2, True)
+    assert "no checkpoint 'best' of this run" in fit("--ckpt_path", "best", command="test").rejection
 
 
 def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, cli, tmp_path):
@@ -182,8 +171,10 @@ def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, cli, t
 
 
 def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, tmp_path):
-    outcome = fit("--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los")
-    assert (outcome.code, "val/los" in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+    assert (
+        "val/los"
+        in fit("--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los").rejection
+    )
     plateau = partial(ReduceLROnPlateau, monitor="val/loss")
     wrong: dict[str, dict[str, Any]] = {
         "pytorch_lightning.cli.ReduceLROnPlateau": {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau},
@@ -226,9 +217,7 @@ def test_two_fits_at_a_time_do_not_share_a_folder(fit, elu, tmp_path):
     for file in (folder / "checkpoints").iterdir():  # as before its first epoch has ended
         file.unlink()
     with FileLock(folder / ".lock"):  # as a process that trains there holds it
-        outcome = fit(*ELU)
-    assert outcome.code == 2
-    assert f"another process trains in '{folder.relative_to(tmp_path)}'" in outcome.err
+        assert f"another process trains in '{folder.relative_to(tmp_path)}'" in fit(*ELU).rejection
     assert fit(*ELU).code == 0
 
 
@@ -258,8 +247,7 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
             torch.testing.assert_close(two[name], value, rtol=1e-9, atol=1e-11)
 
 
-def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path):
     (tmp_path / "my_unit.py").write_text("from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n")
     slope = "import torch\n\nclass Slope(torch.nn.{}):\n    pass\n"
     (tmp_path / "my_slope.py").write_text(slope.format("ReLU"))
@@ -274,10 +262,9 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     assert "note: ./my_unit.py:MyUnit has changed since" in tested.err
     with pytest.warns(UserWarning, match="my_unit.py:MyUnit has changed since"):
         ClassificationTask.load_from_checkpoint(last, trust=True)
-    resumed = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2")
-    assert resumed.code == 2
-    assert "my_unit.py:MyUnit has changed since" in resumed.err
-    assert "restore it" in resumed.err
+    line = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2").rejection
+    assert "my_unit.py:MyUnit has changed since" in line
+    assert "restore it" in line
 
 
 def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, cli, tmp_path):
@@ -292,9 +279,7 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     tested = cli("test", "--ckpt_path", last)
     assert tested.code == 0
     assert f"note: {digits} has changed since" in tested.err
-    resumed = fit(*small, *longer, "3")
-    assert resumed.code == 2
-    assert f"{digits} has changed since" in resumed.err
+    assert f"{digits} has changed since" in fit(*small, *longer, "3").rejection
 
 
 @pytest.mark.parametrize(
@@ -344,13 +329,8 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     ],
 )
 def test_a_mistake_is_one_clear_line(fit, words, parts):
-    outcome = fit(*words)
-    assert outcome.code == 2
-    lines = outcome.err.strip().splitlines()
-    assert lines[-1].startswith("actlab: error: ")
-    assert len([line for line in lines if "error" in line.lower()]) == 1
-    assert "Traceback" not in outcome.err
-    assert all(part in lines[-1] for part in parts)
+    line = fit(*words).rejection
+    assert all(part in line for part in parts)
 
 
 HEAD = "model: {class_path: actlab.tasks.ClassificationTask"
@@ -379,10 +359,8 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
 )
 def test_a_mistake_in_a_file_is_one_clear_line(cli, text, parts, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
-    outcome = cli("fit", "-c", tmp_path / "config.yaml")
-    assert outcome.code == 2
-    assert len(outcome.err.strip().splitlines()) == 1
-    assert all(part in outcome.err for part in parts)
+    line = cli("fit", "-c", tmp_path / "config.yaml").rejection
+    assert all(part in line for part in parts)
 
 
 CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
@@ -418,12 +396,9 @@ def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study
     [
         (["--help"], "--trainer.max_epochs"),
         (["--help=trainer"], "--trainer.overfit_batches"),
-        (["-h", "trainer"], "--trainer.overfit_batches"),
         (["-c", "mnist_classifier", "--help=model"], "--model.training_metrics"),
         (["--data", "actlab.datamodules.CIFARDataModule", "--help=data"], "--data.crop"),
         (["--model.help", "ClassificationTask"], "--model.activation"),
-        (["--model.help=actlab.tasks.ClassificationTask"], "--model.activation"),
-        (["--data.help", "actlab.datamodules.MNISTDataModule"], "--data.sample"),
         (["--data.help=MNISTDataModule"], "--data.sample"),
         (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),
     ],
@@ -466,14 +441,12 @@ def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(
 
 @pytest.mark.parametrize("callback", ["ModelCheckpoint", "EarlyStopping"])
 def test_a_metric_that_is_never_logged_is_one_line(fit, callback):
-    outcome = fit(f"--trainer.callbacks={callback}", "--trainer.callbacks.monitor=val_loss")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "val_loss" in outcome.err
-    assert "val/loss" in outcome.err
+    line = fit(f"--trainer.callbacks={callback}", "--trainer.callbacks.monitor=val_loss").rejection
+    assert "val_loss" in line
+    assert "val/loss" in line
 
 
-def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path):
     for name, hidden in (("good", "hidden"), ("bad", "hiden")):
         network = f"{{class_path: actlab.networks.MLP, init_args: {{{hidden}: [8]}}}}"
         model = f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
@@ -515,12 +488,8 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
         (["activations", "--plot", "units.docx"], "units.docx"),
     ],
 )
-def test_a_mistake_before_anything_runs(cli, words, part, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    outcome = cli(*words)
-    assert outcome.code == 2
-    assert len(outcome.err.strip().splitlines()) == 1
-    assert part in outcome.err
+def test_a_mistake_before_anything_runs(cli, words, part):
+    assert part in cli(*words).rejection
 
 
 def test_usage_version_and_the_table_of_units(cli):
@@ -535,9 +504,8 @@ def value_of(outcome, name="test/loss"):
     return float(outcome.out.split(name)[1].split()[1])
 
 
-def test_a_checkpoint_says_what_it_is(cli, elu):
-    outcome = cli("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
-    assert outcome.code == 0, outcome.err
+def test_a_checkpoint_says_what_it_is(cli, succeed, elu):
+    outcome = succeed("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
     task = ClassificationTask.load_from_checkpoint(elu).eval()
     data = MNISTDataModule(sample=True)
     data.prepare_data()
@@ -570,19 +538,14 @@ def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path):
     ],
 )
 def test_words_that_contradict_the_checkpoint_are_refused(cli, elu, words, parts):
-    outcome = cli("test", *words, "--ckpt_path", elu)
-    assert outcome.code == 2
-    lines = outcome.err.strip().splitlines()
-    assert all(part in lines[-1] for part in parts), lines[-1]
-    assert "Traceback" not in outcome.err
+    line = cli("test", *words, "--ckpt_path", elu).rejection
+    assert all(part in line for part in parts), line
 
 
 def test_training_goes_on_with_what_was_trained(fit, elu):
     words = ["--model.network.hidden", "[12]", "--ckpt_path", elu, "--trainer.max_epochs", "2"]
-    outcome = fit(*words, "--seed_everything", "3")
-    assert (outcome.code, "model.activation is 'gelu_tanh'" in outcome.err) == (2, True)
-    outcome = fit(*words, "--model.activation", "elu")
-    assert (outcome.code, "seed_everything is 0" in outcome.err) == (2, True)
+    assert "model.activation is 'gelu_tanh'" in fit(*words, "--seed_everything", "3").rejection
+    assert "seed_everything is 0" in fit(*words, "--model.activation", "elu").rejection
     assert fit(*words, "--model.activation", "elu", "--seed_everything", "3").code == 0
 
 
@@ -590,22 +553,18 @@ def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
     checkpoint = torch.load(elu, weights_only=True)
     del checkpoint["actlab"]
     torch.save(checkpoint, elu)
-    outcome = cli("test", "--ckpt_path", elu)
-    assert outcome.code == 2
-    assert "holds no config" in outcome.err
-    assert "-c FILE" in outcome.err
+    line = cli("test", "--ckpt_path", elu).rejection
+    assert "holds no config" in line
+    assert "-c FILE" in line
     words = ["--model.activation", "elu", "--model.network.hidden", "[12]"]
     assert fit(*words, "--ckpt_path", elu, command="test").code == 0
 
 
 @pytest.mark.parametrize("path", ["http://localhost:1/a.ckpt", "s3://a/b.ckpt", "registry:a", "."])
 @pytest.mark.parametrize("command", ["fit", "test"])
-def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, path):
-    monkeypatch.chdir(tmp_path)
-    outcome = cli(command, "-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
-    assert outcome.code == 2
-    assert len(outcome.err.strip().splitlines()) == 1
-    assert repr(path) in outcome.err
+def test_a_checkpoint_elsewhere_is_refused(cli, command, path):
+    words = ("-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
+    assert repr(path) in cli(command, *words).rejection
 
 
 def test_a_fit_may_choose_the_route_of_products(fit):

@@ -15,13 +15,11 @@ QUICK = [
 ]
 
 
-def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, succeed, tmp_path):
     assert cli("fit", "-c", "mnist_classifier", *QUICK).code == 0
     (checkpoint,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
     words = ("--trainer.enable_progress_bar", "false", "--data.eval_batch_size", "300")
-    outcome = cli("predict", "--ckpt_path", checkpoint, *words)
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("predict", "--ckpt_path", checkpoint, *words)
     path = checkpoint.parents[1] / "predictions.parquet"
     assert str(path) in outcome.out
     table = pd.read_parquet(path)

@@ -89,10 +89,8 @@ def test_training_resumes_at_any_batch(tmp_path, case):
         assert all(torch.equal(found[key], value) for key, value in weights.items()), name
 
 
-def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, monkeypatch, program):
+def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program):
     program("line_logger")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     made = [
         {"filename": "last", "save_on_train_epoch_end": True},
         {"filename": "at-{step}", "save_top_k": -1, "every_n_train_steps": 1, "save_on_train_epoch_end": False},

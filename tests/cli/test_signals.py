@@ -1,6 +1,7 @@
 """Stopping: Ctrl-C, SIGTERM and a reader that goes away each leave one line at most and their own exit code."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def started(tmp_path, *words, stdout=subprocess.PIPE):
         pytest.param(signal.SIGTERM, 143, "at start", marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number, code, moment):
+def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, number, code, moment):
     """After one in training, ``plan`` shows how far the runs are."""
     process = started(tmp_path, "study", "run", "long.yaml")
     if moment == "in training":
@@ -49,11 +50,10 @@ def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number,
     process.send_signal(number)
     _, err = process.communicate(timeout=100)
     assert process.returncode == code
-    said = ("SIGTERM", "loading torch")  # Lightning's own note; a first start on a busy machine
-    lines = [line for line in err.strip().splitlines() if not any(word in line for word in said)]
+    # Without Lightning's own note, and without the phases that a busy machine names.
+    lines = [line for line in err.splitlines() if line.strip() and not re.search("SIGTERM|…$", line)]
     assert lines == ["actlab: stopped; the same command resumes"]
     if moment == "in training":
-        monkeypatch.chdir(tmp_path)
         assert "of 300 " in cli("study", "plan", "long.yaml").out
 
 
@@ -81,10 +81,7 @@ WORDS = [
 ]
 
 
-def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(
-    tmp_path, cli, program, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, program):
     program("late_activations")
     words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
     outcome = cli(*words)
@@ -94,9 +91,8 @@ def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(
     assert cli(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
 
-def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, program, monkeypatch):
+def test_a_signal_whose_exception_is_replaced_ends_the_command(cli, program):
     """As by a C extension that is stopped while it is imported."""
-    monkeypatch.chdir(tmp_path)
     program("late_activations")
     outcome = cli(*WORDS, "--model.activation", "./late_activations.py:Replaces")
     assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (
@@ -105,8 +101,7 @@ def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, pr
     )
 
 
-def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, program, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, program):
     program("late_activations")
     (tmp_path / "short.yaml").write_text(
         STUDY.replace("300", "3, trainer.limit_train_batches: 4").replace("seeds: 2", "seeds: 1")

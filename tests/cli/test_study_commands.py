@@ -21,7 +21,6 @@ from actlab.storage.resources import names_in, resource
 from actlab.studies import reading, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
-from actlab.studies.states import state_of
 from tiny_study import study_text, trained_once
 
 TINY = study_text("model.activation: [relu, elu]", batches=1, model__network__hidden=[4])
@@ -34,9 +33,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def root(trained, tmp_path, monkeypatch):
+def root(trained):
     """The folder of the finished study, in the working directory."""
-    monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
     shutil.copytree(trained, "runs")
     return Path("runs/tiny")
@@ -80,8 +78,7 @@ def snapshot(folder):
 # new
 
 
-def test_the_new_study_runs_as_written(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_new_study_runs_as_written(cli):
     written = cli("study", "new", "mine.yaml")
     assert written.code == 0, written.err
     assert "actlab study plan mine.yaml" in written.out
@@ -94,9 +91,7 @@ def test_the_new_study_runs_as_written(cli, tmp_path, monkeypatch):
     assert run.code == 0, run.err
     assert "2 of 2 runs finished" in run.out
     text = Path("mine.yaml").read_text()
-    again = cli("study", "new", "mine.yaml")
-    assert again.code == 2
-    assert "exists and is not overwritten" in again.err
+    assert "exists and is not overwritten" in cli("study", "new", "mine.yaml").rejection
     assert Path("mine.yaml").read_text() == text
 
 
@@ -105,8 +100,8 @@ def test_a_study_like_one_of_a_paper_has_its_keys(cli, tmp_path, name):
     path = tmp_path / "mine.yaml"
     assert cli("study", "new", path, "--like", name).code == 0
     shipped = json.dumps(parse((resource(study_new.STUDIES) / f"{name}.yaml").read_text(encoding="utf-8")))
-    own = json.dumps(parse(path.read_text(encoding="utf-8")))
-    assert own == shipped.replace('"../', '"').replace('.yaml"', '"')  # names of configs in place of paths
+    copy = json.dumps(parse(path.read_text(encoding="utf-8")))
+    assert copy == shipped.replace('"../', '"').replace('.yaml"', '"')  # names of configs in place of paths
     if name in ("gelu_mnist_classifier", "gpt_gates"):
         assert replace(reading.load(str(path)), name=name) == reading.load(name)
 
@@ -121,22 +116,17 @@ def test_a_study_like_one_of_a_paper_has_its_keys(cli, tmp_path, name):
         ("my study.yaml", "study name 'my study': give letters, digits"),
     ],
 )
-def test_new_says_what_is_wrong_with_a_path(cli, tmp_path, monkeypatch, path, why):
-    monkeypatch.chdir(tmp_path)
-    outcome = cli("study", "new", path)
-    assert outcome.code == 2
-    assert why in outcome.err
+def test_new_says_what_is_wrong_with_a_path(cli, path, why):
+    assert why in cli("study", "new", path).rejection
     assert not Path(path).exists()
 
 
 # status
 
 
-def test_status_of_a_study_that_has_not_started(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_status_of_a_study_that_has_not_started(succeed):
     Path("tiny.yaml").write_text(TINY)
-    outcome = cli("study", "status", "tiny.yaml", "--set", "seeds=3")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("study", "status", "tiny.yaml", "--set", "seeds=3")
     assert counts(outcome.out)["all"] | {"waiting": "6", "runs": "6"} == counts(outcome.out)["all"]
     assert outcome.out.endswith("next: `actlab study run tiny.yaml --set seeds=3` starts 6 runs\n")
     assert not Path("runs").exists()
@@ -261,15 +251,19 @@ def test_status_loads_neither_torch_nor_lightning(root):
 # clean
 
 
-def test_a_finished_study_has_nothing_to_delete(cli, root):
+@pytest.fixture
+def clean(succeed):
+    """What ``study clean`` prints."""
+    return lambda *words: succeed("study", "clean", "tiny.yaml", *words).out
+
+
+def test_a_finished_study_has_nothing_to_delete(clean, root):
     before = snapshot(root)
-    outcome = cli("study", "clean", "tiny.yaml", "--failed", "--others", "--yes")
-    assert outcome.code == 0, outcome.err
-    assert outcome.out == "nothing to delete\n"
+    assert clean("--yes") == "nothing to delete\n"
     assert snapshot(root) == before
 
 
-def test_clean_deletes_what_killed_processes_left(cli, root, programs):
+def test_clean_deletes_what_killed_processes_left(clean, root, programs):
     first = next(iter(folders(root).values()))
     words = [sys.executable, programs / "partial_writer.py", first.path / "metrics.parquet"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
@@ -284,14 +278,13 @@ def test_clean_deletes_what_killed_processes_left(cli, root, programs):
     of_another_host = root / ".table.json.node-7.0123abcd.partial"
     of_another_host.touch()
     with temporary(root, "table.json") as written:
-        listed = cli("study", "clean", "tiny.yaml").out
-        assert listed.splitlines()[0].startswith("left over")
-        assert "1.0 MB  stacks/0123abcd" in listed
-        assert "5.0 kB" in listed
+        listed = clean()
+        assert f"1.0 MB  {state}\n" in listed
+        assert f"5.0 kB  {half}\n" in listed
         assert "`actlab study clean tiny.yaml --yes` deletes 2 items, 1.0 MB" in listed
         assert half.exists()
         assert state.exists()
-        assert "deleted 2 items" in cli("study", "clean", "tiny.yaml", "--yes").out
+        assert "deleted 2 items" in clean("--yes")
         assert written.exists()
     assert not half.exists()
     assert of_another_host.exists()
@@ -299,62 +292,49 @@ def test_clean_deletes_what_killed_processes_left(cli, root, programs):
     assert all(folder.finished for folder in folders(root).values())
 
 
-def test_the_state_of_an_unfinished_stack_is_kept(cli, root):
+def test_the_state_of_an_unfinished_stack_is_kept(clean, root):
     whole = Job(tuple(study().runs()), threads=1)
     stacks.begin(whole.folder(root), whole.names, 1)
     state = whole.checkpoint(root)
     state.touch()
-    assert f"stacks/{whole.id}" in cli("study", "clean", "tiny.yaml").out
+    assert f"stacks/{whole.id}" in clean()
     unfinish(folders(root)[whole.runs[0].id], epochs=1, kept=False)
-    assert cli("study", "clean", "tiny.yaml", "--yes").out == "nothing to delete\n"
+    assert clean("--yes") == "nothing to delete\n"
     assert state.exists()
 
 
-def test_failed_runs_are_deleted_where_asked_for(cli, root):
-    first, second, *others = folders(root).values()
-    for folder in (first, second):
-        unfinish(folder, epochs=1)
-        folder.fail("no memory")
-    listed = cli("study", "clean", "tiny.yaml", "--yes").out
-    assert "failed (runs that the next start tries again, from their last checkpoint): 2 items" in listed
-    assert "kept without --failed" in listed
-    with holding(root, [first.run.id, second.run.id]):
-        outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert f"left alone: {second.path}, which another process trains\n" in outcome
-    assert "deleted 0 items" in outcome
-    assert state_of(second).kind == "failed"
-    second.try_again()
-    outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert f"  {first.run.id}\n" in outcome
-    assert not first.path.exists()
-    assert second.path.exists()
-    assert all(folder.finished for folder in others)
-
-
-def test_runs_outside_the_plan_are_listed_and_deleted_where_asked_for(cli, root):
+def test_runs_outside_the_plan_are_listed_and_deleted_unless_they_are_trained(cli, clean, root):
     inside = folders(root, "seeds=1")
-    listed = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others").out
+    listed = clean("--seeds", "1")
     assert all((name in listed) == (name not in inside) for name in folders(root))
     assert "2 finished runs among them" in listed
     assert len(list(root.glob("*/result.json"))) == 4
     (root / "notes").mkdir()  # not a run
-    done = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others", "--yes")
-    assert "deleted 2 items" in done.out
+    with holding(root, folders(root).keys() - inside.keys()):
+        assert "another process trains" in cli("study", "clean", "tiny.yaml", "--seeds", "1", "--yes").err
+    assert "deleted 2 items" in clean("--seeds", "1", "--yes")
     assert {path.parent.name for path in root.glob("*/result.json")} == inside.keys()
     assert (root / "notes").is_dir()
     assert not list(root.glob(".*.partial"))
 
 
-def test_runs_of_forgotten_options_are_not_deleted(cli, root):
-    outcome = cli("study", "clean", "tiny.yaml", "--set", "data.batch_size=100", "--others", "--yes")
-    assert outcome.code == 2
-    assert "no run in runs/tiny belongs to this plan, or" in outcome.err
-    assert "give the --set" in outcome.err
-    assert len(list(root.glob("*/result.json"))) == 4
+def test_failed_runs_of_the_plan_are_kept(clean, root):
+    folder = next(iter(folders(root).values()))
+    unfinish(folder, epochs=1)
+    folder.fail("no memory")
+    assert clean("--yes") == "nothing to delete\n"
 
 
-def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
+def test_a_whole_study_is_deleted_where_asked_for(clean, root):
+    assert all(name in clean("--all") for name in folders(root))
+    assert "4 finished runs among them" in clean("--all", "--yes")
+    assert not root.exists()
+    assert root.parent.exists()
+
+
+def test_runs_of_forgotten_options_or_an_unopened_stage_are_kept(clean, root):
+    kept = "kept: 4 runs, because no run in runs/tiny belongs to this plan, or one of its stages has not opened"
+    assert kept in clean("--set", "data.batch_size=100", "--yes")
     write_stages("9", "[9]")
-    outcome = cli("study", "clean", "tiny.yaml", "--others")
-    assert outcome.code == 2
-    assert "one of its stages has not opened: run the study first" in outcome.err
+    assert kept in clean("--yes")
+    assert len(list(root.glob("*/result.json"))) == 4

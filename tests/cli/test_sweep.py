@@ -38,17 +38,13 @@ def agent(tmp_path, monkeypatch):
 
 # wandb leaves the file of the sweep's parameters to the garbage collector
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(agent, cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(agent, succeed, tmp_path):
     (text,) = re.findall(r"^```yaml\n(# sweep\.yaml\n.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     sweep = yaml.safe_load(text)
     assert sweep["parameters"].keys() == SETTING.keys()
     program, *words = agent(sweep, SETTING)
     assert program == "actlab"
-    outcome = cli(
-        *words, "--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--model.network.hidden=[8]"
-    )
-    assert outcome.code == 0, outcome.err
+    succeed(*words, "--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--model.network.hidden=[8]")
     (log,) = tmp_path.rglob("*.wandb")
     run = wandb_logs.header(log)
     assert (run.run_id, run.sweep_id) == ("proposed1", "sweep1")

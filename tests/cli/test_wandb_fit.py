@@ -15,12 +15,10 @@ MONITOR = ["--trainer.callbacks+", "LearningRateMonitor", "--trainer.callbacks.l
 
 
 @pytest.fixture
-def run(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run(succeed, tmp_path):
 
     def one(command, *words):
-        outcome = cli(command, *QUICK, *words)
-        assert outcome.code == 0, outcome.err
+        succeed(command, *QUICK, *words)
         return sorted(tmp_path.glob("runs/**/*.wandb"), key=lambda path: path.stat().st_mtime)
 
     return one
@@ -51,7 +49,7 @@ def test_wandbs_variables_name_the_run(run, monkeypatch):
     assert (header.project, header.display_name) == ("theirs", "mine")
 
 
-def test_every_logger_gets_the_config(run, tmp_path):
+def test_every_logger_gets_the_config(run):
     (log,) = run("fit", "--trainer.logger=[CSVLogger, actlab.reports.wandb.RunLogger]")
     (kept,) = log.parents[2].glob("**/hparams.yaml")
     assert parse(kept.read_text())["model"]["init_args"]["activation"] == "elu"

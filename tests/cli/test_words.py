@@ -103,12 +103,3 @@ def test_a_key_that_yaml_merges_in_is_not_there_twice(tmp_path):
     text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, y: 3}\n"
     (tmp_path / "config.yaml").write_text(text)
     assert read_mapping(tmp_path / "config.yaml")["c"] == {"x": 2, "y": 3}
-
-
-@pytest.mark.parametrize(
-    "text", ["x: 1\ny: 2\nx: 3\n", "a: {x: 1,\n b: 2,\n x: 3}\n", "- [1]\n- {x: 1,\n x: 3}\n"]
-)
-def test_a_key_that_stands_twice_is_refused(text, tmp_path):
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ActlabError, match="line 3: duplicate key 'x'"):
-        read_mapping(tmp_path / "config.yaml")

@@ -34,13 +34,13 @@ def main(argv: Sequence[str]) -> None:
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab activations``."""
-    found = Parser(
+    command = Parser(
         prog="actlab activations",
         description="List the registered activations: formula, parameters, source.",
         examples=["actlab activations", "actlab activations --plot units.png"],
     )
-    found.add_argument("--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg")
-    return found
+    command.add_argument("--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg")
+    return command
 
 
 def unit_table() -> Table:

@@ -25,14 +25,14 @@ rows are information, in evaluation mode."""
 
 def parser() -> Parser:
     """Return the command line of ``actlab check``."""
-    found = Parser(
+    command = Parser(
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
         "compilation, state, stacking, course, cost.",
         examples=["actlab check ./my_activation.py:MyActivation", "actlab check '{name: elu, alpha: 0.5}'"],
     )
-    found.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
-    return found
+    command.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
+    return command
 
 
 def main(argv: Sequence[str]) -> int:

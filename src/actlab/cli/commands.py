@@ -2,7 +2,7 @@
 
 FITS = ("fit", "validate", "test", "predict")
 COMMANDS = {
-    **dict.fromkeys(FITS, "actlab.cli.fit_help"),
+    **dict.fromkeys(FITS, "actlab.cli.fit"),
     "study": "actlab.cli.study",
     "tune": "actlab.cli.tune",
     "scoreboard": "actlab.cli.scoreboard",

@@ -53,29 +53,29 @@ def parser() -> Parser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch|check")
     commands.add_parser("list", help="list the datasets, their sources and how to get them")
-    one = commands.add_parser("fetch", help="download a dataset and check its digests", description=FETCH)
-    one.add_argument("name", metavar="NAME", help=", ".join(DATA))
-    one.add_argument(
+    fetching = commands.add_parser("fetch", help="download a dataset and check its digests", description=FETCH)
+    fetching.add_argument("name", metavar="NAME", help=", ".join(DATA))
+    fetching.add_argument(
         "--folder",
         metavar="DIR",
         default=twitter_pos.FOLDER,
         help=f"default: {twitter_pos.FOLDER} for twitter_pos",
     )
-    other = commands.add_parser("check", help="count the samples of a copy, and report what is damaged")
-    other.add_argument("name", metavar="NAME", help=", ".join(DATA))
-    other.add_argument("folder", metavar="DIR", help="the folder that data.dataset names, or a hub id")
+    checking = commands.add_parser("check", help="count the samples of a copy, and report what is damaged")
+    checking.add_argument("name", metavar="NAME", help=", ".join(DATA))
+    checking.add_argument("folder", metavar="DIR", help="the folder that data.dataset names, or a hub id")
     return top
 
 
 def check(name: str, folder: str) -> None:
     """Check a copy of a dataset and print the number of its samples."""
-    found = DATA[name].check(folder)
-    print(", ".join(f"{part} {number:,}" for part, number in found.counts.items()))
-    for problem in found.problems:
+    report = DATA[name].check(folder)
+    print(", ".join(f"{part} {number:,}" for part, number in report.counts.items()))
+    for problem in report.problems:
         print(problem)
-    if found.problems:
+    if report.problems:
         raise ActlabError(
-            f"{folder!r} is incomplete or damaged, with {len(found.problems)} problems listed above. "
+            f"{folder!r} is incomplete or damaged, with {len(report.problems)} problems listed above. "
             f"{name} {DATA[name].get}"
         )
     print(f"{name}: as expected")

@@ -35,7 +35,6 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, has_id, id_in, regular
 from actlab.storage.mappings import parse, written
-from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
@@ -110,13 +109,13 @@ class CommandLine(ActlabCLI):
         **trainer_defaults: Any,
     ) -> None:
         self.command, self.name, self.shows = command, name, shows
-        self.asked: dict[str, Any] = {"ckpt_path": checkpoint}
+        self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
     def run(self) -> None:
         """Run the command."""
-        getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.asked)
+        getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""
@@ -137,7 +136,7 @@ class CommandLine(ActlabCLI):
             with importing("the code of the config"):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
-        self.asked |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
+        self.keywords |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
         self._complete()
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -164,13 +163,13 @@ class CommandLine(ActlabCLI):
         return {key: value for key, value in found.items() if key not in sections.MOVED or value is not None}
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
-        config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
+        config, fit, path = self.config, self.command == "fit", self.keywords.get("ckpt_path")
         if path is not None and path not in LIGHTNINGS and (not fit or "callbacks" in self.trainer_defaults):
             self.folder = fit_folders.folder_of(Path(path))
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(plain), path)
         if path in ("last", "best"):
-            self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
+            self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         unit = (plain["model"].get("init_args") or {}).get("activation")
@@ -192,28 +191,28 @@ class CommandLine(ActlabCLI):
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))
         except UntrustedError as error:
-            asked = get_dotted(dict(self.given), error.key)
-            raise self._differs(error.key, asked, error.value, path) from error
+            given = get_dotted(dict(self.given), error.key)
+            raise self._differs(error.key, given, error.value, path) from error
         for name in sections.SHAPES:
             if not sections.gives(self.given, name):
                 model["model"]["init_args"].pop(name, None)
-        seed, asked = run_seed(model[sections.SEED]), records.record(self.config, {})
+        seed, record = run_seed(model[sections.SEED]), records.record(self.config, {})
         alone = Namespace(model=typed(model, "model", seed), data={})  # type: ignore[no-untyped-call]
-        held = {sections.SEED: seed, **records.as_given(alone, ())}
+        trained_with = {sections.SEED: seed, **records.as_given(alone, ())}
         fit = self.command == "fit"
         for key in ("model", sections.SEED) if fit else ("model",):
-            if found := records.difference(asked[key], held[key], key):
-                raise self._differs(*found, path)
-        for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
+            if difference := records.difference(record[key], trained_with[key], key):
+                raise self._differs(*difference, path)
+        for text in (*records.changed_code(trained), *records.changed_files(trained, record)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if fit:
                 raise ActlabError(f"{changed}: restore it, or omit --ckpt_path to train from scratch")
             print(f"note: {changed}; the current version is used", file=sys.stderr)
 
-    def _differs(self, key: str, asked: Any, held: Any, path: str) -> ActlabError:
+    def _differs(self, key: str, given: Any, trained: Any, path: str) -> ActlabError:
         return ActlabError(
-            f"{key} is {asked!r}, but the checkpoint {path!r} was trained with {held!r}: "
-            + (f"give --{key} {held}" if self.command == "fit" else f"omit {key} or -c")
+            f"{key} is {given!r}, but the checkpoint {path!r} was trained with {trained!r}: "
+            + (f"give --{key} {trained}" if self.command == "fit" else f"omit {key} or -c")
         )
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -239,12 +238,12 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
     Loggers that accept an ``id`` get the folder's, so that a resumed fit and the evaluation of a fit continue
     its history. Only a fit gives a folder its id.
     """
-    for one in loggers if isinstance(loggers, list) else [loggers]:
-        if not isinstance(one, Namespace) or one.get("init_args") is None:
+    for logger in loggers if isinstance(loggers, list) else [loggers]:
+        if not isinstance(logger, Namespace) or logger.get("init_args") is None:
             continue
-        arguments = one.init_args
+        arguments = logger.init_args
         if "save_dir" in arguments:
-            taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
+            taken = (parameters(locate(logger.class_path)) or {}).get("save_dir")
             if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
                 arguments.save_dir = str(folder)
         for key, value in known.items():
@@ -272,8 +271,8 @@ def main(args: Sequence[str]) -> None:
     shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
     if shows not in (None, "", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
-    asked = [option.value for option in options if option.name == "--ckpt_path"]
-    path = checked_path(asked[-1] if asked else None)
+    paths = [option.value for option in options if option.name == "--ckpt_path"]
+    path = checked_path(paths[-1] if paths else None)
     options = [option for option in options if option.name not in ("--ckpt_path", "--products")]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
@@ -282,7 +281,7 @@ def main(args: Sequence[str]) -> None:
         said = [text for option in options for text in texts(value_of(option.value, {}, option.name))]
         base = admitted(trained, remedy, len(kept) < len(rest), said)
     words = Words(options, command, base)
-    path = path if asked else checked_path(words.checkpoint)
+    path = path if paths else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     name = next((file.stem for file in files if not file.is_fifo()), None)
@@ -331,9 +330,9 @@ def run(
     """
     given = words.given
     sections.check(given, command)
-    own = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
+    configure = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
     for key in sections.MOVED:
-        if given.get(key) is not None and own is not pl.LightningModule.configure_optimizers:
+        if given.get(key) is not None and configure is not pl.LightningModule.configure_optimizers:
             raise sections.overriding(key)
     quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
     if continues:
@@ -353,8 +352,6 @@ def run(
         )
         if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        if command == "fit" and is_endless(given):
-            print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)
         CommandLine(command, words, name, checkpoint, shows, **quiet).run()
 
 
@@ -372,11 +369,6 @@ def checked_path(path: str | None) -> str | None:
     """Return the path of a checkpoint that is a local file, a word of Lightning's such as ``last``, or None."""
     if path in (None, "null", *LIGHTNINGS):
         return None if path == "null" else path
-    path = str(path)
-    if "://" in path or path.startswith("registry"):
-        raise ActlabError(f"the checkpoint {path!r} is not on this computer: download it and give its path")
-    if Path(path).is_dir():
-        raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
-    if not Path(path).exists():
-        raise ActlabError(f"checkpoint {path!r} does not exist: give its path, last or best")
-    return path
+    if not Path(str(path)).is_file():
+        raise ActlabError(f"there is no checkpoint file {path!r} on this computer: give its path, last or best")
+    return str(path)

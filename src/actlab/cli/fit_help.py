@@ -53,42 +53,32 @@ Examples:
 """
 
 
-def main(args: Sequence[str]) -> None:
-    """Run a command; print the first page of its help without loading Lightning."""
-    if args[1:] in (["-h"], ["--help"]):
-        print(brief(args[0]), end="")
-        return
-    from actlab.cli import fit
-
-    fit.main(args)
-
-
 def show(command: str, options: Sequence[Option]) -> str | None:
     """Print the help that the options ask for, or return the word for which LightningCLI prints it."""
     from actlab.cli.arguments import Words
     from actlab.config.parsing import parser_of
 
-    asked = next(option for option in options if option.asks_help)
-    if asked.name in ("--model.help", "--data.help") and asked.value is not None:
-        print_page(asked.name.split(".")[0].removeprefix("--"), asked.value)
+    option = next(option for option in options if option.asks_help)
+    if option.name in ("--model.help", "--data.help") and option.value is not None:
+        print_page(option.name.split(".")[0].removeprefix("--"), option.value)
         return None
-    if asked.name.endswith(".help"):
-        return asked.word
-    if asked.value is None:
+    if option.name.endswith(".help"):
+        return option.word
+    if option.value is None:
         print(brief(command), end="")
-    elif asked.value == "trainer":
+    elif option.value == "trainer":
         parser = parser_of("trainer")
         parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
         parser.print_help()
-    elif asked.value in ("model", "data"):
-        given = Words([option for option in options if option is not asked], command).given
-        if (found := class_of(given.get(asked.value))) is None:
+    elif option.value in ("model", "data"):
+        given = Words([other for other in options if other is not option], command).given
+        if (found := class_of(given.get(option.value))) is None:
             raise ActlabError(
-                f"--help={asked.value} needs a class: add -c CONFIG, or write --{asked.value}.help CLASS"
+                f"--help={option.value} needs a class: add -c CONFIG, or write --{option.value}.help CLASS"
             )
-        print_page(asked.value, found)
+        print_page(option.value, found)
     else:
-        raise unknown("part of the help", asked.value, ("trainer", "model", "data"))
+        raise unknown("part of the help", option.value, ("trainer", "model", "data"))
     return None
 
 

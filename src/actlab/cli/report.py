@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab report``."""
-    found = Parser(
+    command = Parser(
         prog="actlab report",
         description="Write one page about all studies: for each task the differences of the activations to "
         "GELU with intervals, over tasks the mean probability of being better and performance profiles, both "
@@ -46,10 +46,10 @@ def parser() -> Parser:
             "actlab report --latex --title 'Three activations on two tasks'",
         ],
     )
-    found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    found.add_argument(
+    command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    command.add_argument(
         "--latex", action="store_true", help="print one table of all studies for a paper instead"
     )
-    found.add_argument("--title", default="", metavar="TEXT", help="of --latex; default: what was compared")
-    add_paper_options(found)
-    return found
+    command.add_argument("--title", default="", metavar="TEXT", help="of --latex; default: what was compared")
+    add_paper_options(command)
+    return command

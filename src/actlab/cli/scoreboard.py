@@ -22,7 +22,7 @@ from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
 
 
-class Task(NamedTuple):
+class Needs(NamedTuple):
     """What a study needs on the scoreboard."""
 
     data: str  # name of its dataset; empty if it needs none
@@ -30,15 +30,15 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "gelu_mnist_classifier": Task("mnist"),
-    "gelu_mnist_autoencoder": Task("mnist"),
-    "gelu_twitter_pos": Task("twitter_pos"),
-    "gelu_timit": Task("timit"),
-    "gelu_cifar10": Task("cifar10"),
-    "gelu_cifar100": Task("cifar100", rate=None),
-    "gpt_plain": Task("wikitext", rate=3e-3),
-    "pinn_helmholtz": Task("", rate=1e-2),
-    "inr_image": Task("cifar10", rate=1e-2),
+    "gelu_mnist_classifier": Needs("mnist"),
+    "gelu_mnist_autoencoder": Needs("mnist"),
+    "gelu_twitter_pos": Needs("twitter_pos"),
+    "gelu_timit": Needs("timit"),
+    "gelu_cifar10": Needs("cifar10"),
+    "gelu_cifar100": Needs("cifar100", rate=None),
+    "gpt_plain": Needs("wikitext", rate=3e-3),
+    "pinn_helmholtz": Needs("", rate=1e-2),
+    "inr_image": Needs("cifar10", rate=1e-2),
 }
 BUDGETS = {"minutes": 15 * 60.0, "hours": 12 * 3600.0, "paper": math.inf}  # seconds that all tasks may take
 DATA = tuple(dict.fromkeys(task.data for task in TASKS.values() if task.data))
@@ -50,7 +50,7 @@ _ROUNDS = 2  # of timed updates before the start
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab scoreboard``."""
-    found = Parser(
+    command = Parser(
         prog="actlab scoreboard",
         description="Compare your activation with others: the papers' tasks, a GPT, an equation, an image. "
         f"--budget minutes: embedded samples, narrow networks, at most {_FEW_EPOCHS} epochs, two seeds, one "
@@ -65,7 +65,7 @@ def parser() -> Parser:
             "actlab scoreboard --activation ./my_activation.py:MyActivation --budget hours --data mnist=FOLDER",
         ],
     )
-    found.add_argument(
+    command.add_argument(
         "--activation",
         action="append",
         required=True,
@@ -73,16 +73,16 @@ def parser() -> Parser:
         metavar="NAME",
         help=f"your activation: {ACTIVATION_FORMS}",
     )
-    found.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
-    found.add_argument(
+    command.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
+    command.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
         help=f"folder, file or hub id of a dataset; NAME is one of {', '.join(DATA)}",
     )
-    found.add_argument("--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-BUDGET")
-    return found
+    command.add_argument("--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-BUDGET")
+    return command
 
 
 def main(argv: Sequence[str]) -> int:
@@ -225,8 +225,8 @@ def _shortened(brief: Study, how: str, note: str) -> Study:
 
 def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
     """Return a figure, or a panel of one, without published curves, their axis limits and its caption."""
-    own = {key: value for key, value in figure.items() if key not in ("published", "ylim", "caption")}
-    return {**own, "panels": [*map(_without_published, own["panels"])]} if own.get("panels") else own
+    kept = {key: value for key, value in figure.items() if key not in ("published", "ylim", "caption")}
+    return {**kept, "panels": [*map(_without_published, kept["panels"])]} if kept.get("panels") else kept
 
 
 def paper(name: str, activations: Sequence[Any], dataset: Mapping[str, Any]) -> Study:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
-from actlab.cli.study_clean import LEFT_OVER, OTHERS, clean
+from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import stages
 from actlab.engines.jobs import Shard
@@ -24,9 +24,9 @@ from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
-from actlab.studies.states import FAILED
 
 if TYPE_CHECKING:
+    from actlab.analysis.results import Results
     from actlab.engines.cluster import Cluster
 
 COMMANDS = {
@@ -36,7 +36,8 @@ COMMANDS = {
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",
-    "clean": "list what the study's folder no longer needs, and delete it with --yes",
+    "clean": "list what the study's folder no longer needs: files of killed processes, runs that this plan "
+    "lacks (other seeds, settings, data or code); delete it with --yes",
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
 }
@@ -64,7 +65,7 @@ EXAMPLES = {
         "actlab study report demo --paper 1 --font serif",
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
-    "clean": ["actlab study clean demo", "actlab study clean demo --failed --others --yes"],
+    "clean": ["actlab study clean demo", "actlab study clean demo --yes"],
     "wandb": ["actlab study wandb demo --entity ME --project actlab"],
     "schema": ["actlab study schema > schema.json"],
 }
@@ -101,17 +102,14 @@ def parser() -> Parser:
         help="how many seeds a difference of this size needs, by the spread of the runs so far; in points if "
         "the table is in percent, else in the metric's unit",
     )
-    _add_run_options(subs["run"])
+    add_run_options(subs["run"])
+    subs["run"].add_argument("--report", action="store_true", help="also draw the figures")
+    subs["run"].add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
     form.add_argument("--latex", action="store_const", dest="form", const="latex", help="tables for a paper")
-    subs["clean"].add_argument("--failed", action="store_true", help="also runs that failed")
-    subs["clean"].add_argument(
-        "--others",
-        action="store_true",
-        help="also runs that this plan lacks: other seeds, settings, data or code",
-    )
+    subs["clean"].add_argument("--all", action="store_true", help="the whole folder of the study")
     subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     study_output.add_paper_options(subs["report"])
@@ -142,9 +140,8 @@ def _add_study(sub: ArgumentParser) -> None:
     )
 
 
-def _add_run_options(sub: ArgumentParser) -> None:
-    sub.add_argument("--report", action="store_true", help="also draw the figures")
-    sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
+def add_run_options(sub: ArgumentParser) -> None:
+    """Add the options of how runs are trained."""
     sub.add_argument(
         "--engine",
         choices=("auto", "sequential"),
@@ -229,22 +226,36 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     elif args.command == "run":
         return run_and_show(study, root, args, argv)
     elif args.command == "clean":
-        chosen = {LEFT_OVER} | ({FAILED} if args.failed else set()) | ({OTHERS} if args.others else set())
-        clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
+        clean(study, root, args.all, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
-        study_output.dashboards(stages.load(study, root, args.stage)[-1], args.entity, args.project)
+        study_output.dashboards(loaded(study, root, args.stage)[-1], args.entity, args.project)
     elif args.command == "report":
-        opened, folder = stages.load(study, root, args.stage), study_output.folder_of(study, root, args.stage)
+        opened, folder = loaded(study, root, args.stage), study_output.folder_of(study, root, args.stage)
         paper = study_output.paper_of(args)
         study_output.report(opened, folder, args.html)
         if paper:
             study_output.draw_for_paper(opened[-1], folder, paper)
     else:
-        opened = stages.load(study, root, args.stage)
+        opened = loaded(study, root, args.stage)
         study_output.show(opened[-1], args.form)
         if line := ignored([run for one in opened for run in one.runs], root):
             print(f"note: {line}", file=sys.stderr)
     return 0
+
+
+def loaded(study: Study, root: Path, stage: str | None) -> list[Results]:
+    """Return the results of the open stages, of which the last is shown; see `stages.load`.
+
+    Raises:
+        ActlabError: if the last one is a search, whose trials have no table.
+    """
+    opened = stages.load(study, root, stage)
+    if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
+        raise ActlabError(
+            f"nothing is compared in {root}: trials of the search have not ended, so run the study again, or "
+            "all have failed or diverged, so search other values"
+        )
+    return opened
 
 
 def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
@@ -272,7 +283,7 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         print("costs and tables: start the study without --shard when all shards have ended")
         return int(failed > 0)
     with locks.alone(root, locks.WRITING):
-        opened = stages.load(study, root, args.stage)
+        opened = loaded(study, root, args.stage)
         study_output.record_look(opened[-1])
         study_output.show(opened[-1])
         if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):

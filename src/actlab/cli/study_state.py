@@ -75,8 +75,8 @@ def in_words(state: State, run: Run) -> str:
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
     _, trials = stages.searched(study, root)
-    asked = study.stages[0].search if study.stages else None
-    if asked and (left := sum(asked.trials - len(found) for side, found in trials if side.space)):
+    search = study.stages[0].search if study.stages else None
+    if search and (left := sum(search.trials - len(tried) for side, tried in trials if side.space)):
         yield f"then {left} more trials of stage {study.stages[0].name}, proposed from these results"
     for stage in study.stages[len(ready) :]:
         points = len(trials) or len(groups(ready[0]))

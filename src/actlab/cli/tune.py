@@ -1,231 +1,168 @@
-"""``actlab tune STUDY``: search an activation's hyperparameters, then compare it on fresh seeds."""
+"""``actlab tune STUDY``: write a study that searches an activation's hyperparameters, and run it."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from actlab.cli import study_output
-from actlab.config.keys import check_order, label, plain_unit, same, short, value_key
-from actlab.engines import stages
-from actlab.engines.running import Engine, run
-from actlab.engines.search import require_optuna, settings, sides
-from actlab.engines.workers import EndedError
+from actlab.cli.study import add_run_options, run_and_show
+from actlab.cli.study_output import add_study_options
+from actlab.config.keys import as_list, in_full, label, named, same, short
+from actlab.engines.running import Engine
+from actlab.engines.search import require_optuna
 from actlab.errors import ActlabError, Parser
-from actlab.reports.notes import spans
-from actlab.storage.mappings import parse
-from actlab.studies import locks
-from actlab.studies.folders import RunFolder
-from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Stage, Study
+from actlab.storage.files import write_atomically
+from actlab.storage.mappings import parse, read_mapping, written
+from actlab.storage.resources import config_file, is_file
+from actlab.studies import schema
+from actlab.studies.plan import UNIT, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import seed_list
-from actlab.studies.spaces import FORMS, Search, Space, parse_space
-from actlab.studies.states import OVER, state_of
+from actlab.studies.spaces import FORMS
 
 TRIALS, FRESH = 20, "15"
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
 
-Spaces = dict[str, Space]
-
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab tune``."""
-    found = Parser(
+    command = Parser(
         prog="actlab tune",
         description="Search arguments of an activation and config keys with Optuna on validation data, then "
         "compare the activation with a reference on fresh seeds. Config keys are searched for the reference "
-        "too, with as many trials. The same command resumes a search that was stopped.",
+        "too, with as many trials. It writes a study file to DIR. The same command resumes a stopped search.",
         examples=[
             "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu",
             "actlab tune demo --activation ./my_activation.py:MyActivation --search slope=0.1..3 "
             "--search model.optimizer.lr=1e-4..1e-2",
         ],
     )
-    study_output.add_study_options(found)
-    found.add_argument(
+    add_study_options(command)
+    command.add_argument(
         "--activation", required=True, metavar="NAME", help=f"the activation to tune: {ACTIVATION_FORMS}"
     )
-    found.add_argument(
+    command.add_argument(
         "--search",
         action="append",
         required=True,
         metavar="KEY=VALUES",
-        dest="space",
         help="LOW..HIGH or [a, b, c]; KEY is an argument of the activation, or a dotted config key, which is "
         "searched for the reference too. Whole numbers if both ends are; on a log scale if HIGH / LOW >= 10",
     )
-    found.add_argument(
+    command.add_argument(
         "--trials", type=int, default=TRIALS, metavar="N", help=f"trials of each activation; default: {TRIALS}"
     )
-    found.add_argument(
+    command.add_argument(
         "--seeds",
         metavar="N",
         help="seeds of each trial, a number or a range; default: the study's own, those of its first stage",
     )
-    found.add_argument(
+    command.add_argument(
         "--fresh",
         default=FRESH,
         metavar="N",
         help=f"seeds of the comparison, none of which a trial has; default: {FRESH}, from seed 100",
     )
-    found.add_argument(
+    command.add_argument(
         "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
     )
-    found.add_argument("--jobs", type=int, metavar="N", help="training processes, as for `actlab study run`")
-    return found
+    add_run_options(command)
+    command.set_defaults(activations=(), stage=None, report=True, html=True)
+    return command
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab tune``; return 1 if runs failed.
 
     Raises:
-        ActlabError: for bad input, without Optuna, or if each side of the search has a failed run.
+        ActlabError: for bad input, without Optuna, or if all trials diverged.
     """
     args = parser().parse_args(argv)
-    if args.trials < 1:
-        raise ActlabError(f"--trials {args.trials}: give a whole number from 1")
     require_optuna()
-    seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
-    study = load(args.file, args.smoke, [*args.overrides, *seeds], staged=False)
     unit = activation(args.activation)
-    reference = study.reference if args.reference is None else activation(args.reference)
-    engine = Engine(jobs=args.jobs)
-    planned = plan(study, unit, reference, _spaces(args.space), args.trials, args.fresh)
-    study, untunable = as_given(planned, engine)
-    root = args.runs_dir / study.name
-    search, compared = study.stages
-    assert search.search is not None
-    rule = study.select
-    print(f"searching on {rule.metric}, the {rule.at} of each run, as a median over {_seeds(search.seeds)}")
-    for side in sides(study, search.search):
-        print(f"  {side.name}: {settings(side, search.search.trials if side.space else 1)}")
-    if untunable:
-        print(f"without {label(unit)} as given: {untunable}")
-    failed = run(study, root, engine)
-    opened = stages.load(study, root)
-    if len(opened) < len(study.stages):
-        states = [state_of(RunFolder(root, one)) for one in opened[0].runs]
-        reasons = [state.reason for state in states if state.reason]
-        if all(state.kind in OVER for state in states):
-            reasons.append("all trials diverged: search other values")
-        raise ActlabError(next(iter(reasons), "another process trains runs of the search: repeat the command"))
-    with locks.alone(root, locks.DECIDING):
-        study_output.record_look(opened[-1])
-    print(f"compared on fresh {_seeds(compared.seeds)}")
-    study_output.show(opened[-1])
-    from actlab.reports import output  # imported lazily: loads templates and figures
-
-    *_, page = output.write(opened, root, html=True)
-    print(f"\ntable, figures and page: {page}")
-    return int(failed > 0)
-
-
-def as_given(study: Study, engine: Engine) -> tuple[Study, str | None]:
-    """Return a study that compares the activation also as given if it can be created so, and why not or None.
-
-    Raises:
-        ActlabError: if it cannot be created with searched values.
-    """
-    stage = study.stages[0]
-    assert stage.search is not None
-    if not stage.search.arguments:
-        return study, None
-    mine = sides(study, stage.search)[0]
-    first = mine.at({key: space.ends[0] for key, space in mine.space.items()})
-    with engine.worker() as worker:
-        try:
-            units = (point[study.compare] for point in (first, mine.point))
-            fault, untunable = (
-                worker.call("actlab.engines.activation_trial:fault_of_creation", unit) for unit in units
-            )
-        except EndedError as ended:
-            raise ActlabError(f"activation {mine.name} cannot be tried: the process {ended.how}") from ended
+    with Engine(jobs=args.jobs).worker() as worker:
+        fault = worker.call("actlab.engines.activation_trial:fault_of_creation", unit)
+    study = planned(args, unit, as_given=fault is None)
     if fault:
-        raise ActlabError(f"activation {mine.name} fails: {fault}")
-    changed = replace(stage, search=replace(stage.search, as_given=not untunable))
-    return replace(study, stages=(changed, *study.stages[1:])), untunable
+        print(f"without {label(unit)} as given: {fault}")
+    return run_and_show(study, args.runs_dir / study.name, args, argv)
 
 
-def plan(study: Study, unit: Any, reference: Any, spaces: Spaces, trials: int, fresh: str) -> Study:
-    """Return a study of two stages: a search for an activation and for a reference, and their comparison.
+def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
+    """Write the study of the options ``args`` to their folder of runs, and return it.
 
     Raises:
-        ActlabError: for a study with several blocks, without activations or with further grid keys of several
-            values, for a key that cannot be searched, or for seeds that the search uses too.
+        ActlabError: for a study with several grids, several values of a further grid key or no activations, for
+            a key that cannot be searched, or for seeds that both stages use.
     """
-    keys = [key for key in study.keys if short(key) == UNIT]
-    if len(study.blocks) > 1 or len(keys) != 1:
+    source = config_file(args.file, "configs/studies", piped=True)
+    file = schema.without_stages(schema.checked(read_mapping(source, piped=True), source))
+    path = args.runs_dir / f"{source.stem}-tuned.yaml"
+    write_atomically(path, written(_searching(file, source, args, unit, as_given)))
+    study = replace(load(str(path), args.smoke, args.overrides), more_seeds="--fresh {}")
+    for key, values in study.blocks[0].grid.items():
+        if len(values) > 1 and key != study.compare:
+            raise ActlabError(
+                f"{source.stem} has {len(values)} values of {key}: give one, --set {key}={label(values[0])}, "
+                f"or search them with --search '{key}=[{', '.join(map(label, values))}]'"
+            )
+    return study
+
+
+def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_given: bool) -> dict[str, Any]:
+    """Return the values of a study file: a search for an activation and for a reference, then a comparison."""
+    grid = file.grid if isinstance(file.grid, dict) else {}
+    keys = [key for key in grid if short(key) == UNIT]
+    if len(keys) != 1:
         raise ActlabError(
-            f"{study.name} cannot be tuned: give a study with one grid, one key of which is an activation"
+            f"{source.stem} cannot be tuned: give a study with one grid, one key of which is an activation"
         )
-    (key,), (block,) = keys, study.blocks
-    shared = {name: space for name, space in spaces.items() if "." in name}
-    own = {name: space for name, space in spaces.items() if "." not in name}
-    for name in shared:
-        if name == key or name.startswith(f"{key}."):
-            raise ActlabError(
-                f"--search {name}: write the name of the activation's argument alone, such as slope"
-            )
-    check_order({*block.settings}, [*block.grid, *shared])
-    for name, values in block.grid.items():
-        if len(values) > 1 and name not in (key, *shared):
-            one, all_ = label(values[0]), ", ".join(map(label, values))
-            raise ActlabError(
-                f"{study.name} has {len(values)} values of {name}: give one with --set {name}={one}, or search "
-                f"them with --search '{name}=[{all_}]'"
-            )
-    if not own and same(unit, reference):
+    (key,) = keys
+    spaces = dict[str, str]()
+    for text in args.search:
+        name, equals, values = text.partition("=")
+        if not equals or name.strip() in spaces:
+            raise ActlabError(f"--search {text!r}: {FORMS}, and each KEY once")
+        spaces[name.strip()] = values
+    arguments = {name: values for name, values in spaces.items() if "." not in name}
+    searched: dict[str, Any] = {name: values for name, values in spaces.items() if "." in name}
+    if args.reference is None:
+        reference = named(file.reference or Study.reference, as_list(grid[key]))
+    else:
+        reference = activation(args.reference)
+    alone = same(unit, reference)
+    if alone and not arguments:
         raise ActlabError(f"{label(unit)} is also the reference: give another one with --reference")
-    grid = {name: values for name, values in block.grid.items() if name not in shared}
-    grid[key] = [unit] if same(unit, reference) else [unit, reference]
-    search = Search(shared, {value_key(unit): own} if own else {}, trials)
-    stem = study.name.removesuffix(SMOKE_SUFFIX)
-    return replace(
-        study,
-        name=f"{stem}-tuned{SMOKE_SUFFIX * study.smoke}",
-        title=f"{label(unit)} tuned against {label(reference)} in {stem}",
-        blocks=(replace(block, grid=grid),),
-        compare=key,
-        select=replace(study.select, tune=tuple(shared)),
-        stages=(
-            Stage("search", study.seeds, search=search),
-            Stage("compare", _fresh_seeds(fresh, study.seeds)),
-        ),
-        published={},
-        figures=({"name": "curves", "lines": key, "y": {study.select.metric: None}},),
-        reference=plain_unit(reference),
-        reference_given=True,
-        notes=(),
-        cut="",
-        more_seeds="--fresh {}",
-    )
-
-
-def _spaces(texts: Sequence[str]) -> Spaces:
-    found: dict[str, Space] = {}
-    for text in texts:
-        key, equals, values = text.partition("=")
-        if not equals:
-            raise ActlabError(f"--search {text!r}: {FORMS}")
-        if (key := key.strip()) in found:
-            raise ActlabError(f"--search {key} is given twice: give each key once")
-        found[key] = parse_space(key, values)
-    return found
-
-
-def _fresh_seeds(text: str, used: Sequence[int]) -> tuple[int, ...]:
-    value = parse(text)
-    seeds = seed_list(value)
-    if isinstance(value, int):
-        first = max(FIRST_FRESH, max(used) + 1)
-        seeds = tuple(range(first, first + len(seeds)))
-    if both := sorted(set(seeds) & set(used)):
-        raise ActlabError(
-            f"--fresh {text}: the search uses seed {both[0]} too; give other seeds or their number"
-        )
-    return seeds
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' * (len(seeds) > 1)} {spans(list(seeds))}"
+    if arguments:
+        searched[in_full(unit)] = arguments
+    tried = seed_list(file.seeds if args.seeds is None else parse(args.seeds))
+    fresh = parse(args.fresh)
+    if isinstance(fresh, int):
+        first = max(FIRST_FRESH, max(tried) + 1)
+        fresh = [first + number for number in seed_list(fresh)]
+    base = source.parent / str(file.base)
+    given = schema.given(file)
+    return {
+        **{name: value for name, value in given.items() if name not in ("published", "notes")},
+        "title": f"{label(unit)} tuned against {label(reference)} in {source.stem}",
+        "base": str(base.resolve()) if is_file(base) else file.base,
+        "grid": {name: values for name, values in grid.items() if name not in spaces}
+        | {key: [unit] if alone else [unit, reference]},
+        "compare": key,
+        "select": {name: value for name, value in given.get("select", {}).items() if name != "tune"},
+        "reference": in_full(reference),
+        "figures": [{"name": "curves", "lines": key, "y": {file.select.metric: None}}],
+        "stages": [
+            {
+                "name": "search",
+                "seeds": [*tried],
+                "search": searched,
+                "trials": args.trials,
+                "as_given": as_given,
+            },
+            {"name": "compare", "seeds": fresh},
+        ],
+    }
