@@ -26,7 +26,7 @@ from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
-from actlab.random.seeding import SeedGlobal, own_generators
+from actlab.random.seeding import own_generators
 from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
@@ -128,7 +128,7 @@ class Task(Training, ABC):
             building.materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
-            SeedGlobal(self.stream, site).attach(module)
+            streams.SeedGlobal(self.stream, site).attach(module)
         self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -27,9 +27,6 @@ from actlab.tasks.batches import as_batch
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
-
-if TYPE_CHECKING:
-    from actlab.tasks.base import Task
 
 Batch = tuple[Tensor, ...]
 
@@ -62,7 +59,7 @@ class Training(pl.LightningModule, ABC):
 
     @property
     @abstractmethod
-    def members(self) -> Sequence[Task]:
+    def members(self) -> Sequence[Any]:
         """The tasks being trained; the metrics of the first hold for all."""
 
     @abstractmethod
