@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
-from actlab.config.arguments import of_call
+from actlab.config.records import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
@@ -302,8 +302,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        found = of_call(cls, args, kwargs)
-        self._set_hparams({**found.defaults, **found.plain})
+        self._set_hparams(of_call(cls, args, kwargs).shown)
         return self
 
     def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:

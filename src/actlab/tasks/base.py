@@ -19,7 +19,6 @@ from torchmetrics import Metric
 from actlab import activations, optim
 from actlab.activations.smooth import differentiable
 from actlab.config import records
-from actlab.config.arguments import Arguments, converted, of_call
 from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
@@ -77,13 +76,13 @@ class Task(Training, ABC):
     derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
     derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
-    arguments: Arguments  # with which it was built, as plain values
+    arguments: records.Arguments  # with which it was built
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        self.arguments = of_call(cls, args, kwargs)
+        self.arguments = records.of_call(cls, args, kwargs)
         return self
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -105,7 +104,7 @@ class Task(Training, ABC):
     ) -> None:
         super().__init__()
         self.seed = seed = seed_or_default(seed)
-        self._set_hparams({**self.arguments.defaults, **self.arguments.plain, "seed": seed})
+        self._set_hparams({**self.arguments.shown, "seed": seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
@@ -278,7 +277,7 @@ class Task(Training, ABC):
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
         if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
-            checkpoint[key] = converted(checkpoint[key]).plain
+            checkpoint[key] = records.split(checkpoint[key]).plain
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
