@@ -289,10 +289,8 @@ def test_what_is_built_already_or_named_in_a_script_names_the_spelling(given, sa
         classifier(**given)
 
 
-def test_several_loaders_and_torchscript_name_what_works(tmp_path):
+def test_several_loaders_name_what_works(tmp_path):
     task = classifier()
     for run in ("validate", "test"):
         with pytest.raises(ActlabError, match=r"several data loaders of \w+ data.*ConcatDataset"):
             getattr(trainer(tmp_path), run)(task, [loader(X, Y), loader(X, Y)])
-    with pytest.raises(ActlabError, match="give method='trace' and example_inputs"):
-        task.to_torchscript()

@@ -101,10 +101,7 @@ def _plain(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
 
 
 class _Laplace(torch.autograd.Function):
-    """x·P((x − μ)/σ) for order 0, its slope for order 1; the derivative of order n has order n + 1.
-
-    Only x is saved for the backward pass.
-    """
+    """x·P((x − μ)/σ) for order 0, its slope for order 1; saves only x for the backward pass."""
 
     generate_vmap_rule = True
 

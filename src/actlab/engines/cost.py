@@ -31,7 +31,7 @@ from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 from actlab.tasks.batches import as_batch
-from actlab.tasks.randomness import is_random, undeclared
+from actlab.tasks.randomness import is_random
 
 ROUNDS = 25
 UPDATES = 4  # of a grid point in a round
@@ -68,7 +68,6 @@ def measure(
         - ``machine``: how busy the machine was (`state_of_machine`)
         - ``seconds_added``, ``seconds_added_in_parts``: what the seeding of global generators adds, with the
           pass for the clean training loss if nothing else in the network requires it; only where it seeds
-        - ``undeclared``: names of the seeded classes and functions that do not declare ``stochastic``
 
         A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
         `actlab.tasks.Task`, so that its update cannot be run without its Trainer. One that an accident ended
@@ -203,7 +202,6 @@ class Trial:
         return {
             "seconds_added": min(self.seconds_seeded) - self.best,
             "seconds_added_in_parts": [seeded - plain for seeded, plain in both],
-            "undeclared": undeclared(part for part, _ in self.seeded),
         }
 
     def time(self) -> None:
