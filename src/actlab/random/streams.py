@@ -271,7 +271,7 @@ class SeedGlobal:
             seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
         else:
             again = self._calls.count(self.stream)
-            seed_generators(self.stream.unit_seed(self.site, *[again] * bool(again)))
+            seed_generators(self.stream.unit_seed(self.site, *([again] if again else [])))
 
     def after(self, module: nn.Module, args: object, output: object) -> None:
         """Restore the generators after the module's forward."""

@@ -134,7 +134,8 @@ class Task(Training, ABC):
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
-        train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * self.penalised]
+        optional = {"clean_loss": clean_training_loss, "penalised_loss": self.penalised}
+        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         self.metrics = Metrics(metrics, self.metric_names)
         evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
         names = {"train": train, "val": evaluated, "test": evaluated}
@@ -312,12 +313,6 @@ class Task(Training, ABC):
         batch = as_batch(batch)
         with third_party.calling(), explained(batch):
             return self.forward(*self.inputs(batch))
-
-    def to_torchscript(self, *args: Any, **kwargs: Any) -> Any:
-        """Trace the task; its code is no TorchScript."""
-        if "trace" not in (*args, kwargs.get("method")):
-            raise ActlabError("to_torchscript: give method='trace' and example_inputs, or use torch.export")
-        return super().to_torchscript(*args, **kwargs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

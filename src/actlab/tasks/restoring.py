@@ -54,11 +54,10 @@ def restored(
         config = {"model": {"class_path": _path(kind), "init_args": given}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
     task.config = records.with_arguments(config, records.split(arguments), task.seed)
-    if checkpoints.CONFIG in checkpoint and hparams_file is None and not arguments:
-        for text in records.changed_code(config):
-            warnings.warn(
-                f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
-            )
+    for text in records.changed_code(task.config):
+        warnings.warn(
+            f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
+        )
     task.on_load_checkpoint(checkpoint)
     state = checkpoint["state_dict"]
     try:
@@ -86,7 +85,7 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
             f"{kind.__name__}.load_from_checkpoint(…, {', '.join(unset)})"
         )
     remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
-    config = admitted(config, remedy, trust, [path] * said, only=("model",))
+    config = admitted(config, remedy, trust, [path] if said else [], only=("model",))
     found: Any = kind if said else locate(config["model"]["class_path"])
     if not issubclass(found, kind):
         raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
