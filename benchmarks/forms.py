@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from units import bytes_kept
 
 from actlab import activations
-from actlab.activations.gates import cauchy_cdf, gate
+from actlab.activations.gates import gate
 from actlab.engines.devices import keep_freed, threads
 from actlab.networks import MLP
 
@@ -103,7 +103,6 @@ OTHERS: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {
     "silu": {"product": lambda x: x * torch.sigmoid(x)},
     "gelu_sigmoid": {"product": lambda x: x * torch.sigmoid(1.702 * x)},
     "laplace_lu": {"by_hand": _LaplaceByHand.apply, "where": laplace_by_where},
-    "cauchy_lu": {"inexact": lambda x: gate(x, cauchy_cdf)},
     "srelu": {"clamp": lambda x: x.clamp_min(-1)},
     "rrelu": {"torch": nn.RReLU()},
 }

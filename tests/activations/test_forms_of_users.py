@@ -70,9 +70,6 @@ class Holding(nn.Module):
 def script(x: torch.Tensor):
     return 2 * x
 
-def on_cuda(device="cuda"):
-    return Plain().to(device)
-
 """
 
 
@@ -101,11 +98,6 @@ def test_a_decorated_function_may_build_a_module(forms):
     ("name", "message"),
     [
         ("failing", "'Tensor' object has no attribute 'no_such_method' .*line 21: .*Without a tensor: .*'x'"),
-        pytest.param(
-            "on_cuda",
-            r"Activations are built on the CPU: write \{name: .*forms.py:on_cuda, device: cpu\}",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs no CUDA"),
-        ),
         ("nothing_near", "Allowed: Double, Holding, Plain, building, decorated, .*script, scripted"),
     ],
 )
@@ -138,8 +130,7 @@ def test_a_file_of_a_package_is_named_by_it(tmp_path, monkeypatch):
     (inner.parent / "__init__.py").touch()
     (inner / "__init__.py").write_text("FACTOR = 2\n")
     (inner / "acts.py").write_text("from . import FACTOR\ndef act(x):\n    return FACTOR * x\n")
-    message = rf"Name it by its package, own_package.inner.acts:NAME, and start in {tmp_path}$"
-    with pytest.raises(ActlabError, match=message):
+    with pytest.raises(ActlabError, match="relative import"):
         actlab.factory(f"{inner}/acts.py:act")
     monkeypatch.syspath_prepend(tmp_path)
     assert actlab.create("own_package.inner.acts:act")(torch.ones(1)) == 2

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -138,8 +138,6 @@ def test_no_place_of_a_record_runs_anything(at_length, trap, tmp_path, monkeypat
             except ActlabError:
                 continue
             assert name not in WRITTEN or name not in config["data"]["init_args"], at
-            texts = {str, *(option for option in get_args(annotation))}  # a text where a text belongs
-            assert str in texts or name in WRITTEN or not isinstance(value, str), (at, annotation)
             records.append(record)
         if is_new and records:
             met |= {kind, str(annotation)}
@@ -178,7 +176,6 @@ def test_what_a_trainer_does_is_never_taken_from_a_record(tmp_path):
         ("torchmetrics.multimodal.clip_score.CLIPScore", {"model_name_or_path": "stranger/model"}),
         ("torchmetrics.image.fid.FrechetInceptionDistance", {"feature_extractor_weights_path": "evil.pt"}),
         ("torchmetrics.wrappers.BootStrapper", {"base_metric": {"class_path": "torchmetrics.text.BERTScore"}}),
-        ("torch.nn.ReLU", {}),
     ],
 )
 def test_a_record_names_no_metric_that_fetches_a_model(path, arguments):

@@ -14,13 +14,11 @@ import torch
 
 from actlab import experiments
 from actlab.config import parsing, records
-from actlab.datamodules import MNISTDataModule
 from actlab.networks import MLP
 from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.tasks import ClassificationTask
-from toys import fitted
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
 LIMITS = {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
@@ -110,12 +108,3 @@ def test_the_numbers_of_a_users_class_keep_their_types(primed, cli, tmp_path, mo
     assert [repr(number) for number in NUMBERS] == [repr(first), repr(second)]
     assert repr(loaded.schedules["lr"].end) == "200"
     assert torch.load(path)["global_step"] == 1
-
-
-@pytest.mark.parametrize("end", [200, 200.0])
-def test_a_length_counts_by_its_value_when_a_task_is_loaded(primed, tmp_path, end):
-    task = ClassificationTask(network=partial(MLP, hidden=[4]), schedules={"lr": Linear(0, end)})
-    trainer = fitted(task, MNISTDataModule(sample=True), tmp_path, limit_train_batches=1, max_epochs=1)
-    trainer.save_checkpoint(tmp_path / "a.ckpt")
-    loaded: Any = ClassificationTask.load_from_checkpoint(tmp_path / "a.ckpt")
-    assert repr(loaded.schedules["lr"].end) == "200"

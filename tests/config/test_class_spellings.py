@@ -78,14 +78,8 @@ def test_a_file_that_cannot_be_imported_is_one_line(cli, folder, file):
 
 def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
     outcome = cli("study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet")
-    assert outcome.code == 2
-    fault = (
-        "'model.network.hidden'. Allowed: channels_last, depth. In actlab.networks.ResNet. To set another class"
-    )
-    assert (
-        f"{fault}, replace the whole section: model.network={{class_path: actlab.networks.ResNet}}"
-        in outcome.err
-    )
+    fault = "'model.network.hidden'. Allowed: channels_last, depth. In actlab.networks.ResNet."
+    assert (outcome.code, fault in outcome.err) == (2, True)
 
 
 def test_a_key_that_is_no_text_is_named(cli):

@@ -51,17 +51,6 @@ def test_runs_that_differ_in_seed_are_what_they_are_alone(monkeypatch):
         assert found == told(config_of(path, 3)), path
 
 
-def test_the_seed_reaches_weights_and_data():
-    path = resource("configs/mnist_classifier.yaml")
-    one, two, again = found = [experiments.build(config_of(path, seed)) for seed in (0, 1, 0)]
-    data: list[Any] = [experiment.data for experiment in found]
-    assert [e.task.seed for e in found] == [one.seed for one in data] == [0, 1, 0]
-    first, other, same = (e.task.state_dict() for e in (one, two, again))
-    name = next(name for name in first if name.endswith("weight"))
-    assert first[name].equal(same[name])
-    assert not first[name].equal(other[name])
-
-
 def test_a_section_that_differs_is_parsed_separately():
     path = resource("configs/mnist_classifier.yaml")
     for activation in ("relu", "elu", {"name": "elu", "alpha": 0.5}):

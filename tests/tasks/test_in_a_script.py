@@ -219,7 +219,7 @@ def test_every_logger_gets_the_arguments(tmp_path):
     given = {"activation": "elu", "optimizer": partial(SGD, lr=0.5), "seed": 3}
     found = logged(classifier(**given), loader(X, Y), loader(X, Y))
     assert (found["activation"], found["seed"], found["num_classes"]) == ("elu", 3, 3)
-    assert found["optimizer"] == {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
+    assert found["optimizer"] == str(given["optimizer"])
     assert found["clean_training_loss"] is True  # a default
     assert "hyper_parameters" not in torch.load(tmp_path / "a.ckpt")  # the record has them
     data = MNISTDataModule(sample=True, batch_size=2000, validation=1000, seed=4)
@@ -264,7 +264,8 @@ def test_an_activation_is_a_class_or_a_function_with_an_import_path(tmp_path):
     task, one = classifier(activation=Mine), trainer(tmp_path)
     one.fit(task, loader(X, Y), loader(X, Y))
     one.save_checkpoint(tmp_path / "a.ckpt")
-    loaded = ClassificationTask.load_from_checkpoint(tmp_path / "a.ckpt", trust=True)
+    objects = {"network": SMALL["network"], "activation": Mine}
+    loaded = ClassificationTask.load_from_checkpoint(tmp_path / "a.ckpt", **objects)
     assert torch.equal(loaded(X), task(X))
     with pytest.raises(ActlabError, match=r"built already.*give its class, or \{name: .*:ELU, …\}"):
         classifier(activation=nn.ELU(0.5))
@@ -288,10 +289,8 @@ def test_what_is_built_already_or_named_in_a_script_names_the_spelling(given, sa
         classifier(**given)
 
 
-def test_several_loaders_and_torchscript_name_what_works(tmp_path):
+def test_several_loaders_name_what_works(tmp_path):
     task = classifier()
     for run in ("validate", "test"):
         with pytest.raises(ActlabError, match=r"several data loaders of \w+ data.*ConcatDataset"):
             getattr(trainer(tmp_path), run)(task, [loader(X, Y), loader(X, Y)])
-    with pytest.raises(ActlabError, match="give method='trace' and example_inputs"):
-        task.to_torchscript()

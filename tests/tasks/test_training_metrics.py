@@ -8,7 +8,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from actlab.config.arguments import path_of
 from actlab.engines.checking import _metrics
 from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
@@ -156,7 +155,7 @@ def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty
         is_penalty = torch.allclose(ours, plain)
         task = FrameTask(0, partial(kind, lr=0.1, **settings), l2=L2(0.3))
         assert task.penalised is is_penalty
-        optimizer = {"class_path": path_of(kind), "init_args": settings}
+        optimizer = {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": settings}
         found = planned(l2={"strength": 0.3}, optimizer=optimizer)
         assert found is not None
         assert ("train/penalised_loss" in found) is is_penalty

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -50,8 +49,8 @@ def site(width: int | None) -> Iterator[None]:
 class Function(nn.Module):
     """A module that calls a plain function tensor → tensor.
 
-    The function may declare attributes ``elementwise`` and ``stochastic``, which otherwise are unknown, and
-    ``surrogate_gradient``.
+    The function may declare attributes ``elementwise``, ``stochastic`` and ``surrogate_gradient``. A function
+    without declarations counts as stochastic.
 
     Args:
         function: receives the input, of any shape, and ``params``.
@@ -62,21 +61,9 @@ class Function(nn.Module):
         super().__init__()
         self.function = function
         self.params = dict(params)
-
-    @property
-    def elementwise(self) -> bool:
-        """The function's declaration; False when it declares nothing."""
-        return getattr(self.function, "elementwise", False) is True
-
-    @property
-    def stochastic(self) -> bool:
-        """The function's declaration; True, the safe assumption, when it declares nothing."""
-        return getattr(self.function, "stochastic", True) is not False
-
-    @property
-    def surrogate_gradient(self) -> bool:
-        """The function's declaration; False when it declares nothing."""
-        return getattr(self.function, "surrogate_gradient", False) is True
+        self.elementwise = getattr(function, "elementwise", False) is True
+        self.stochastic = getattr(function, "stochastic", True) is not False
+        self.surrogate_gradient = getattr(function, "surrogate_gradient", False) is True
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the function's value; the same call in training and evaluation."""
@@ -163,18 +150,8 @@ def _import_file(path: Path) -> types.ModuleType:
             spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
-        remedy = _in_package(path) if "relative import" in str(error) else ""
-        raise ActlabError(f"cannot import {path}: {described(error)}{remedy}") from error
+        raise ActlabError(f"cannot import {path}: {described(error)}") from error
     return module
-
-
-def _in_package(path: Path) -> str:
-    """Return how to name an activation of a file that imports other files of its package relatively."""
-    package = path.parent
-    while (package.parent / "__init__.py").is_file():
-        package = package.parent
-    module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
-    return f". Name it by its package, {module}:NAME, and start in {package.parent}"
 
 
 def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
@@ -337,13 +314,4 @@ def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> 
     except ActlabError:
         raise
     except Exception as error:  # third-party code may raise anything
-        fault = f"cannot build {label} with {dict(params)}: {described(error)}"
-        raise ActlabError(f"{fault}{cuda_remedy(label, error)}") from error
-
-
-def cuda_remedy(name: str, error: BaseException) -> str:
-    """Return which default of an importable activation to change, after an error for want of CUDA; else ''."""
-    wants = ":" in name and re.search("cuda|nvidia", str(error), re.IGNORECASE)
-    known = (parameters(resolve(name)) if wants else None) or {}
-    changes = "".join(f", {key}: cpu" for key, p in known.items() if str(p.default).startswith("cuda"))
-    return f". Activations are built on the CPU: write {{name: {name}{changes}}}" if changes else ""
+        raise ActlabError(f"cannot build {label} with {dict(params)}: {described(error)}") from error

@@ -80,7 +80,6 @@ def register(
     return add
 
 
-@validated
 def names() -> tuple[str, ...]:
     """Return all registered names, in order of registration.
 
@@ -223,19 +222,11 @@ def is_elementwise(module: nn.Module) -> bool:
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
     """
-    if _holds_tensors(module):
+    if any(True for _ in chain(module.parameters(), module.buffers())):
         return False
     if type(module) is nn.Sequential:
         return all(map(is_elementwise, module))
     return type(module) in _ELEMENTWISE or declared(module, "elementwise") is True
-
-
-def _holds_tensors(module: nn.Module) -> bool:
-    return any(True for _ in chain(module.parameters(), module.buffers()))
-
-
-def _draws_uniform(module: nn.Module) -> bool:
-    return any(isinstance(part, Uniform) for part in module.modules())
 
 
 def declared(module: nn.Module, name: str) -> Any:
@@ -274,7 +265,7 @@ def is_stochastic(module: nn.Module) -> bool:
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)
     """
-    if _draws_uniform(module):
+    if any(isinstance(part, Uniform) for part in module.modules()):
         return True
     if isinstance(found := declared(module, "stochastic"), bool):
         return found

@@ -201,10 +201,7 @@ def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterat
 def _built_for(
     model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
 ) -> nn.Module:
-    """Return a fresh activation for a place: in the mode of the old module, like the nearest weights.
-
-    ``widths`` are those of the place's inputs; None without an example.
-    """
+    """Return a fresh activation for a place; ``widths`` of its inputs are None without an example."""
     parent = model.get_submodule(path.rpartition(".")[0])
     if isinstance(parent, nn.TransformerEncoderLayer):
         raise ActlabError(
@@ -240,10 +237,6 @@ def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
 def _is_named(function: str, kind: type[nn.Module]) -> bool:
     """Whether a function has the name of a class, up to case and underscores: leaky_relu and LeakyReLU."""
     return function.replace("_", "") == kind.__name__.lower()
-
-
-def _has_function(kind: type[nn.Module]) -> bool:
-    return any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
 
 
 class _Search(TorchFunctionMode):
@@ -299,7 +292,8 @@ def _run(
                 f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
                 "tuple of its positional arguments"
             ) from error
-    return tuple(search.found) if _has_function(kind) else None, search.widths
+    has_function = any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
+    return tuple(search.found) if has_function else None, search.widths
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:

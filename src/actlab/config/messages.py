@@ -6,7 +6,6 @@ import copy
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from inspect import formatannotation
 from typing import Any, get_args
 
@@ -140,14 +139,10 @@ def _mistake_in_arguments(
         if name not in known:
             if nested := _below(str(name), given, known, where):
                 return nested
-            section = f"In {path}."
-            left_over = owner is not pl.Trainer and not get_close_matches(str(name), known)  # of another class
-            if left_over:
-                section += f" To set another class, replace the whole section: {where}={{class_path: {path}}}."
             while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
                 inner, value = next(iter(value.items()))
                 name = f"{name}.{inner}"
-            return unknown("config key", str(name), known.keys() - {*passed}, section, where)
+            return unknown("config key", str(name), known.keys() - {*passed}, f"In {path}.", where)
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]

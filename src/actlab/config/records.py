@@ -1,25 +1,26 @@
 """The training record stored in each checkpoint: seed, model, data and numbers of the Trainer.
 
-It includes digests of the user's code and of files of data, which the config only names.
+It is made of plain values: of a resolved config, or of the arguments with which a program built a task. It
+includes digests of the user's code and of files of data, which the config only names.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
 from actlab.config import identity
 from actlab.config.admission import TRAINER
-from actlab.config.arguments import Arguments, UnnamedError, path_of
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
 
-MISSING = "missing"  # key of the names of the model's arguments that no import path names
+MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
 _NOTHING = "nothing"  # shown in place of a missing key
 
@@ -34,7 +35,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
-    if isinstance(value, bool | int | float | str | None):
+    if isinstance(value, float):
+        return float(value)  # NumPy's, too
+    if isinstance(value, bool | int | str | None):
         return value
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
@@ -62,23 +65,65 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class Arguments(NamedTuple):
+    """Arguments of a class."""
+
+    plain: dict[str, Any]  # those that are plain values
+    objects: list[str]  # names of the others
+    shown: dict[str, Any]  # all, with defaults; objects as text
+
+
+def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a call of a class; none for a call that its signature rejects."""
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]  # ``__new__`` passes everything on
+    try:
+        call = signature.bind(None, *args, **kwargs)
+    except TypeError:
+        return Arguments({}, [], {})
+    given = _named(call)
+    call.apply_defaults()
+    return split(given)._replace(shown=plain(_named(call)))
+
+
+def _named(call: inspect.BoundArguments) -> dict[str, Any]:
+    (_, *found), named = call.arguments.items(), call.signature.parameters  # without self
+    given = dict(found)
+    for name in [name for name in given if named[name].kind is inspect.Parameter.VAR_KEYWORD]:
+        given.update(given.pop(name))
+    return given
+
+
+def split(given: Mapping[str, Any]) -> Arguments:
+    """Separate arguments by name into plain values and objects."""
+    values = {name: plain(value) for name, value in given.items() if is_plain(value)}
+    return Arguments(values, [name for name in given if name not in values], plain(given))
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value consists of numbers, text, truth values and None, in sequences and mappings."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, bool | int | float | str | None) and not isinstance(value, Enum)
+
+
 def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     """Return the record of a task that a program built; ``class_path`` is None without an import path."""
-    found = with_arguments({SEED: seed, "model": {"class_path": None}}, given, seed)
-    with suppress(UnnamedError):
-        found["model"]["class_path"] = path_of(kind)
-    return with_digests(found)
+    name, modules = kind.__qualname__, (kind.__module__.rpartition(".")[0], kind.__module__)
+    exporting = [m for m in modules if m != "__main__" and getattr(sys.modules.get(m), name, None) is kind]
+    model = {"class_path": f"{exporting[0]}.{name}" if exporting else None}
+    return with_digests(with_arguments({"model": model}, given, seed))
 
 
 def with_arguments(found: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
     """Return a record with some of the model's arguments replaced."""
-    missing = [name for name in missing_in(found) if name not in given.plain]
-    missing = list(dict.fromkeys([*missing, *given.missing]))
+    missing = dict.fromkeys([*(name for name in missing_in(found) if name not in given.plain), *given.objects])
     values = {**(found["model"].get("init_args") or {}), **given.plain}
-    kept = {name: value for name, value in values.items() if name not in ("seed", *missing)}
+    kept = {name: value for name, value in values.items() if name != "seed" and name not in missing}
     others = {key: value for key, value in found.items() if key != MISSING}
     model = {**found["model"], "init_args": kept}
-    return {**others, SEED: seed, "model": model, **({MISSING: missing} if missing else {})}
+    return {**others, SEED: seed, "model": model, **({MISSING: [*missing]} if missing else {})}
 
 
 def missing_in(found: Any) -> list[str]:
@@ -90,13 +135,13 @@ def missing_in(found: Any) -> list[str]:
 
 
 def completed(found: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the values of a config's model where it holds none: no import path names them."""
+    """Return a record with the values of a config's model for the arguments that were objects."""
     names, recorded, given = missing_in(found), found.get("model"), model.get("init_args") or {}
     if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
         return dict(found)
-    if unset := [f"model.{name}" for name in names if name not in given]:
+    if unset := [f"--model.{name}" for name in names if name not in given]:
         raise ActlabError(
-            f"the checkpoint does not record {unset[0]}, which has no import path: give --{unset[0]}"
+            f"the checkpoint does not record arguments that a script gave as objects: give {', '.join(unset)}"
         )
     values = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
     path = recorded.get("class_path") or model.get("class_path")

@@ -31,11 +31,8 @@ _order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union",
 
 
 def _whole_first(*args: Any) -> Sequence[Any]:
-    """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int.
-
-    Python caches ``Union[int, float]`` and ``Union[float, int]`` as one object, so that earlier imports decide
-    which of them a signature has. 1 batch and 1.0, all batches, differ.
-    """
+    """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int."""
+    # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the order
     found = [*_order(*args)]
     if [one for one in found if one is int or one is float] == [float, int]:
         found.remove(int)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
-from actlab.config.arguments import of_call
+from actlab.config.records import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
@@ -287,8 +287,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        call = of_call(cls, args, kwargs)
-        self._set_hparams({**call.defaults, **call.plain})
+        self._set_hparams(of_call(cls, args, kwargs).shown)
         return self
 
     def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:

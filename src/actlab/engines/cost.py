@@ -31,7 +31,7 @@ from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 from actlab.tasks.batches import as_batch
-from actlab.tasks.randomness import is_random, undeclared
+from actlab.tasks.randomness import is_random
 
 ROUNDS = 25
 UPDATES = 4  # of a grid point in a round
@@ -195,7 +195,6 @@ class TimedTask:
         return {
             "seconds_added": min(self.seconds_seeded) - self.best,
             "seconds_added_in_parts": [seeded - plain for seeded, plain in both],
-            "undeclared": undeclared(part for part, _ in self.seeded),
         }
 
     def time(self) -> None:

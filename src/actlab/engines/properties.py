@@ -24,8 +24,8 @@ from actlab.engines.activation_trial import Input, check_call, gradient_of
 from actlab.engines.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.engines.gradient_trial import copied, differs, wrong_share
 from actlab.errors import ActlabError, described
-from actlab.random.seeding import SeedGlobal, own_generators
-from actlab.random.streams import Stream, attach
+from actlab.random.seeding import own_generators
+from actlab.random.streams import SeedGlobal, Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import PerMember, stack
 from actlab.tasks.building import fault_of_learning, fault_of_made

@@ -13,9 +13,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from actlab.errors import ActlabError
 from actlab.random.hashing import hash_words, key_words, seed_for, to_unit_interval
-from actlab.random.seeding import Calls, SeedGlobal
+from actlab.random.seeding import Generators, seed_generators
 
 # Element numbers (N,) and the two keys (R, 1) of a site, which determine its uniform numbers.
 Source = tuple[Tensor, Tensor, Tensor]
@@ -104,6 +106,23 @@ class MemberStream:
     def unit_seed(self, *site: int) -> int:
         """Return the seed of the global generators here, the same as without a stack."""
         return seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice)
+
+
+class Calls:
+    """Counts the calls of a site within a training step, since a network may call one module several times."""
+
+    _step: int | None = None
+    _number = 0
+
+    def count(self, stream: Stream | MemberStream) -> int:
+        """Count this call and return the number of earlier calls in the same training step."""
+        if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
+            raise ActlabError(
+                "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
+            )
+        again = stream.step is not None and stream.step == self._step
+        self._step, self._number = stream.step, self._number + 1 if again else 0
+        return self._number
 
 
 class Uniform(nn.Module):
@@ -215,6 +234,48 @@ def compile_masks() -> None:
     if _compiled is None:
         _compiled, settings = {}, torch._dynamo.config
         settings.recompile_limit = max(64, settings.recompile_limit)  # a study may have many shapes
+
+
+class SeedGlobal:
+    """Hooks that seed the global generators during each call of a third-party stochastic activation.
+
+    An activation that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` therefore draws the same numbers
+    alone, in a stack and after a resume. The hooks restore the generators after each call, so other code, such
+    as data loaders, draws as before. An activation that is also random in evaluation draws the same numbers in
+    each evaluation batch.
+
+    ``site`` is the number of the activation in its network.
+    """
+
+    def __init__(self, stream: Stream | MemberStream, site: int) -> None:
+        self.stream, self.site, self._calls = stream, site, Calls()
+        self._before: list[Generators] = []
+        self._handles: list[RemovableHandle] = []
+
+    def attach(self, module: nn.Module) -> None:
+        """Register both hooks on a module."""
+        self._handles = [
+            module.register_forward_pre_hook(self),
+            module.register_forward_hook(self.after, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        """Remove both hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Seed the global generators before the module's forward."""
+        self._before.append(Generators.now())
+        if not module.training:
+            seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
+        else:
+            again = self._calls.count(self.stream)
+            seed_generators(self.stream.unit_seed(self.site, *([again] if again else [])))
+
+    def after(self, module: nn.Module, args: object, output: object) -> None:
+        """Restore the generators after the module's forward."""
+        self._before.pop().restore()
 
 
 def attach(network: nn.Module, stream: Stream) -> int:

@@ -131,27 +131,19 @@ def _equal_time(results: Results) -> str:
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:
     added: dict[str, list[float]] = {}
-    undeclared: set[str] = set()
     for row in rows:
         if parts := (row.cost or {}).get("seconds_added_in_parts"):
             name = results.text(results.study.compare, row.point.get(results.study.compare))
             added.setdefault(name, []).extend(1e3 * part for part in parts)
-            undeclared.update((row.cost or {}).get("undeclared", ()))
     if not added:
         return ""
     spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
     each = few([f"{spans.get(name, 'nothing measurable')} for {name}" for name in added])
-    text = (
+    return (
         "These times leave out what actlab adds to an update in training where an activation or layer may draw "
         "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "
         f"pass of its own. That adds {each}."
     )
-    if undeclared:
-        text += (
-            f" Set `stochastic = False` on each class or function that draws none ({few(sorted(undeclared))}): "
-            "actlab then adds nothing."
-        )
-    return text
 
 
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:

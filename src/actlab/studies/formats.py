@@ -85,7 +85,6 @@ class Measured(TypedDict):
     seconds_in_parts: NotRequired[list[Positive]]
     seconds_added: NotRequired[Number]
     seconds_added_in_parts: NotRequired[list[Number]]
-    undeclared: NotRequired[list[str]]
 
 
 @final

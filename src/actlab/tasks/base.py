@@ -19,14 +19,13 @@ from torchmetrics import Metric
 from actlab import activations, optim
 from actlab.activations.smooth import differentiable
 from actlab.config import records
-from actlab.config.arguments import Arguments, converted, of_call
 from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
-from actlab.random.seeding import SeedGlobal, own_generators
+from actlab.random.seeding import own_generators
 from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
@@ -77,13 +76,13 @@ class Task(Training, ABC):
     derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
     derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
-    arguments: Arguments  # with which it was built, as plain values
+    arguments: records.Arguments  # with which it was built
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        self.arguments = of_call(cls, args, kwargs)
+        self.arguments = records.of_call(cls, args, kwargs)
         return self
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -105,7 +104,7 @@ class Task(Training, ABC):
     ) -> None:
         super().__init__()
         self.seed = seed = seed_or_default(seed)
-        self._set_hparams({**self.arguments.defaults, **self.arguments.plain, "seed": seed})
+        self._set_hparams({**self.arguments.shown, "seed": seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
@@ -128,14 +127,15 @@ class Task(Training, ABC):
             building.materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
-            SeedGlobal(self.stream, site).attach(module)
+            streams.SeedGlobal(self.stream, site).attach(module)
         self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
-        train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * self.penalised]
+        optional = {"clean_loss": clean_training_loss, "penalised_loss": self.penalised}
+        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         self.metrics = Metrics(metrics, self.metric_names)
         evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
         names = {"train": train, "val": evaluated, "test": evaluated}
@@ -278,7 +278,7 @@ class Task(Training, ABC):
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
         if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
-            checkpoint[key] = converted(checkpoint[key]).plain
+            checkpoint[key] = records.split(checkpoint[key]).plain
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
@@ -313,12 +313,6 @@ class Task(Training, ABC):
         batch = as_batch(batch)
         with third_party.calling(), explained(batch):
             return self.forward(*self.inputs(batch))
-
-    def to_torchscript(self, *args: Any, **kwargs: Any) -> Any:
-        """Trace the task; its code is no TorchScript."""
-        if "trace" not in (*args, kwargs.get("method")):
-            raise ActlabError("to_torchscript: give method='trace' and example_inputs, or use torch.export")
-        return super().to_torchscript(*args, **kwargs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

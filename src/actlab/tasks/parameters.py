@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
@@ -17,9 +17,6 @@ from torch import Tensor, nn
 from actlab.config.keys import PARAMETERS, logged
 from actlab.random.seeding import own_generators
 from actlab.runtime.third_party import calling
-
-if TYPE_CHECKING:
-    from actlab.tasks.training import Training
 
 ENDS = ("", "_min", "_max")  # of the names: value or mean, and the range of several values
 _X = torch.linspace(-4, 4, 81, dtype=torch.float64)
@@ -31,8 +28,8 @@ def learnt(unit: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in unit.named_parameters() if value.requires_grad}
 
 
-def metrics_of(task: Training) -> dict[str, Tensor]:
-    """Return the learnt parameters of a task's activations by logged name: ``activation/beta[layer=3]``.
+def metrics_of(task: Any) -> dict[str, Tensor]:
+    """Return the learnt parameters of a task or stack by logged name: ``activation/beta[layer=3]``.
 
     A parameter of one value is that value, another one is its mean, and its range under ``…_min`` and
     ``…_max``. Values are ``(R,)`` in a stack. Parameters that a strategy splits over devices are left out.
@@ -45,7 +42,7 @@ def metrics_of(task: Training) -> dict[str, Tensor]:
     return {name: torch.stack([of_run[name] for of_run in found]) for name in found[0]}
 
 
-def _has_any(task: Training) -> bool:
+def _has_any(task: Any) -> bool:
     return any(map(learnt, task.members[0].units)) and not isinstance(task.trainer.strategy, _SPLIT)
 
 
@@ -60,7 +57,7 @@ def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
     return found
 
 
-def curves_of(task: Training, r: int) -> dict[str, list[float]]:
+def curves_of(task: Any, r: int) -> dict[str, list[float]]:
     """Return x and f(x) of each layer of a member whose activation has learnt parameters, by ``x`` and layer.
 
     Empty if there is none that can be evaluated at single numbers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import nn
@@ -60,18 +60,3 @@ def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
     left_out = {id(part) for module in without for part in module.modules()}
     parts = (part for part in network.modules() if id(part) not in left_out)
     return any(isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part) for part in parts)
-
-
-def undeclared(modules: Iterable[nn.Module]) -> list[str]:
-    """Return the names of classes and functions that count as random only because they do not say otherwise."""
-    found = set()
-    for module in modules:
-        if isinstance(module, Function):
-            if not hasattr(module.function, "stochastic"):
-                found.add(getattr(module.function, "__name__", "function"))
-        elif (
-            getattr(type(module), "forward", None) not in _TORCH_FORWARDS
-            and declared(module, "stochastic") is None
-        ):
-            found.add(type(module).__name__)
-    return sorted(found)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from actlab.config import messages, records
 from actlab.config.admission import admitted
-from actlab.config.arguments import converted
 from actlab.config.sections import SEED
 from actlab.config.signatures import imported, locate, parameters
 from actlab.errors import ActlabError, one_line
@@ -54,12 +53,11 @@ def restored(
     if given is not None:
         config = {"model": {"class_path": _path(kind), "init_args": given}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
-    task.config = records.with_arguments(config, converted(arguments), task.seed)
-    if checkpoints.CONFIG in checkpoint and hparams_file is None and not arguments:
-        for text in records.changed_code(config):
-            warnings.warn(
-                f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
-            )
+    task.config = records.with_arguments(config, records.split(arguments), task.seed)
+    for text in records.changed_code(task.config):
+        warnings.warn(
+            f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
+        )
     task.on_load_checkpoint(checkpoint)
     state = checkpoint["state_dict"]
     try:
@@ -81,14 +79,13 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
     if path is None and isinstance(recorded, Mapping):  # no import path: the user's class
         path, config = _path(kind), {**config, "model": {**recorded, "class_path": _path(kind)}}
     said = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
-    for name in records.missing_in(config):
-        if name not in arguments:
-            raise ActlabError(
-                f"the checkpoint does not record {name!r}, which has no import path: give "
-                f"{kind.__name__}.load_from_checkpoint(…, {name}=…)"
-            )
+    if unset := [f"{name}=…" for name in records.missing_in(config) if name not in arguments]:
+        raise ActlabError(
+            "the checkpoint does not record arguments that a script gave as objects: pass them, "
+            f"{kind.__name__}.load_from_checkpoint(…, {', '.join(unset)})"
+        )
     remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
-    config = admitted(config, remedy, trust, only=("model",), given={path: kind} if said else {})
+    config = admitted(config, remedy, trust, [path] if said else [], only=("model",))
     found: Any = kind if said else locate(config["model"]["class_path"])
     if not issubclass(found, kind):
         raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
@@ -97,21 +94,16 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
         given.setdefault("seed", config[SEED])
     try:
         with default_seed(config.get(SEED)):  # of a class without the argument
-            return _built(found, given, arguments)
+            parser = ArgumentParser(exit_on_error=False)
+            parser.add_class_arguments(found, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
+            parsed = parser.instantiate(parser.parse_object({"task": given})).get("task")
+            return found(**(parsed.as_dict() if parsed else {}), **arguments)
     except ActlabError:
         raise
     except ArgumentError as error:
         raise ActlabError(f"the checkpoint's config cannot be built: {one_line(error)}") from error
     except Exception as error:  # a third-party class may raise anything
         raise messages.bad_input(error) or messages.unbuilt(error) from error
-
-
-def _built(kind: type, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Return an instance, from recorded values that the parser turns into objects, and from objects."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
-    parsed = parser.instantiate(parser.parse_object({"task": given})).get("task")
-    return kind(**(parsed.as_dict() if parsed else {}), **arguments)
 
 
 def _path(kind: type) -> str:

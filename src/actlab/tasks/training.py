@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -27,9 +27,6 @@ from actlab.tasks.batches import as_batch
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
-
-if TYPE_CHECKING:
-    from actlab.tasks.base import Task
 
 Batch = tuple[Tensor, ...]
 
@@ -62,7 +59,7 @@ class Training(pl.LightningModule, ABC):
 
     @property
     @abstractmethod
-    def members(self) -> Sequence[Task]:
+    def members(self) -> Sequence[Any]:
         """The tasks being trained; the metrics of the first hold for all."""
 
     @abstractmethod
@@ -170,8 +167,9 @@ class Training(pl.LightningModule, ABC):
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
         first = self.members[0]
-        names = [*first.trained, *["penalised_loss"] * first.penalised]
-        collected = self._epoch_means("train", [*names, *["clean_loss"] * self._has_clean_pass])
+        optional = {"penalised_loss": first.penalised, "clean_loss": self._has_clean_pass}
+        names = [*first.trained, *(name for name, is_logged in optional.items() if is_logged)]
+        collected = self._epoch_means("train", names)
         if first.clean_training_loss and "train/loss" in collected:  # without a separate pass both are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
@@ -199,17 +197,14 @@ class Training(pl.LightningModule, ABC):
         return {f"{split}/{name}": value for name, value in found.items()} | self._epoch_metrics(split)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
-        """Return the means over all samples and devices since the last call, by ``{split}/{name}``.
-
-        Without a weight on any device, as where a subclass has a step of its own, there is no mean.
-        """
+        """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
         found = {}
         for name in (f"{split}/{name}" for name in names):
             of_device, weight = self._means.take(name)
             total = torch.as_tensor(of_device, device=self.device)
             sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
             everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
-            if not everywhere[1].any():
+            if not everywhere[1].any():  # a subclass has a step of its own
                 continue
             found[name] = everywhere[0] / everywhere[1]
             if name == f"{split}/error" and split != "train":
