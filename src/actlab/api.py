@@ -116,7 +116,7 @@ def run_study(
     with default_seed():  # with ``jobs=0`` each run sets that of this process
         failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
-    looks.record_search(found.study, root, [one.outcome for one in found.verdicts])
+    looks.record(found.study, root, [one.outcome for one in found.verdicts])
     keep(found.stages, root)
     return found
 

@@ -16,7 +16,6 @@ from actlab.engines.workers import EndedError
 from actlab.errors import ActlabError, Parser
 from actlab.reports.captions import spans
 from actlab.storage.mappings import parse
-from actlab.studies import locks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
@@ -111,8 +110,7 @@ def main(argv: Sequence[str]) -> int:
         if all(state.kind in OVER for state in states):
             reasons.append("all trials diverged: search other values")
         raise ActlabError(next(iter(reasons), "another process trains runs of the search: repeat the command"))
-    with locks.alone(root, locks.DECIDING):
-        study_output.record_look(opened[-1])
+    study_output.record_look(opened[-1])
     print(f"compared on fresh {_seeds(compared.seeds)}")
     study_output.show(opened[-1])
     from actlab.reports import output  # imported lazily: loads templates and figures

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.analysis import looks
 from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
@@ -177,7 +176,6 @@ class Start:
         todo = self._unfinished()
         if todo and self.engine.shard is None:
             with locks.alone(self.root, locks.DECIDING):
-                looks.record(self.study, self.root)
                 taken = reuse.take([folder.run for folder in todo], self.root)
             for other, number in taken.items():
                 print(f"{plural(number, 'run')} copied from {self.root.parent / other}")
