@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import Verdict, verdicts
+from actlab.analysis.verdict import Comparison, verdicts
 from actlab.errors import ActlabError, reason, shown
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -209,7 +209,7 @@ class StudyResults:
                     f"{name} difference": cell.difference.mean,
                     f"{name} difference low": cell.difference.low,
                     f"{name} difference high": cell.difference.high,
-                    f"{name} better": cell.better and cell.better.probability,
+                    f"{name} better": cell.better and cell.better.value,
                     f"{name} p": cell.p,
                     f"{name} p corrected": cell.p_holm,
                 }
@@ -219,7 +219,7 @@ class StudyResults:
         return pd.DataFrame(lines)
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Comparison]:
         """A verdict for each activation and test quantity, printed as a sentence; none for smoke runs."""
         return verdicts(self.stages[-1])
 

@@ -159,11 +159,13 @@ def watched(at: str | float, study: Study) -> Column | None:
 def undirected(study: Study) -> list[str]:
     """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
     columns = [column(entry, study) for entry in study.table]
-    read = [where for one in columns if (where := watched(one.at, study))]
-    found = [one.metric for one in columns if one.ranked or one.at in ("best", "best_epoch") if not one.mode]
-    found += [where.metric for where in read if not where.mode]
+    columns += [where for shown in columns if (where := watched(shown.at, study))]
+    directed = [shown for shown in columns if shown.ranked or shown.at in ("best", "best_epoch")]
+    metrics = [shown.metric for shown in directed if not shown.mode]
     chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
-    return [*dict.fromkeys([*found, *([study.select.metric] if chooses and not study.select.mode else [])])]
+    if chooses and not study.select.mode:
+        metrics.append(study.select.metric)
+    return [*dict.fromkeys(metrics)]
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:

@@ -36,7 +36,7 @@ class Recorded:
         return self.probed[key] if key in self.probed else self.trained[key]
 
 
-class Read(NamedTuple):
+class Finished(NamedTuple):
     """The finished runs found on disk.
 
     A name of a series is ``split/metric``, or the metric alone if it has no split; a probe's is prefixed with
@@ -48,7 +48,7 @@ class Read(NamedTuple):
     left_out: list[str]  # one line, with the remedy, for each damaged run and probe of another definition
 
 
-def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]) -> Read:
+def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]) -> Finished:
     """Return the series and results of the finished runs among ``runs``.
 
     ``wanted`` has the current definition of each probe, by name; measurements with another one are left out.
@@ -70,7 +70,7 @@ def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]])
         "run it again, and they are probed again"
         for name, count in outdated.items()
     )
-    return Read(recorded, results, left_out)
+    return Finished(recorded, results, left_out)
 
 
 def _recorded(

@@ -77,9 +77,8 @@ class Results:
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
-        for metric, condition in dict.fromkeys(
-            key for recorded in self.series.values() for key in recorded.summaries
-        ):
+        keys = (key for recorded in self.series.values() for key in recorded.summaries)
+        for metric, condition in dict.fromkeys(keys):
             found.setdefault(metric, []).append(condition)
         return found
 
@@ -166,19 +165,12 @@ class Results:
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
         if not (split and at_once and quantity in ("error", "accuracy")):
             return None
-        known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
-        known = known - {None} or known
-        if known == {None}:  # older runs did not record it
+        results = [self.results[run.id]] if run else self.results.values()
+        scored = {result.get("scored", {}).get(split) for result in results}
+        known = scored - {None}
+        if scored and not known:  # older runs did not record it
             return None if self.study.samples else column.samples
-        return next(iter(known)) if len(known) == 1 else None
-
-    def _scored_in(self, run: str, split: str) -> int | None:
-        return self.results[run].get("scored", {}).get(split)
-
-    @cached_property
-    def _scored(self) -> dict[str, set[int | None]]:
-        """The different numbers of samples in the runs' last evaluation, by split."""
-        return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
+        return known.pop() if len(known) == 1 else None
 
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import plural, printers
-from actlab.analysis.scoreboard import Cell, Record, column_of, primary
+from actlab.analysis.scoreboard import KeptCell, Record, column_of, primary
 from actlab.analysis.statistics import FEWEST
 from actlab.reports import latex
 from actlab.reports.tables import NONE, number, p_value
@@ -33,7 +33,7 @@ def to_latex(records: Sequence[Record], title: str = "") -> str:
     return latex.with_packages([latex.table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
 
 
-def _cells(cell: Cell, column: Column) -> list[str]:
+def _cells(cell: KeptCell, column: Column) -> list[str]:
     def text(value: float | None, signed: bool = False) -> str:
         return number(column.worst if value is None and cell["diverged"] else value, column, signed)
 

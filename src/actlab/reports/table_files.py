@@ -117,7 +117,7 @@ def to_json(results: Results) -> str:
             {
                 "name": one.name,
                 "column": one.column.key,
-                "family": one.family,
+                "family": one.correction.family,
                 "outcome": one.outcome,
                 "text": one.text,
             }
@@ -159,7 +159,7 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "family": cell.family,
         "pairs": paired.pairs,
         "paired": {key: _finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},
-        "better": cell.better and cell.better._asdict(),
+        "better": cell.better and dict(zip(("probability", "low", "high", "p"), cell.better, strict=True)),
         "decides": "probability" if cell.by_probability else "mean",
         "p": cell.p,
         "p_holm": cell.p_holm,
