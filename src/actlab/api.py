@@ -220,7 +220,7 @@ class StudyResults:
 
     @cached_property
     def verdicts(self) -> list[Comparison]:
-        """A verdict for each activation and test quantity, printed as a sentence; none for smoke runs."""
+        """A comparison for each activation and test quantity, printed as a sentence; none for smoke runs."""
         return verdicts(self.stages[-1])
 
     @cached_property

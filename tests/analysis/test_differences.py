@@ -139,17 +139,6 @@ def test_mistakes_recorded_as_float32_tie_as_their_counts_do(of: int) -> None:
         assert found.low == pytest.approx(exact.low / of, abs=1e-12)
 
 
-def test_six_equal_signs_give_two_of_64() -> None:
-    six = Flips([1, 2, 3, 4, 5, 6])
-    assert (six.p(), six.p(side="above"), six.p(side="below")) == (2 / 64, 1 / 64, 1)
-
-
-def test_ties_count_as_extreme() -> None:
-    assert Flips([1, 1, 1, -1]).p() == 10 / 16  # |sum| ≥ 2: 2 patterns with 4, 8 with 2
-    assert Flips([0, 0, 0]).p() == 1
-    assert Flips([0.1, 0.2, 0.3]).p() == Flips([1, 2, 3]).p()  # whatever the rounding
-
-
 numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 
 

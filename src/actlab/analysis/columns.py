@@ -177,14 +177,14 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
     margin, relative = _margin(entry.get("margin"), metric)
-    own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
-    found = Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
-    if not found.describes:
-        return found
-    if own.get("ranked"):
-        why = "a learnt parameter is neither good nor bad" if found.is_parameter else f"'at: {at}' has no test"
-        raise ActlabError(f"column {found.key} cannot be ranked: {why}. Leave 'ranked' out")
-    return replace(found, ranked=False)
+    given = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
+    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
+    if not stated.describes:
+        return stated
+    if given.get("ranked"):
+        why = "a learnt parameter is neither good nor bad" if stated.is_parameter else f"'at: {at}' has no test"
+        raise ActlabError(f"column {stated.key} cannot be ranked: {why}. Leave 'ranked' out")
+    return replace(stated, ranked=False)
 
 
 def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
