@@ -346,9 +346,8 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
 def load(study: Study, root: Path) -> Results:
     """Load the finished runs of a study from the folder that contains the run folders."""
     runs = study.runs()
-    found = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
-    _check_revisions(found.results)
-    left_out = list(found.left_out)
+    recorded, results, left_out = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
+    _check_revisions(results.values())
     costs: list[Cost] = []
     costed = not study.reference
     try:
@@ -365,11 +364,10 @@ def load(study: Study, root: Path) -> Results:
     except DamagedError as error:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
-    results = {result["id"]: result for result in found.results}
     states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
-        *(study, root, results, found.series, measured, costed, tuple(left_out)),
+        *(study, root, results, recorded, measured, costed, tuple(left_out)),
         looks=looked,
         failures={**study.failed, **failures},
     )
