@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from actlab.analysis.differences import wins
 from actlab.analysis.over_tasks import Ends, mean_better
-from actlab.analysis.winning import wins
 
 STUDIES = 500  # simulated, per cell
 SHIFTS = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]

@@ -29,11 +29,10 @@ import pandas as pd
 
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
-from actlab.analysis.differences import Flips, equivalent, paired_difference, paired_differences
+from actlab.analysis.differences import Flips, better, equivalent, paired_difference, paired_differences
 from actlab.analysis.looks import factor
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.verdict import outcome
-from actlab.analysis.winning import better
 from actlab.reports import style
 from actlab.reports.canvas import mpl
 

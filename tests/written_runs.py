@@ -1,11 +1,12 @@
 """A study of two units, and run folders written as engines and probes write them, by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from actlab.analysis.results import Results, load
 from actlab.studies import probe_files
-from actlab.studies.folders import FINISHED, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Block, Run, Selection, Study
 
 ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
@@ -52,6 +53,20 @@ def write(
         for epoch, value in enumerate(values, 1)
     ]
     folder.finish(status, [*rows, *measured], seconds=1.0, **facts)
+
+
+def finished(
+    root: Path,
+    plan: Study,
+    curves: Curves | Callable[[Run], Curves] = curves_of,
+    bad: Callable[[Run], bool] = lambda run: False,
+    **facts: Any,
+) -> Results:
+    """The results of a study, each run of which has recorded these curves; ``bad`` ones have diverged."""
+    for run in plan.runs():
+        status = DIVERGED if bad(run) else FINISHED
+        write(root, run, curves(run) if callable(curves) else curves, status, **facts)
+    return load(plan, root)
 
 
 def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:

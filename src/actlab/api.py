@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import Verdict, verdicts
+from actlab.analysis.verdict import Comparison, verdicts
 from actlab.errors import ActlabError, reason, shown
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -117,7 +117,7 @@ def run_study(
     with default_seed():  # with ``jobs=0`` each run sets that of this process
         failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
-    looks.record_search(found.study, root, [one.outcome for one in found.verdicts])
+    looks.record(found.study, root, [one.outcome for one in found.verdicts])
     keep(found.stages, root)
     return found
 
@@ -210,7 +210,7 @@ class StudyResults:
                     f"{name} difference": cell.difference.mean,
                     f"{name} difference low": cell.difference.low,
                     f"{name} difference high": cell.difference.high,
-                    f"{name} better": cell.better and cell.better.probability,
+                    f"{name} better": cell.better and cell.better.value,
                     f"{name} p": cell.p,
                     f"{name} p corrected": cell.p_holm,
                 }
@@ -220,8 +220,8 @@ class StudyResults:
         return pd.DataFrame(lines)
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
-        """A verdict for each activation and test quantity, printed as a sentence; none for smoke runs."""
+    def verdicts(self) -> list[Comparison]:
+        """A comparison for each activation and test quantity, printed as a sentence; none for smoke runs."""
         return verdicts(self.stages[-1])
 
     @cached_property

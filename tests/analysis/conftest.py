@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import results
-from written_runs import curves_of, study, write
+from written_runs import finished, study
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> results.Results:
-    plan = study()
-    for run in plan.runs():
-        write(tmp_path, run, curves_of(run))
-    return results.load(plan, tmp_path)
+    return finished(tmp_path, study())

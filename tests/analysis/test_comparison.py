@@ -14,17 +14,15 @@ from actlab.config.keys import canonical, same
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
-from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
-from written_runs import ACT, DROP, LR, one_unit, probe, study, write
+from written_runs import ACT, DROP, LR, finished, one_unit, probe, study, write
 
 
-def rows_of(root: Path, planned: plan.Study, recorded: Callable[[plan.Run], Any]) -> list[comparison.TableRow]:
-    """The table of a study whose runs have recorded these values, or these errors on the test set."""
-    for run in planned.runs():
-        values = recorded(run)
-        write(root, run, values if isinstance(values, dict) else {"test/error": [values]})
-    return comparison.rows(results.load(planned, root))
+def rows_of(
+    root: Path, planned: plan.Study, error: Callable[[plan.Run], float], **given: Any
+) -> list[comparison.TableRow]:
+    """The table of a study whose runs have recorded these errors on the test set."""
+    return comparison.rows(finished(root, planned, lambda run: {"test/error": [error(run)]}, **given))
 
 
 def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path: Path) -> None:
@@ -41,7 +39,7 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
         seeds=(0,),
         table=tuple({"metric": "test/error", "at": at} for at in ("last", "best")),
     )
-    cells = [row.cells[0] for row in rows_of(tmp_path, plan, lambda run: {"test/error": [0.5, 0.15]})]
+    cells = [row.cells[0] for row in comparison.rows(finished(tmp_path, plan, {"test/error": [0.5, 0.15]}))]
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
     typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
     with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
@@ -66,15 +64,17 @@ def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> 
     assert gelu.interval.kind == "interval"
 
 
-def diverging(tmp_path: Path, planned: tuple[str, ...], bad: str, seeds: int = 8, **changes: Any) -> Any:
+def diverging(tmp_path: Path, units: tuple[str, ...], bad: str, **changes: Any) -> Any:
     """Cells by unit; every unit beats relu in all seeds but one, and one run of ``bad`` diverges."""
-    plan = study(seeds=tuple(range(seeds)), grids=({ACT: [*planned, "relu"]},), select=Selection(), **changes)
-    sign = -1 if plan.table[0].get("mode") == "max" else 1
-    for run in plan.runs():
-        better = 0.0 if run.point[ACT] == "relu" else 0.01 * (1 + 0.1 * run.seed) * (-1 if run.seed else 0.2)
-        status = DIVERGED if run.point[ACT] == bad and run.seed == 3 else FINISHED
-        write(tmp_path, run, {"test/error": [sign * (0.1 + better)]}, status)
-    return {row.point[ACT]: row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))}
+    planned = study(seeds=tuple(range(8)), grids=({ACT: [*units, "relu"]},), select=Selection(), **changes)
+    sign = -1 if planned.table[0].get("mode") == "max" else 1
+
+    def error(run: plan.Run) -> float:
+        shift = 0.01 * (1 + 0.1 * run.seed) * (-1 if run.seed else 0.2)
+        return sign * (0.1 + (shift if run.point[ACT] != "relu" else 0.0))
+
+    rows = rows_of(tmp_path, planned, error, bad=lambda run: run.point[ACT] == bad and run.seed == 3)
+    return {row.point[ACT]: row.cells[0] for row in rows}
 
 
 def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: Path) -> None:
@@ -84,12 +84,8 @@ def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: 
     assert cells["gelu"].p_holm == 3 * cells["gelu"].difference.p
     assert fewer["gelu"].p_holm == cells["gelu"].p_holm
     silu = fewer["silu"]
-    assert (silu.difference.p, silu.by_probability, silu.p, silu.family) == (
-        None,
-        True,
-        silu.better.p,
-        "primary",
-    )
+    assert silu.by_probability
+    assert (silu.difference.p, silu.p, silu.family) == (None, silu.better.p, "primary")
 
 
 def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
@@ -118,16 +114,11 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: P
     table = ({"metric": "test/error", "mode": mode},)
     worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
     better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
-    for cell in (worse, better):
-        assert (cell.difference.pairs, cell.difference.p, cell.difference.mean, cell.difference.low) == (
-            8,
-            None,
-            None,
-            None,
-        )
-        assert cell.difference.median is not None
-    assert worse.better.probability == 6 * 8 / 64  # the first and the diverged run lose against all of relu
-    assert better.better.probability == (7 * 8 + 1) / 64  # and all win against relu's
+    for paired in (worse.difference, better.difference):
+        assert (paired.pairs, paired.p, paired.mean, paired.low) == (8, None, None, None)
+        assert paired.median is not None
+    assert worse.better.value == 6 * 8 / 64  # the first and the diverged run lose against all of relu
+    assert better.better.value == (7 * 8 + 1) / 64  # and all win against relu's
     assert (worse.p, better.p) == (worse.better.p, better.better.p)
 
 
@@ -143,7 +134,8 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
     grids = ({ACT: ["gelu", "elu"], LR: [0.1]}, {ACT: ["relu"], LR: [0.1, 0.01, 0.001]})
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED)
     loss = lambda run: [0.1 * run.seed + (run.point[ACT] == "relu")]  # noqa: E731
-    rows = rows_of(tmp_path, plan, lambda run: {"val/loss": loss(run), "test/error": loss(run)})
+    curves = lambda run: dict.fromkeys(("val/loss", "test/error"), loss(run))  # noqa: E731
+    rows = comparison.rows(finished(tmp_path, plan, curves))
     assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
     best, last, error, epoch = rows[0].cells
     for cell in (best, last, epoch):
@@ -159,7 +151,7 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
     tried = {canonical({ACT: unit}): 3 for unit in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
-    gelu, _ = rows_of(tmp_path, plan, lambda run: {"val/loss": [1.0], "test/error": [1.0]})
+    gelu, _ = comparison.rows(finished(tmp_path, plan, {"val/loss": [1.0], "test/error": [1.0]}))
     assert (gelu.tried, gelu.reference_tried) == (3, 3)
     assert [bool(cell.family) for cell in gelu.cells] == [False, False, True, False]
     # On seeds of which none has chosen, the metric that chose is as fair as any other.
@@ -174,13 +166,8 @@ def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        ratios = {
-            "relative_to_reference": 1.0,
-            "seconds_per_update": 1.0,
-            "bytes_kept": 1,
-            "bytes_relative": 1.0,
-        }
-        found.append({"compared": "?", "point": run.point, "run": run.id, **ratios})
+        ratios = dict.fromkeys(("seconds_per_update", "relative_to_reference", "bytes_relative"), 1.0)
+        found.append({"compared": "?", "point": run.point, "run": run.id, "bytes_kept": 1, **ratios})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
@@ -223,9 +210,8 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     ours, registered = rows_of(tmp_path, plan, lambda run: 0.5 if run.point[ACT] == mine else 0.4)
     assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
     assert [row.cost for row in (ours, registered)] == [None, costs[0]]
-    assert ours.cells[0].difference.mean == pytest.approx(
-        0.1
-    )  # relu itself is the reference, not the file's unit
+    # relu itself is the reference, not the file's unit
+    assert ours.cells[0].difference.mean == pytest.approx(0.1)
     assert registered.cells[0].difference.pairs == 0
 
 
@@ -290,8 +276,7 @@ def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_pa
     values = [{"metric": "test/error", "at": at, "value": 0.4} for at in ("last", 2)]
     for cut, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
         plan = one_unit(table=table, published={"values": values}, cut=cut)
-        write(tmp_path, plan.runs()[0], {"test/error": [0.9, 0.5, 0.3], "val/loss": [0.9, 0.5, 0.3]})
-        loaded = results.load(plan, tmp_path)
+        loaded = finished(tmp_path, plan, {name: [0.9, 0.5, 0.3] for name in ("test/error", "val/loss")})
         (row,) = comparison.rows(loaded)
         assert [cell.published and cell.published.value for cell in row.cells] == expected
         assert any(f"these runs have {cut}" in text for text in notes.footnotes(loaded)) == bool(cut)
@@ -321,25 +306,19 @@ def test_a_published_value_at_an_unknown_grid_key_is_rejected(tmp_path: Path) ->
 def test_a_mean_that_a_diverged_run_takes_away_is_not_replaced_by_a_median(tmp_path: Path) -> None:
     values = [{"metric": "test/error", "value": 0.2, "sd": 0.01}]
     plan = one_unit(seeds=3, published={"values": values})
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.3]}, DIVERGED if run.seed == 2 else FINISHED)
-    (row,) = comparison.rows(results.load(plan, tmp_path))
+    (row,) = rows_of(tmp_path, plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
     assert row.cells[0].median == 0.3
     assert row.cells[0].beyond_published is None
 
 
 def test_published_values_are_not_of_samples(tmp_path: Path) -> None:
     values = [{"metric": "test/error", "value": 0.2}]
-    for settings in (
-        {"data.sample": True},
-        {"trainer.limit_train_batches": 0.5},
-        {"trainer.limit_val_batches": 1},
-    ):
-        plan = one_unit(published={"values": values})
-        part = replace(plan, blocks=tuple(replace(block, settings=settings) for block in plan.blocks))
-        for study_, expected in ((plan, 0.2), (part, None)):
-            (row,) = rows_of(tmp_path, study_, lambda run: 0.3)
-            assert (row.cells[0].published and row.cells[0].published.value) == expected
+    plan, parts = one_unit(published={"values": values}), ("limit_train_batches", "limit_val_batches")
+    given: list[dict[str, Any]] = [{}, {"data.sample": True}, *({f"trainer.{part}": 1} for part in parts)]
+    for settings in given:
+        (block,) = plan.blocks
+        (row,) = rows_of(tmp_path, replace(plan, blocks=(replace(block, settings=settings),)), lambda run: 0.3)
+        assert bool(row.cells[0].published) != bool(settings)
 
 
 def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Path) -> None:
@@ -369,11 +348,8 @@ def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
 
 def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
     table = ({"metric": "test/f1", "mode": "max"}, {"metric": "test/f1", "at": "best"}, {"metric": "val/f1"})
-    plan = one_unit(table=table, seeds=2)
-    for run in plan.runs():
-        values = {"test/f1": [0.2, 0.9], "val/f1": [0.2, 0.9]}
-        write(tmp_path, run, values, DIVERGED if run.seed else FINISHED)
-    loaded = results.load(plan, tmp_path)
+    values = {"test/f1": [0.2, 0.9], "val/f1": [0.2, 0.9]}
+    loaded = finished(tmp_path, one_unit(table=table, seeds=2), values, lambda run: run.seed == 1)
     assert [c.mode for c in loaded.columns] == ["max", "max", "max"]
     last, best, _ = comparison.rows(loaded)[0].cells
     assert last.values == {0: 0.9, 1: -math.inf}

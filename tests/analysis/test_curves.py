@@ -12,7 +12,7 @@ from actlab.analysis.curves import Curve, over_conditions, over_epochs
 from actlab.errors import ActlabError
 from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
-from written_runs import ACT, LR, one_unit, probe, study, write
+from written_runs import ACT, LR, finished, one_unit, probe, study, write
 
 LOSS = Column("val/loss")
 
@@ -61,11 +61,9 @@ def test_a_group_of_which_all_diverged_is_infinite_where_others_were_measured(
     tmp_path: Path, recorded: list[float]
 ) -> None:
     plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
-    for run in plan.runs():
-        bad = run.point[ACT] == "elu"
-        curves = {"val/loss": recorded if bad else [1.0, 0.9, 0.8, 0.7]}
-        write(tmp_path, run, curves, DIVERGED if bad else FINISHED)
-    loaded = results.load(plan, tmp_path)
+    bad = lambda run: run.point[ACT] == "elu"  # noqa: E731
+    curves = lambda run: {"val/loss": recorded if bad(run) else [1.0, 0.9, 0.8, 0.7]}  # noqa: E731
+    loaded = finished(tmp_path, plan, curves, bad)
     curve = over_epochs(loaded, loaded.groups[1], LOSS)
     expected = [*recorded, *[INF] * (4 - len(recorded))]
     assert (curve.n, curve.x.tolist(), curve.band.median.tolist()) == (2, [1, 2, 3, 4], expected)
@@ -105,13 +103,12 @@ def test_a_diverged_run_is_the_worst_at_every_condition(tmp_path: Path) -> None:
 
 
 def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: Path) -> None:
-    plan = one_unit(seeds=3)
-    for run in plan.runs():
-        write(tmp_path, run, {} if run.seed else {"test/error": [0.5]}, DIVERGED if run.seed else FINISHED)
+    plan, later = one_unit(seeds=3), lambda run: run.seed > 0
+    finished(tmp_path, plan, lambda run: {} if run.seed else {"test/error": [0.5]}, later)
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
-    curve = across(results.load(plan, tmp_path))
-    assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
     loaded = results.load(plan, tmp_path)
+    curve = across(loaded)
+    assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
     along = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=1"))
     assert (along.n, along.band.median.tolist()) == (3, [math.inf])
 

@@ -13,7 +13,7 @@ from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError, read_json, write_json
 from actlab.studies.folders import Row, frame_of
 from damaging import WAYS, damaged
-from written_runs import curves_of, study, write
+from written_runs import curves_of, finished, study, write
 
 
 def rows_of(loaded: results.Results) -> dict[str, Any]:
@@ -27,9 +27,7 @@ def rows_of(loaded: results.Results) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["result.json", "metrics.parquet"])
 def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name: str, how: str) -> None:
     plan, source = study(), random.Random(how + name)
-    for run in plan.runs():
-        write(tmp_path / "whole", run, curves_of(run))
-    whole = results.load(plan, tmp_path / "whole").with_rows()
+    whole = finished(tmp_path / "whole", plan).with_rows()
     all_rows = rows_of(whole)
     for number in range(6):
         root = tmp_path / str(number)

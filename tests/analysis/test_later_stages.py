@@ -18,21 +18,11 @@ from written_runs import ACT, LR, curves_of, study, write
 MOMENTUM, ALL = "model.momentum", "data.train_on_all"
 
 
-def run_all(plan: Study, root: Path) -> list[Study]:
-    """Write the runs of each stage as it opens; the opened stages."""
-    while True:
-        opened = stages.opened(plan, root)
-        for run in opened[-1].runs():
-            write(root, run, curves_of(run))
-        if len(opened) == len(plan.stages):
-            return opened
-
-
 THREE = ({ACT: ["gelu", "relu", "elu"], LR: [0.1, 0.01]},)
 
 
-def with_failures(plan: Study, root: Path, *failed: str) -> list[Study]:
-    """Write the runs of each stage as it opens, but those of activations that fail; the opened stages."""
+def run_all(plan: Study, root: Path, *failed: str) -> list[Study]:
+    """Write the runs of each stage as it opens, or the failures of some activations; the opened stages."""
     while True:
         opened = stages.opened(plan, root)
         for run in (run for stage in opened for run in stage.runs()):
@@ -48,7 +38,7 @@ def with_failures(plan: Study, root: Path, *failed: str) -> list[Study]:
 def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: Path) -> None:
     given = (Stage("choose", (0, 1)), Stage("compare", tuple(range(5, 13))), Stage("again", (20,)))
     plan = study(grids=THREE, stages=given)
-    opened = with_failures(plan, tmp_path, "elu")
+    opened = run_all(plan, tmp_path, "elu")
     assert [len(stage.runs()) for stage in opened] == [12, 16, 2]
     assert [len(stage.planned()) for stage in opened] == [12, 24, 3]
     loaded = stages.load(plan, tmp_path, "compare")[-1]
@@ -62,7 +52,7 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: P
     assert said.startswith("No verdict yet against relu on 1 comparison: ")
     assert said.endswith(" failed. Repair what failed and repeat the command.")
     known = stages.read(tmp_path)
-    fixed = with_failures(plan, tmp_path)
+    fixed = run_all(plan, tmp_path)
     assert [len(stage.runs()) for stage in fixed] == [12, 24, 3]
     after = stages.read(tmp_path)
     assert all(known[name].items() <= after[name].items() for name in known)
@@ -71,14 +61,14 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: P
 
 def test_without_the_reference_there_is_no_verdict(tmp_path: Path) -> None:
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
-    assert len(with_failures(plan, tmp_path, "relu")[-1].runs()) == 4
+    assert len(run_all(plan, tmp_path, "relu")[-1].runs()) == 4
     (said,) = verdict.lines(stages.load(plan, tmp_path)[-1])
     assert "No verdict yet against relu on 2 comparisons: " in said
 
 
 def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path: Path) -> None:
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
-    with_failures(plan, tmp_path, "elu")
+    run_all(plan, tmp_path, "elu")
     first = stages.opened(plan, tmp_path)[0].runs()
     RunFolder(tmp_path, next(run for run in first if run.point[ACT] == "elu")).try_again()
     assert len(stages.opened(plan, tmp_path)) == 1

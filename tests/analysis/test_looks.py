@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
-from actlab.reports import output
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Block, Selection, Stage, Study
 from written_runs import ACT, study, write
@@ -21,14 +20,14 @@ def planned(seeds: int, activations: tuple[str, ...] = ("gelu", "relu"), **chang
     )
 
 
-def finish(root: Path, plan: Study) -> results.Results:
-    """Write all runs of a study, and its table as ``study run`` does."""
-    looks.record(plan, root)
+def finish(root: Path, plan: Study, *outcomes: str) -> results.Results:
+    """Write all runs of a study, and record its verdicts as ``study run`` does, or these outcomes."""
     for run in (run for run in plan.runs() if not RunFolder(root, run).finished):
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
     found = results.load(plan, root)
-    output.keep([found], root)
+    looks.record(plan, root, outcomes or [one.outcome for one in verdict.verdicts(found)])
+    assert results.load(plan, root).looks == found.looks  # recording a look does not change it
     return found
 
 
@@ -51,12 +50,8 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     third = finish(tmp_path, planned(16))
     assert third.looks == 2
     assert p_of(third) == pytest.approx(12 * 2 / 2**16)
-
-
-def test_the_first_seeds_alone_keep_their_first_verdict(tmp_path):
-    finish(tmp_path, planned(8))
-    finish(tmp_path, planned(12))
-    assert results.load(planned(8), tmp_path).looks == 0
+    assert finish(tmp_path, planned(8)).looks == 0, "the first seeds alone keep their first verdict"
+    assert [len(look["seeds"]) for look in looks.read(tmp_path)] == [8, 12, 16]
 
 
 def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
@@ -98,34 +93,27 @@ def test_other_settings_and_further_activations_are_no_extension(tmp_path):
     finish(tmp_path, planned(8))
     assert finish(tmp_path, planned(8, ("gelu", "relu", "elu"))).looks == 0
     assert finish(tmp_path, planned(12, title="Another title")).looks == 1
+    assert finish(tmp_path, planned(12, ("gelu", "relu", "elu"))).looks == 1
     assert finish(tmp_path, planned(14, ("silu", "tanh"))).looks == 0
 
 
 def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
-    def searched(seeds: int, activations: tuple[str, ...], question: str = "q", verdict: str = "better") -> int:
-        plan = planned(seeds, activations, question=question)
-        before = finish(tmp_path, plan).looks
-        looks.record_search(plan, tmp_path, [verdict])
-        assert results.load(plan, tmp_path).looks == before  # recording a look does not change it
-        return before
+    def searched(seeds: int, *activations: str, question: str = "q", verdict: str = "better") -> int:
+        return finish(tmp_path, planned(seeds, activations, question=question), verdict).looks
 
-    first, chosen = ("gelu", "relu"), ("elu", "relu")
-    assert searched(8, first, verdict="too few pairs") == 0
-    assert searched(8, first) == 0
-    assert searched(8, chosen, verdict="undecided") == 1
-    assert searched(12, chosen) == 2
-    assert searched(8, first) == 0  # the verdict that was seen first
-    assert searched(12, chosen, question="other code") == 0
-    assert results.load(planned(12, chosen), tmp_path).looks == 0  # of no search
+    assert searched(8, "gelu", "relu", verdict="too few pairs") == 0
+    assert searched(8, "gelu", "relu") == 0
+    assert searched(8, "elu", "relu", verdict="undecided") == 1
+    assert searched(12, "elu", "relu") == 2
+    assert searched(8, "gelu", "relu") == 0  # the verdict that was seen first
+    assert searched(12, "elu", "relu", question="other code") == 0
+    assert results.load(planned(12, ("elu", "relu")), tmp_path).looks == 0  # of no search
 
 
 def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):
     def searched(*activations: str, failed: str = "") -> int:
         blocks = tuple(Block({ACT: [unit]}, opened=unit != failed) for unit in activations)
-        plan = replace(planned(8, question="q"), blocks=blocks)
-        before = finish(tmp_path, plan).looks
-        looks.record_search(plan, tmp_path, ["better"])
-        return before
+        return finish(tmp_path, replace(planned(8, question="q"), blocks=blocks), "better").looks
 
     assert searched("gelu", "relu", "elu", failed="elu") == 0
     assert searched("gelu", "relu", "elu") == 0

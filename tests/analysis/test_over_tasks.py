@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from actlab.analysis.differences import wins
 from actlab.analysis.over_tasks import mean_better, profile
 from actlab.analysis.scoreboard import Board, Record, Table, boards
-from actlab.analysis.winning import wins
 from actlab.reports.terminal import print_boards
 from actlab.storage.resources import resource
 from actlab.studies.reading import load

@@ -19,7 +19,7 @@ from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
-from written_runs import curves_of, probe, study, write
+from written_runs import finished, probe, study
 
 COST = {
     **{"compared": "relu", "seconds_per_update": 0.5, "bytes_kept": 8, "hardware": "here", "measured": "now"},
@@ -33,8 +33,7 @@ COST = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished study, with costs and its table."""
     root, plan = tmp_path_factory.mktemp("whole") / "s", study()
-    for run in plan.runs():
-        write(root, run, curves_of(run))
+    finished(root, plan)
     costs = [{"run": run.id, "point": run.point, **COST} for run in plan.runs()]
     (root / COSTS).write_text(json.dumps(costs))
     table_files.write(results.load(plan, root), root)
@@ -109,7 +108,7 @@ def small(table: Any) -> Any:
     return {**table, "rows": rows, "notes": ["a note"]}
 
 
-def boards(runs: Path) -> scoreboard.Read:
+def boards(runs: Path) -> scoreboard.Tables:
     """The tables of a folder, after the page and the boards on the terminal have shown them."""
     found = scoreboard.read(runs)
     index.write(runs, found)
@@ -153,10 +152,8 @@ COLUMNS = {
 @pytest.mark.parametrize("change", COLUMNS.values(), ids=COLUMNS)
 def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
     plan = study()
-    run = plan.runs()[0]
-    for one in plan.runs():
-        write(tmp_path, one, curves_of(one))
-    file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
+    finished(tmp_path, plan)
+    file = probe(tmp_path, plan.runs()[0], "noise", {("test/loss", ""): 0.5})
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")

@@ -9,9 +9,9 @@ import pytest
 from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column
 from actlab.errors import ActlabError
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies.plan import Selection
-from written_runs import ACT, LR, curves_of, one_unit, probe, study, write
+from actlab.studies.folders import FINISHED, Row, RunFolder
+from actlab.studies.plan import Selection, Study
+from written_runs import ACT, LR, curves_of, finished, one_unit, probe, study, write
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,16 @@ def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None
         "val/error": [3.0, 2.0, 1.0, 2.0],
         "val/accuracy": [3.0, 2.0, 1.0, 2.0],
     }
-    write(tmp_path, plan.runs()[0], curves, last_good_epoch=4)
-    loaded = results.load(plan, tmp_path)
-    found = loaded.value(plan.runs()[0], Column("test/error", at))
+    found = finished(tmp_path, plan, curves, last_good_epoch=4).value(plan.runs()[0], Column("test/error", at))
     assert found == (value if value is None else pytest.approx(value))
 
 
 def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
-    plan = one_unit(table=({"metric": "test/error", "at": "best test/error"},))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.8]})
+    places = ("best test/error", "best val/lost")
+    tested, lost = (one_unit(table=({"metric": "test/error", "at": at},)) for at in places)
     with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
-        results.load(plan, tmp_path).columns  # noqa: B018 (checked when it is built)
-    plan = one_unit(table=({"metric": "test/error", "at": "best val/lost"},))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.8], "val/loss": [3.0]})
-    loaded = results.load(plan, tmp_path)
+        finished(tmp_path, tested, {"test/error": [0.8]}).columns  # noqa: B018 (checked when it is built)
+    loaded = finished(tmp_path, lost, {"test/error": [0.8], "val/loss": [3.0]})
     assert (loaded.columns, len(loaded.unrecorded)) == ([], 1)
     assert "unknown metric 'val/lost'" in loaded.unrecorded[0]
 
@@ -84,22 +80,17 @@ def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tm
 
 
 def test_a_metric_that_is_always_nan_has_no_best_epoch(tmp_path: Path) -> None:
-    plan = one_unit()
-    (run,) = plan.runs()
-    write(tmp_path, run, {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]})
-    loaded = results.load(plan, tmp_path)
+    loaded = finished(tmp_path, one_unit(), {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]})
+    (run,) = loaded.runs
     assert loaded.value(run, Column("val/error", "best_epoch")) == math.inf
     assert loaded.value(run, Column("test/error", "best val/error")) == math.inf
 
 
 def test_accuracy_is_best_when_high(tmp_path: Path) -> None:
     plan = one_unit(seeds=2)
-    first, second = plan.runs()
-    write(tmp_path, first, {"test/accuracy": [0.1, 0.9, 0.5]})
-    write(tmp_path, second, {"test/accuracy": [0.1]}, DIVERGED)
-    loaded, best = results.load(plan, tmp_path), column({"metric": "test/accuracy", "at": "best"}, plan)
-    assert loaded.value(first, best) == 0.9
-    assert loaded.value(second, best) == -math.inf
+    loaded = finished(tmp_path, plan, {"test/accuracy": [0.1, 0.9, 0.5]}, lambda run: run.seed == 1)
+    best = column({"metric": "test/accuracy", "at": "best"}, plan)
+    assert [loaded.value(run, best) for run in plan.runs()] == [0.9, -math.inf]
 
 
 def test_tuned_values_are_chosen_on_validation_alone(full: results.Results) -> None:
@@ -114,9 +105,8 @@ def test_tuned_values_are_chosen_on_validation_alone(full: results.Results) -> N
 def test_the_choice_takes_the_median_of_the_best_values(tmp_path: Path) -> None:
     plan = study(grids=({ACT: ["relu"], LR: [0.1, 0.01]},), seeds=(0, 1, 2))
     lows = {0.1: [0.1, 0.5, 0.5], 0.01: [0.3, 0.3, 0.9]}  # means .37 and .5, medians .5 and .3
-    for run in plan.runs():
-        write(tmp_path, run, {"val/loss": [1, lows[run.point[LR]][run.seed], 2], "test/error": [0.5]})
-    assert comparison.rows(results.load(plan, tmp_path))[0].chosen == {LR: 0.01}
+    curves = lambda run: {"val/loss": [1, lows[run.point[LR]][run.seed], 2], "test/error": [0.5]}  # noqa: E731
+    assert comparison.rows(finished(tmp_path, plan, curves))[0].chosen == {LR: 0.01}
 
 
 def test_selecting_on_test_is_refused(full: results.Results, tmp_path: Path) -> None:
@@ -138,12 +128,9 @@ def test_missing_runs_are_counted_and_marked(tmp_path: Path) -> None:
 
 
 def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path: Path) -> None:
-    plan = study(seeds=(0, 1, 2))
-    for run in plan.runs():
-        bad = run.point[LR] == 0.1 and run.seed > 0
-        curves = {"val/loss": [0.01 if bad else 0.5], "test/error": [0.2]}
-        write(tmp_path, run, curves, DIVERGED if bad else FINISHED)
-    loaded = results.load(plan, tmp_path)
+    bad = lambda run: run.point[LR] == 0.1 and run.seed > 0  # noqa: E731
+    curves = lambda run: {"val/loss": [0.01 if bad(run) else 0.5], "test/error": [0.2]}  # noqa: E731
+    loaded = finished(tmp_path, study(seeds=(0, 1, 2)), curves, bad)
     assert (loaded.finished, loaded.diverged) == (8, 4)
     assert [row.chosen for row in comparison.rows(loaded)] == [{LR: 0.01}] * 2
     only = results.load(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path)
@@ -160,39 +147,33 @@ def test_nothing_run_is_no_error(tmp_path: Path) -> None:
 NOISY = {("test/error", "noise=0"): 0.1, ("test/error", "noise=0.5"): 0.3, ("test/loss", ""): 2.0}
 
 
+def noisy(root: Path, plan: Study) -> results.Results:
+    """A study of one run, which has recorded its test error and what the probe has measured."""
+    write(root, plan.runs()[0], {"test/error": [0.9]})
+    probe(root, plan.runs()[0], "noise", NOISY)
+    return results.load(plan, root)
+
+
 def test_a_column_names_the_condition_it_was_measured_under(tmp_path: Path) -> None:
     entries = [{"metric": "noise/test/error", "condition": c} for c in ("noise=0", "noise=0.5")]
     plan = one_unit(table=(*entries, {"metric": "noise/test/loss"}, {"metric": "test/error"}))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
-    probe(tmp_path, plan.runs()[0], "noise", NOISY)
-    (row,) = comparison.rows(results.load(plan, tmp_path))
+    (row,) = comparison.rows(noisy(tmp_path, plan))
     assert [cell.median for cell in row.cells] == [0.1, 0.3, 2.0, 0.9]
     assert row.cells[1].column.name == "noise test error (noise=0.5, last)"
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("metric", "condition", "message"),
     [
-        (
-            {"metric": "test/error", "condition": "noise=1"},
-            "unknown condition of test/error 'noise=1'. Leave 'condition' out",
-        ),
-        (
-            {"metric": "noise/test/error"},
-            "unknown condition of noise/test/error ''.*noise=0, noise=0.5.*Name one as 'condition'",
-        ),
-        (
-            {"metric": "noise/test/error", "condition": "noise=0.4"},
-            "did you mean .*'noise=0.5'.* Allowed: noise=0, ",
-        ),
+        ("test/error", "noise=1", "unknown condition of test/error 'noise=1'. Leave 'condition' out"),
+        ("noise/test/error", "", "noise/test/error ''.*noise=0, noise=0.5.*Name one as 'condition'"),
+        ("noise/test/error", "noise=0.4", "did you mean .*'noise=0.5'.* Allowed: noise=0, "),
     ],
 )
-def test_unknown_conditions_are_refused(tmp_path: Path, entry: Any, message: str) -> None:
-    plan = one_unit(table=(entry,))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
-    probe(tmp_path, plan.runs()[0], "noise", NOISY)
+def test_unknown_conditions_are_refused(tmp_path: Path, metric: str, condition: str, message: str) -> None:
+    plan = one_unit(table=({"metric": metric, "condition": condition},))
     with pytest.raises(ActlabError, match=message):
-        comparison.rows(results.load(plan, tmp_path))
+        comparison.rows(noisy(tmp_path, plan))
 
 
 @pytest.mark.parametrize(
@@ -206,10 +187,7 @@ def test_unknown_conditions_are_refused(tmp_path: Path, entry: Any, message: str
 def test_a_metric_that_was_not_recorded_leaves_the_other_columns(
     tmp_path: Path, entry: Any, message: str
 ) -> None:
-    plan = one_unit(table=({"metric": "test/error"}, entry))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
-    probe(tmp_path, plan.runs()[0], "noise", NOISY)
-    loaded = results.load(plan, tmp_path)
+    loaded = noisy(tmp_path, one_unit(table=({"metric": "test/error"}, entry)))
     assert [cell.median for row in comparison.rows(loaded) for cell in row.cells] == [0.9]
     (line,) = loaded.unrecorded
     assert message in line
@@ -217,8 +195,7 @@ def test_a_metric_that_was_not_recorded_leaves_the_other_columns(
 
 def test_a_probe_that_was_not_made_yet_leaves_its_column_empty(tmp_path: Path) -> None:
     plan = one_unit(table=({"metric": "noise/test/error", "condition": "noise=7"},))
-    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
-    (row,) = comparison.rows(results.load(plan, tmp_path))
+    (row,) = comparison.rows(finished(tmp_path, plan, {"test/error": [0.9]}))
     assert (row.cells[0].median, row.finished) == (None, 1)
 
 

@@ -16,7 +16,7 @@ from actlab.analysis.columns import Column, read_at
 from actlab.storage import series
 from actlab.storage.files import write_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
-from written_runs import ACT, LR, one_unit, study, write
+from written_runs import ACT, LR, finished, one_unit, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
 EPOCHS = (0.0, 1 / 3, 1 - 2 / 3, 2 / 3, 1.0, 3 * (1 / 3), 2.0, 1.9999999)
@@ -84,11 +84,9 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
 
 @pytest.mark.parametrize("at", PLACES)
 def test_a_nan_is_never_best(tmp_path: Path, at: str | float) -> None:
-    plan = one_unit()
-    write(tmp_path, plan.runs()[0], {"val/accuracy": [0.5, math.nan, 0.9, 0.8]})
-    loaded = results.load(plan, tmp_path)
+    loaded = finished(tmp_path, one_unit(), {"val/accuracy": [0.5, math.nan, 0.9, 0.8]})
     expected = {"last": 0.8, "best": 0.9, "best_epoch": 3, 1: 0.5, 2: -math.inf}
-    assert loaded.value(plan.runs()[0], Column("val/accuracy", at, mode="max")) == expected.get(at)
+    assert loaded.value(loaded.runs[0], Column("val/accuracy", at, mode="max")) == expected.get(at)
 
 
 def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,23 +109,20 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypat
 def test_rows_are_read_once_and_of_the_runs_that_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = study()
-    for run in plan.runs():
-        write(tmp_path, run, {"val/loss": [1.0, run.point[LR]], "test/error": [0.3, 0.2]})
-    loaded, read, files = results.load(plan, tmp_path), series.read, []
+    recorded = lambda run: {"val/loss": [1.0, run.point[LR]], "test/error": [0.3, 0.2]}  # noqa: E731
+    loaded, read, files = finished(tmp_path, study(), recorded), series.read, []
     monkeypatch.setattr(series, "read", lambda file, *rest: (files.append(file), read(file, *rest))[1])
     first = loaded.groups[0]
     for _ in range(2):
         assert curves.over_epochs(loaded, first, Column("test/error"), {LR: 0.1}) is not None
-    asked = [run.id for run in plan.runs() if run.point == {ACT: "gelu", LR: 0.1}]
+    asked = [run.id for run in loaded.runs if run.point == {ACT: "gelu", LR: 0.1}]
     assert [file.parent.name for file in files] == asked
 
 
 def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
     for entry in ({"val/loss": 1.0}, {"val/loss": {"": {"last": 1.0}}}, [1]):
         plan = one_unit(seeds=2)
-        for run in plan.runs():
-            write(tmp_path, run, {"test/error": [0.5]})
+        finished(tmp_path, plan, {"test/error": [0.5]})
         folder = RunFolder(tmp_path, plan.runs()[0])
         write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
         loaded = results.load(plan, tmp_path)
@@ -137,10 +132,8 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
-    plan = one_unit()
-    (run,) = plan.runs()
-    write(tmp_path, run, {}, DIVERGED)
-    loaded = results.load(plan, tmp_path)
+    loaded = finished(tmp_path, one_unit(), {}, lambda run: True)
+    (run,) = loaded.runs
     assert (loaded.series[run.id].summaries, loaded.diverged) == ({}, 1)
     assert series.read(RunFolder(tmp_path, run).metrics) == {}
 

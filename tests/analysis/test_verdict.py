@@ -13,12 +13,12 @@ from actlab.analysis import results
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
+from actlab.analysis.verdict import SMOKE, Comparison, lines, needs, verdicts
 from actlab.errors import ActlabError
 from actlab.storage.files import write_json
-from actlab.studies.folders import DIVERGED, RunFolder
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Selection, Study
-from written_runs import ACT, study, write
+from written_runs import ACT, finished, study, write
 
 PERCENT = {"metric": "test/error", "percent": True}
 
@@ -41,7 +41,7 @@ def loaded(root: Path, plan: Study, shifts: list[float], metric: str = "test/err
     return results.load(plan, root)
 
 
-def verdict(*args, **changes) -> Verdict:
+def verdict(*args, **changes) -> Comparison:
     (found,) = verdicts(loaded(*args, **changes))
     return found
 
@@ -56,6 +56,9 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
         "correction: p = 6e-05 for the mean difference, 0.34 for the probability."
     )
     assert str(found) == found.text
+    assert (found.difference.value, found.difference.low) == pytest.approx((-0.0037, -0.00395))
+    assert found.superiority.text == "0.60 [0.39, 0.78]"
+    assert (found.correction.comparisons, found.correction.looks) == (1, 0)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -123,34 +126,23 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
     f1 = {"metric": "test/f1", "mode": "max"}
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, f1)
-    for run in more.runs():
-        write(tmp_path / "b", run, {column["metric"]: [1.0] for column in more.table})
-    said = lines(results.load(more, tmp_path / "b"))
+    said = lines(finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table}))
     assert "no significant difference" in said[0]  # the primary comparison is one
     assert "with 3 comparisons, so few cannot" in said[1]
 
 
 def test_divergence_gives_a_verdict(tmp_path):
-    plan = planned(12)
-    for run in plan.runs():
-        lost = run.point[ACT] == "gelu" and run.seed < 10
-        write(tmp_path, run, {"test/error": [0.1 + 0.001 * run.seed]}, status=DIVERGED if lost else "finished")
-    (found,) = verdicts(results.load(plan, tmp_path))
+    def of_gelu(pairs: int, gain: float, *lost: int) -> Comparison:
+        error = lambda run: 0.1 + 0.001 * run.seed - gain * (run.point[ACT] == "gelu")  # noqa: E731
+        bad = lambda run: run.point[ACT] == "gelu" and run.seed in lost  # noqa: E731
+        (found,) = verdicts(finished(tmp_path, planned(pairs), lambda run: {"test/error": [error(run)]}, bad))
+        return found
+
+    found = of_gelu(12, 0.0, *range(10))
     assert found.outcome == "worse"
-    assert found.text.startswith(
-        "gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only"
-    )
+    assert "gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only" in found.text
     assert "; probability of being better 0.0" in found.text
-
-
-def test_one_divergence_beside_wins_is_reported_as_what_it_is(tmp_path):
-    plan = planned(15)
-    for run in plan.runs():
-        mine = run.point[ACT] == "gelu"
-        error = 0.1 + 0.0001 * run.seed - 0.02 * mine
-        status = DIVERGED if mine and run.seed == 4 else "finished"
-        write(tmp_path, run, {"test/error": [error]}, status=status)
-    (found,) = verdicts(results.load(plan, tmp_path))
+    found = of_gelu(15, 0.02, 4)
     assert found.outcome == "better"
     assert "of 15 pairs, 1 diverged on this side only and 0 on the side of relu only" in found.text
 
@@ -180,12 +172,10 @@ def test_a_difference_within_the_margin_is_said_to_be(tmp_path):
 def test_the_users_activation_is_the_primary_comparison(tmp_path):
     mine = "./mine.py:Bent"
     plan = planned(8, PERCENT, {"metric": "test/loss"}, grids=({ACT: ["gelu", mine, "relu"]},))
-    for run in plan.runs():
-        error = 0.1 + 0.001 * run.seed - 0.02 * (run.point[ACT] == mine)
-        write(tmp_path, run, {"test/error": [error], "test/loss": [error]})
-    loaded = results.load(plan, tmp_path)
+    error = lambda run: [0.1 + 0.001 * run.seed - 0.02 * (run.point[ACT] == mine)]  # noqa: E731
+    loaded = finished(tmp_path, plan, lambda run: dict.fromkeys(("test/error", "test/loss"), error(run)))
     found = verdicts(loaded)
-    assert [(one.name, one.family) for one in found] == [
+    assert [(one.name, one.correction.family) for one in found] == [
         ("Bent", "primary"),
         ("gelu", "secondary"),
         ("gelu", "secondary"),
@@ -202,10 +192,8 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
 
 def test_chance_is_named(tmp_path):
     plan = planned(8, {**PERCENT, "chance": 0.9})
-    for run in plan.runs():
-        error = 0.86 + 0.001 * run.seed if run.point[ACT] == "gelu" else 0.2 + 0.001 * run.seed
-        write(tmp_path, run, {"test/error": [error]}, scored={"test": 100})
-    (found,) = verdicts(results.load(plan, tmp_path))
+    error = lambda run: [0.2 + 0.001 * run.seed + 0.66 * (run.point[ACT] == "gelu")]  # noqa: E731
+    (found,) = verdicts(finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100}))
     assert found.outcome == "worse"
     assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
     assert "test error on this test set than relu" in found.text
@@ -221,9 +209,7 @@ def test_smoke_runs_decide_nothing(tmp_path):
 
 def test_training_quantities_and_unranked_columns_have_no_verdict(tmp_path):
     plan = planned(8, {**PERCENT, "ranked": False}, {"metric": "train/loss", "at": "last"})
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.1], "train/loss": [0.2]})
-    assert lines(results.load(plan, tmp_path)) == []
+    assert lines(finished(tmp_path, plan, {"test/error": [0.1], "train/loss": [0.2]})) == []
 
 
 @pytest.mark.parametrize(("pairs", "effect"), [(10, 1.0), (15, 0.8), (12, 0.6)])

@@ -135,7 +135,7 @@ def test_a_look_that_an_earlier_version_recorded_counts(tmp_path, monkeypatch):
         return search.compared(grid, grid, found, chosen)
 
     with earlier_version():
-        looks.record_search(compared(), tmp_path, ["better"])
+        looks.record(compared(), tmp_path, ["better"])
         assert looks.earlier(looks.read(tmp_path), compared(), tmp_path) == 0
     question = looks.read(tmp_path)[0].get("question", "")
     other = looks.Look(seeds=[7], runs=["x-0123456789abcdef"], question=question)

@@ -159,11 +159,13 @@ def watched(at: str | float, study: Study) -> Column | None:
 def undirected(study: Study) -> list[str]:
     """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
     columns = [column(entry, study) for entry in study.table]
-    read = [where for one in columns if (where := watched(one.at, study))]
-    found = [one.metric for one in columns if one.ranked or one.at in ("best", "best_epoch") if not one.mode]
-    found += [where.metric for where in read if not where.mode]
+    columns += [where for shown in columns if (where := watched(shown.at, study))]
+    directed = [shown for shown in columns if shown.ranked or shown.at in ("best", "best_epoch")]
+    metrics = [shown.metric for shown in directed if not shown.mode]
     chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
-    return [*dict.fromkeys([*found, *([study.select.metric] if chooses and not study.select.mode else [])])]
+    if chooses and not study.select.mode:
+        metrics.append(study.select.metric)
+    return [*dict.fromkeys(metrics)]
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
@@ -175,14 +177,14 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
     margin, relative = _margin(entry.get("margin"), metric)
-    own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
-    found = Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
-    if not found.describes:
-        return found
-    if own.get("ranked"):
-        why = "a learnt parameter is neither good nor bad" if found.is_parameter else f"'at: {at}' has no test"
-        raise ActlabError(f"column {found.key} cannot be ranked: {why}. Leave 'ranked' out")
-    return replace(found, ranked=False)
+    given = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
+    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
+    if not stated.describes:
+        return stated
+    if given.get("ranked"):
+        why = "a learnt parameter is neither good nor bad" if stated.is_parameter else f"'at: {at}' has no test"
+        raise ActlabError(f"column {stated.key} cannot be ranked: {why}. Leave 'ranked' out")
+    return replace(stated, ranked=False)
 
 
 def _margin(given: Any, metric: str) -> tuple[float | None, bool]:

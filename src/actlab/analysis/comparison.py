@@ -10,16 +10,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from actlab.analysis.columns import EQUAL_TIME, Column
-from actlab.analysis.differences import Difference, equivalent, paired_difference, paired_differences
+from actlab.analysis.differences import (
+    Difference,
+    Estimate,
+    better,
+    equivalent,
+    paired_difference,
+    paired_differences,
+)
 from actlab.analysis.looks import factor
-from actlab.analysis.published import Published, published
+from actlab.analysis.points import plural
+from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
 from actlab.analysis.times import at_equal_time, cost_of
-from actlab.analysis.winning import Better, better
 from actlab.config.keys import canonical, in_full, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
@@ -28,6 +35,28 @@ from actlab.studies.plan import Study
 
 Family = Literal["primary", "secondary", ""]
 FAMILIES: tuple[Family, ...] = ("primary", "secondary")
+
+
+class Correction(NamedTuple):
+    """What the p-values of a comparison are corrected for: the others of its family, and earlier looks."""
+
+    family: Family
+    comparisons: int  # in the family, finished or not
+    with_margin: int  # how many of them have a margin of equivalence
+    looks: int  # verdicts seen before
+
+    def number(self, margin: bool = False) -> int:
+        """Return the number of comparisons corrected together, with ``margin`` of tests of equivalence."""
+        return self.with_margin if margin else self.comparisons
+
+    def strictness(self, more: int = 0) -> int:
+        """Return by how much the smallest p-value is multiplied, after so many looks more."""
+        return max(1, self.comparisons) * factor(self.looks + more)
+
+    def text(self, more: int = 0, margin: bool = False) -> str:
+        """Return it in words: ``3 comparisons``, ``3 comparisons and 2 looks``."""
+        count, looks = plural(max(1, self.number(margin)), "comparison"), self.looks + more
+        return f"{count} and {looks + 1} looks" if looks else count
 
 
 @dataclass(frozen=True)
@@ -42,9 +71,9 @@ class Cell:
     values: dict[int, float]  # by seed; not finite where a run diverged
     median: float | None  # of the values; None without any
     interval: Interval | None
-    published: Published | None  # None if the paper gives none
+    published: PublishedValue | None  # None if the paper gives none
     difference: Difference  # over the seeds that the reference has, too
-    better: Better | None  # probability of being better than the reference; None without values of both
+    better: Estimate | None  # probability of being better than the reference; None without values of both
     family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
     biased: bool = False
     missing: int = 0  # planned runs of both sides that have not ended
@@ -121,40 +150,45 @@ def rows(results: Results) -> list[TableRow]:
     return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
 
 
-@lru_cache(maxsize=16)  # every verdict asks
-def hypotheses(results: Results, family: Family = "primary", margin: bool = False) -> int:
-    """Return the number of comparisons in a family, finished or not; with ``margin`` of those that have one."""
-    cells = (cell for row in rows(results) for cell in row.cells if cell.family == family)
-    return sum(not margin or cell.column.margin is not None for cell in cells)
+@lru_cache(maxsize=8)  # every comparison asks
+def correction(results: Results, family: Family) -> Correction:
+    """Return what the comparisons of a family are corrected for."""
+    cells = [cell for row in rows(results) for cell in row.cells if cell.family == family]
+    with_margin = sum(cell.column.margin is not None for cell in cells)
+    return Correction(family, len(cells), with_margin, results.looks)
 
 
-def strictness(results: Results, family: Family, looks: int = 0) -> int:
-    """Return by how much the smallest p-value of a family is multiplied, after so many looks more."""
-    return max(1, hypotheses(results, family)) * factor(results.looks + looks)
+def hypotheses(results: Results, family: Family = "primary") -> int:
+    """Return the number of comparisons in a family, finished or not."""
+    return correction(results, family).comparisons
 
 
 def _row(results: Results, group: Group) -> TableRow:
     setting, reference = results.chosen(group), _reference(results, group)
+    tuned = setting.tuned if setting else {}
     runs = setting.runs if setting else group.settings[0].runs
     ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
     return TableRow(
         point=group.point,
-        chosen=setting.tuned if setting else {},
-        edges=results.study.edges.get(canonical(group.point)) or group.edges(setting.tuned if setting else {}),
+        chosen=tuned,
+        edges=results.study.edges.get(canonical(group.point)) or group.edges(tuned),
         tried=_tried(results, group),
         reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
-        provisional=len(group.settings) > 1
-        and any(run.id not in results.results for s in group.settings for run in s.runs),
+        provisional=len(group.settings) > 1 and _missing(results, group) > 0,
         cells=tuple(_cell(results, group, setting, column) for column in results.columns),
         cost=_cost(results, group),
     )
 
 
+def _missing(results: Results, group: Group) -> int:
+    return sum(run.id not in results.results for setting in group.settings for run in setting.runs)
+
+
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """Return the cost of a group at its selected setting, relative to the reference at its selected setting."""
+    """Return the cost of a group at its selected setting, relative to that of the reference."""
     mine, reference = cost_of(results, group), _reference(results, group)
     if mine is None:
         return None
@@ -176,36 +210,39 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 
 def cost_base(results: Results) -> str | None:
     """Return what costs are relative to: the reference if measured, else the entry of ratio 1, or None."""
-    study, values = results.study, [cost["point"].get(results.study.compare) for cost in results.costs]
-    reference = [value for value in values if same(value, study.reference)]
-    beside = [v for v, c in zip(values, results.costs, strict=True) if c.get("relative_to_reference") == 1]
-    found = [*reference, *beside]
-    return results.text(study.compare, found[0]) if found else None
+    compare, reference = results.study.compare, results.study.reference
+    measured = [(cost["point"].get(compare), cost.get("relative_to_reference")) for cost in results.costs]
+    found = [value for value, _ in measured if same(value, reference)]
+    found += [value for value, ratio in measured if ratio == 1]
+    return results.text(compare, found[0]) if found else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     reference = _reference(results, group)
     chosen = results.chosen(reference) if reference else None
-    own, its = at_equal_time(results, group, reference, column) if column.at == EQUAL_TIME else (column, column)
-    values = results.values(setting, own) if setting and own else {}
-    others = results.values(chosen, its) if chosen and its and not column.is_parameter else {}
+    places = at_equal_time(results, group, reference, column) if column.at == EQUAL_TIME else (column, column)
+    values = results.values(setting, places[0]) if setting and places[0] else {}
+    others = results.values(chosen, places[1]) if chosen and places[1] and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
     mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
-    biased, missing = _biased(results, group, reference, column), _missing(results, group, reference)
+    biased = _biased(results, group, reference, column)
+    missing = _missing(results, group) + (_missing(results, reference) if reference else 0)
     tested = not biased and not missing and not column.describes
-    paired = paired_difference(mine, theirs, test=tested)
-    won = better(mine, theirs, column.mode, test=tested) if seeds and column.mode else None
     differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
     middle, samples = median(values.values()) if values else None, results.samples(column)
+    family: Family = ""
+    if column.ranked and reference and not biased:
+        asked = not results.own or canonical(group.point) in results.own
+        family = "primary" if asked and column == results.primary else "secondary"
     return Cell(
         column,
         values,
         median=middle,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        difference=paired,
-        better=won,
-        family=_family(results, group, column) if reference and not biased else "",
+        difference=paired_difference(mine, theirs, test=tested),
+        better=better(mine, theirs, column.mode, test=tested) if seeds and column.mode else None,
+        family=family,
         biased=biased,
         missing=missing,
         by_probability=not all(map(math.isfinite, (*mine, *theirs))),
@@ -217,19 +254,6 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         at_chance=column.guesses(middle, samples),
         reference_at_chance=column.guesses(median(others.values()) if others else None, samples),
     )
-
-
-def _family(results: Results, group: Group, column: Column) -> Family:
-    if not column.ranked:
-        return ""
-    asked = not results.own or canonical(group.point) in results.own
-    return "primary" if asked and column == results.primary else "secondary"
-
-
-def _missing(results: Results, group: Group, reference: Group | None) -> int:
-    """Return how many planned runs of a comparison have not ended, those that select a setting too."""
-    both = (run for one in (group, reference) if one for setting in one.settings for run in setting.runs)
-    return sum(run.id not in results.results for run in both)
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
@@ -263,8 +287,7 @@ def _reference(results: Results, group: Group) -> Group | None:
 def check_reference(results: Results) -> None:
     """Raise an ActlabError for a requested reference that the grid lacks."""
     study = results.study
-    asked = study.reference_given or study.reference != Study.reference
-    if not asked or results.references:
+    if results.references or not (study.reference_given or study.reference != Study.reference):
         return
     values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
     remedy = f"'reference' names a value of {study.compare}."
@@ -273,6 +296,6 @@ def check_reference(results: Results) -> None:
 
 def reference_text(results: Results) -> str:
     """Return the reference as the table writes it."""
-    groups, compare = results.references.values(), results.study.compare
-    values = [group.point.get(compare) for group in groups]
-    return results.text(compare, values[0] if values else results.study.reference)
+    study = results.study
+    values = (group.point.get(study.compare) for group in results.references.values())
+    return results.text(study.compare, next(values, study.reference))

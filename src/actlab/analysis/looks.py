@@ -16,8 +16,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from actlab.storage.files import DamagedError, read_json, write_json
-from actlab.studies.folders import RunFolder
+from actlab.storage.files import read_json, write_json
+from actlab.studies import locks
 from actlab.studies.plan import Study
 
 FILE = "looks.json"
@@ -27,23 +27,11 @@ _REMEDY = "delete it; verdicts are then not corrected for earlier looks"
 
 
 class Look(TypedDict):
-    """A verdict that was printed: its seeds and runs, and `Study.question` where a search chose its settings.
-
-    Of a study without a search only verdicts before an extension are recorded, with their finished runs.
-    """
+    """A verdict that was shown: its seeds and runs, and `Study.question` where a search chose its settings."""
 
     seeds: list[int]
     runs: list[str]
     question: NotRequired[str]
-
-
-class _Verdict(TypedDict):
-    outcome: str
-
-
-class _Table(TypedDict, total=False):
-    seeds: list[int]
-    verdicts: list[_Verdict]
 
 
 def read(root: Path) -> list[Look]:
@@ -52,21 +40,34 @@ def read(root: Path) -> list[Look]:
     return read_json(file, list[Look], _REMEDY) if file.exists() else []
 
 
+def record(study: Study, root: Path, outcomes: Iterable[str]) -> None:
+    """Record that verdicts on a study are about to be shown, if any of them is decided."""
+    if not any(outcome in DECIDED for outcome in outcomes):
+        return
+    with locks.alone(root, locks.DECIDING):
+        known, look = read(root), _look_at(study)
+        same = (n for n, other in enumerate(known) if _is_of(other, study) and _agree(other, look))
+        place = next(same, len(known))
+        # At a later look an activation that had failed may have runs.
+        known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))]
+        write_json(root / FILE, known)
+
+
 def earlier(looks: list[Look], study: Study, root: Path) -> int:
     """Return at how many looks a verdict was seen before.
 
-    Without a search these are the looks at fewer seeds of the same runs; and one more if runs were begun with
-    seeds that are left out now. After a search they are the looks at the same question, with other runs, that
-    were recorded before this one; at the same runs but for activations that failed it is the same look.
+    Without a search these are the looks at fewer seeds of some of the runs, and one more if runs were begun
+    with seeds that are left out now. After a search they are the looks at the same question, with other runs,
+    that were recorded before this one; at the same runs but for activations that failed it is the same look.
     """
-    planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
+    now = _look_at(study)
     alike = [look for look in looks if _is_of(look, study)]
     if study.question:
-        seen = [_agree(look, _of_search(study)) for look in alike]
+        seen = [_agree(look, now) for look in alike]
         return seen.index(True) if True in seen else len(seen)
-    before = sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in alike)
-    recorded = any(set(look["seeds"]) == seeds and planned.issuperset(look["runs"]) for look in alike)
-    return before + (not recorded and _left_out(study, root))
+    seeds = {frozenset(look["seeds"]) for look in alike if not set(now["runs"]).isdisjoint(look["runs"])}
+    before = sum(fewer < set(now["seeds"]) for fewer in seeds)
+    return before + (frozenset(now["seeds"]) not in seeds and _left_out(study, root))
 
 
 def _left_out(study: Study, root: Path) -> bool:
@@ -83,14 +84,9 @@ def factor(number: int) -> int:
     return (number + 1) * (number + 2) if number else 1
 
 
-def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
-    """Record that a decided verdict on what a search has chosen is about to be printed."""
-    if study.question and any(outcome in DECIDED for outcome in outcomes):
-        known, look = read(root), _of_search(study)
-        alike = (n for n, one in enumerate(known) if _is_of(one, study) and _agree(one, look))
-        place = next(alike, len(known))
-        known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda one: len(one["runs"]))]
-        write_json(root / FILE, known)
+def _look_at(study: Study) -> Look:
+    runs = [run.id for run in study.runs()]
+    return Look(seeds=sorted(study.seeds), runs=runs, question=study.question)
 
 
 def _is_of(look: Look, study: Study) -> bool:
@@ -98,30 +94,7 @@ def _is_of(look: Look, study: Study) -> bool:
     return look.get("question", "") in (study.question, study.former_question or study.question)
 
 
-def _of_search(study: Study) -> Look:
-    runs = [run.id for run in study.runs()]
-    return Look(seeds=sorted(study.seeds), runs=runs, question=study.question)
-
-
-def _agree(one: Look, other: Look) -> bool:
+def _agree(look: Look, other: Look) -> bool:
     """Return whether looks at one question have the same runs, but for activations that failed."""
-    runs, others = {*one["runs"]}, {*other["runs"]}
-    return one["seeds"] == other["seeds"] and (runs <= others or runs >= others)
-
-
-def record(study: Study, root: Path) -> None:
-    """Record that a verdict was seen, if the study has more seeds than its last table with verdicts."""
-    if study.question:  # see `record_search`
-        return
-    try:
-        seen = read_json(root / "table.json", _Table, "")
-    except DamagedError:
-        return
-    decided = any(one["outcome"] in DECIDED for one in seen.get("verdicts", []))
-    seeds = set(seen.get("seeds", []))
-    if not decided or not seeds < set(study.seeds):
-        return
-    runs = [run.id for run in study.runs() if run.seed in seeds and RunFolder(root, run).finished]
-    look = Look(seeds=sorted(seeds), runs=runs)
-    if runs and look not in (known := read(root)):
-        write_json(root / FILE, [*known, look])
+    runs, others = {*look["runs"]}, {*other["runs"]}
+    return look["seeds"] == other["seeds"] and (runs <= others or runs >= others)

@@ -11,14 +11,14 @@ from actlab.errors import unknown
 from actlab.studies.plan import Study
 
 
-class Published(NamedTuple):
+class PublishedValue(NamedTuple):
     """A published value; if the paper gives a standard deviation over runs, ``value`` is the mean over them."""
 
     value: float
     sd: float | None = None
 
 
-def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
+def published(study: Study, point: Mapping[str, Any], column: Column) -> PublishedValue | None:
     """Return the published value of a column at a grid point, or None if the paper gives none.
 
     Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs of another
@@ -33,7 +33,7 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
     if not fits:
         return None
     entry = max(fits, key=lambda entry: len(entry.get("where", {})))
-    return Published(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
+    return PublishedValue(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
 
 
 def check(study: Study) -> None:

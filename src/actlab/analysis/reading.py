@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from actlab.errors import ActlabError
 from actlab.storage import series
@@ -36,24 +36,16 @@ class Recorded:
         return self.probed[key] if key in self.probed else self.trained[key]
 
 
-class Read(NamedTuple):
-    """The finished runs found on disk.
+def read(
+    root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]
+) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
+    """Return series and results of the finished runs among ``runs`` by id, and a line for what is left out.
 
-    A name of a series is ``split/metric``, or the metric alone if it has no split; a probe's is prefixed with
-    the probe's name and a slash.
+    The name of a series is ``split/metric``, or the metric alone if it has no split; a probe's has the probe's
+    name and a slash in front. ``wanted`` has the current definition of each probe, by name; measurements with
+    another one are left out, and so are damaged runs.
     """
-
-    series: Mapping[str, Recorded]
-    results: Sequence[Result]
-    left_out: list[str]  # one line, with the remedy, for each damaged run and probe of another definition
-
-
-def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]) -> Read:
-    """Return the series and results of the finished runs among ``runs``.
-
-    ``wanted`` has the current definition of each probe, by name; measurements with another one are left out.
-    """
-    recorded, results, left_out = dict[str, Recorded](), list[Result](), list[str]()
+    recorded, results, left_out = dict[str, Recorded](), dict[str, Result](), list[str]()
     outdated: Counter[str] = Counter()
     for folder in (RunFolder(root, run) for run in runs):
         if folder.finished:
@@ -63,14 +55,14 @@ def read(root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]])
             except DamagedError as error:
                 left_out.append(str(error))
                 continue
-            results.append(result)
+            results[result["id"]] = result
             outdated.update(old)
     left_out += (
         f"probe {name}: what it measured in {count} runs is left out, for the study asks something else now: "
         "run it again, and they are probed again"
         for name, count in outdated.items()
     )
-    return Read(recorded, results, left_out)
+    return recorded, results, left_out
 
 
 def _recorded(

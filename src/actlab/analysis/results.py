@@ -77,9 +77,8 @@ class Results:
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
-        for metric, condition in dict.fromkeys(
-            key for recorded in self.series.values() for key in recorded.summaries
-        ):
+        keys = (key for recorded in self.series.values() for key in recorded.summaries)
+        for metric, condition in dict.fromkeys(keys):
             found.setdefault(metric, []).append(condition)
         return found
 
@@ -166,19 +165,12 @@ class Results:
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
         if not (split and at_once and quantity in ("error", "accuracy")):
             return None
-        known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
-        known = known - {None} or known
-        if known == {None}:  # older runs did not record it
+        results = [self.results[run.id]] if run else self.results.values()
+        scored = {result.get("scored", {}).get(split) for result in results}
+        known = scored - {None}
+        if scored and not known:  # older runs did not record it
             return None if self.study.samples else column.samples
-        return next(iter(known)) if len(known) == 1 else None
-
-    def _scored_in(self, run: str, split: str) -> int | None:
-        return self.results[run].get("scored", {}).get(split)
-
-    @cached_property
-    def _scored(self) -> dict[str, set[int | None]]:
-        """The different numbers of samples in the runs' last evaluation, by split."""
-        return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
+        return known.pop() if len(known) == 1 else None
 
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)
@@ -354,9 +346,8 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
 def load(study: Study, root: Path) -> Results:
     """Load the finished runs of a study from the folder that contains the run folders."""
     runs = study.runs()
-    found = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
-    _check_revisions(found.results)
-    left_out = list(found.left_out)
+    recorded, results, left_out = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
+    _check_revisions(results.values())
     costs: list[Cost] = []
     costed = not study.reference
     try:
@@ -373,11 +364,10 @@ def load(study: Study, root: Path) -> Results:
     except DamagedError as error:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
-    results = {result["id"]: result for result in found.results}
     states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
-        *(study, root, results, found.series, measured, costed, tuple(left_out)),
+        *(study, root, results, recorded, measured, costed, tuple(left_out)),
         looks=looked,
         failures={**study.failed, **failures},
     )

@@ -15,11 +15,10 @@ from annotated_types import MinLen  # a dependency of pydantic; imports fast
 from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
 from actlab.analysis.points import in_words, printer, printers
 from actlab.analysis.statistics import FEWEST, Array
-from actlab.analysis.winning import wins
 from actlab.config.keys import canonical, in_full, named, value_key, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
@@ -30,7 +29,7 @@ _UNSCALED = "Left out of the profile (a value is 0 or less, or the reference div
 _REMEDY = "delete it, and let `actlab study report` write it again"
 
 
-class Cell(TypedDict):
+class KeptCell(TypedDict):
     """One value of a table row: a column of the study over the runs of a grid point."""
 
     metric: str
@@ -52,11 +51,11 @@ class Cell(TypedDict):
     p_holm: float | None
 
 
-class TableRow(TypedDict):
+class KeptRow(TypedDict):
     """A row of a table: one grid point."""
 
     point: dict[str, Any]
-    columns: list[Cell]
+    columns: list[KeptCell]
 
 
 class Table(TypedDict):
@@ -73,7 +72,7 @@ class Table(TypedDict):
     diverged: int
     cut: str
     samples: bool
-    rows: Annotated[list[TableRow], MinLen(1)]
+    rows: Annotated[list[KeptRow], MinLen(1)]
     notes: list[str]
     sources: NotRequired[dict[str, str]]
 
@@ -107,10 +106,10 @@ class Record:
         return [point[self.compare] for point in points if self.compare in point]
 
     @property
-    def points(self) -> list[tuple[str, list[TableRow]]]:
+    def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         write = printers(row["point"] for row in self.table["rows"])
-        found: dict[str, tuple[str, list[TableRow]]] = {}
+        found: dict[str, tuple[str, list[KeptRow]]] = {}
         for row in self.table["rows"]:
             rest = without(row["point"], [self.compare])
             words = filter(None, [in_words(rest, text=write), self.table["cut"]])
@@ -127,7 +126,7 @@ class Record:
         return self.table.get("sources", {}).get(str(name), "")
 
 
-class Read(NamedTuple):
+class Tables(NamedTuple):
     """The tables of several studies that can be read, and one line with the remedy for each damaged table."""
 
     records: list[Record]
@@ -228,7 +227,7 @@ class Board:
         return [note for note, holds in notes.items() if holds]
 
 
-def read(runs: Path) -> Read:
+def read(runs: Path) -> Tables:
     """Read the tables of all studies that have a folder in ``runs``, in the order of their names."""
     records, left_out = [], []
     for file in sorted(runs.glob(f"*/{TABLE}")):
@@ -236,15 +235,15 @@ def read(runs: Path) -> Read:
             records.append(Record(file.parent, read_json(file, Table, _REMEDY)))
         except DamagedError as error:
             left_out.append(str(error))
-    return Read(records, left_out)
+    return Tables(records, left_out)
 
 
-def primary(row: TableRow) -> Cell | None:
+def primary(row: KeptRow) -> KeptCell | None:
     """Return the primary cell of a row; None without one."""
     return next((cell for cell in row["columns"] if cell["primary"]), None)
 
 
-def column_of(cell: Cell) -> Column:
+def column_of(cell: KeptCell) -> Column:
     """Return the column that a cell belongs to."""
     return Column(cell["metric"], cell["at"], cell["percent"], cell["mode"], cell["condition"])
 
@@ -340,21 +339,20 @@ def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
     references = [texts[key] for key in keys if key in texts]
     found = []
     for point, rows in record.points:
-        known = [row for row in rows if record.compare in row["point"]]
-        compared = ((row["point"][record.compare], primary(row)) for row in known)
+        compared = [
+            (row["point"][record.compare], primary(row)) for row in rows if record.compare in row["point"]
+        ]
         cells = {texts[value_key(value)]: cell for value, cell in compared if cell and cell["values"]}
         if cells:
-            found.append(_task(record, point, cells, references))
+            column, most = column_of(next(iter(cells.values()))), max(cell["n"] for cell in cells.values())
+            places = {label: _place(cell, column, most) for label, cell in cells.items()}
+            reference = next((label for label in references if label in places), None)
+            biased = any(cell["biased"] for cell in cells.values())
+            found.append(Task(record, point, column, places, reference, biased))
     return found
 
 
-def _task(record: Record, point: str, cells: Mapping[str, Cell], references: Sequence[str]) -> Task:
-    column = column_of(next(iter(cells.values())))
-    most = max(cell["n"] for cell in cells.values())
-    places = {}
-    for unit, cell in cells.items():
-        median, *values = (column.worst if v is None else v for v in (cell["median"], *cell["values"].values()))
-        of_seeds = dict(zip(cell["values"], values, strict=True))
-        places[unit] = Place(median, cell["n"], most, cell["diverged"], cell["at_chance"], of_seeds)
-    reference = next((label for label in references if label in places), None)
-    return Task(record, point, column, places, reference, any(cell["biased"] for cell in cells.values()))
+def _place(cell: KeptCell, column: Column, most: int) -> Place:
+    values = {seed: column.worst if value is None else value for seed, value in cell["values"].items()}
+    median = column.worst if cell["median"] is None else cell["median"]
+    return Place(median, cell["n"], most, cell["diverged"], cell["at_chance"], values)

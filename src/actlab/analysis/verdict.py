@@ -1,4 +1,4 @@
-"""The verdict of a study: one sentence for each activation and test quantity, compared with the reference.
+"""The verdicts of a study: each activation compared with the reference in each test quantity, in a sentence.
 
 A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its family, the
 primary ones or the secondary ones, and after the correction for earlier looks at an extended study
@@ -10,14 +10,14 @@ A verdict of equivalent needs a margin, which the study file states.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from actlab.analysis import comparison
+from actlab.analysis import comparison as tables
 from actlab.analysis.columns import Column, place
-from actlab.analysis.comparison import Cell, Family, TableRow
+from actlab.analysis.comparison import Cell, Correction, TableRow
+from actlab.analysis.differences import Estimate
 from actlab.analysis.looks import DECIDED, factor
 from actlab.analysis.points import few, plural, short_names
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
@@ -30,14 +30,17 @@ SMOKE = "Smoke runs decide nothing: they make a few updates on samples."
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """How one activation differs from the reference in one test quantity; printed, it is its sentence."""
 
     name: str  # the activation, with whatever else the table distinguishes
+    reference: str
     outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
-    text: str  # one sentence
-    cell: Cell  # with interval, probability, raw and corrected p
-    so_far: str = ""  # the mean difference so far where there is no verdict
+    difference: Estimate  # mean of the paired differences
+    superiority: Estimate  # probability that a run is better than one of the reference
+    correction: Correction
+    cell: Cell  # what else was measured, and the corrected p-values
+    cost: str = ""  # a sentence on the time of an update
 
     @property
     def column(self) -> Column:
@@ -45,48 +48,42 @@ class Verdict:
         return self.cell.column
 
     @property
-    def pairs(self) -> int:
-        """The number of paired runs."""
-        return self.cell.difference.pairs
-
-    @property
-    def family(self) -> Family:
-        """The comparisons with which it was corrected."""
-        return self.cell.family
+    def text(self) -> str:
+        """The comparison in words, see `describe`."""
+        return describe(self)
 
     def __str__(self) -> str:
         return self.text
 
 
-def verdicts(results: Results) -> list[Verdict]:
+@lru_cache(maxsize=4)  # the table, its notes and every piece of advice ask
+def compared(results: Results) -> list[Comparison]:
+    """Return the comparisons with the reference in test quantities, in the order of the table."""
+    reference, found = tables.reference_text(results), []
+    for row in tables.rows(results):
+        name, cost = _name(results, row), _cost(row, reference)
+        cells = [cell for cell in row.cells if cell.family and cell.column.tests]
+        for cell in cells:
+            correction, paired = tables.correction(results, cell.family), cell.difference
+            given = name, reference, outcome(cell, correction.strictness())
+            mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
+            won = cell.better or Estimate(None)
+            found.append(Comparison(*given, mean, won, correction, cell, cost if cell is cells[-1] else ""))
+    return found
+
+
+def verdicts(results: Results) -> list[Comparison]:
     """Return the verdicts of a study, primary ones first; none for smoke runs or without a reference."""
-    if results.study.smoke:
-        return []
-    found = []
-    for row, cell in _tested(results):
-        what, name, so_far = _outcome(results, cell), _name(results, row), ""
-        if what in DECIDED:
-            text = f"{name}: {_sentence(results, cell, what)}"
-            last = [other for other in row.cells if other.family and other.column.tests][-1]
-            text += _outlook(results, cell) * (what == "undecided") + _cost(results, row) * (cell is last)
-        else:
-            mean, quantity = cell.difference.mean, _quantity(cell.column)
-            so_far = quantity if mean is None else f"{_signed(mean, cell.column)} {quantity}"
-            why = "planned runs are missing" if what == "unfinished" else "too few pairs"
-            done = f", so far {so_far} in {plural(cell.difference.pairs, 'pair')}" if mean is not None else ""
-            reference = comparison.reference_text(results)
-            text = f"{name}: no verdict against {reference} in {quantity}, {why}{done}."
-        found.append(Verdict(name, what, text, cell, so_far))
-    return sorted(found, key=lambda one: one.family != "primary")
+    found = [] if results.study.smoke else compared(results)
+    return sorted(found, key=lambda one: one.cell.family != "primary")
 
 
 def outcome(cell: Cell, strictness: int) -> Outcome:
-    """Return the verdict on a comparison; ``strictness`` is `comparison.strictness` of its family."""
+    """Return the verdict on a comparison; ``strictness`` is that of its `Correction`."""
     if cell.missing:
         return "unfinished"
-    pairs = cell.difference.pairs
     enough = FEWEST if cell.by_probability else pairs_needed(strictness)
-    if pairs < enough or cell.p_holm is None:
+    if cell.difference.pairs < enough or cell.p_holm is None:
         return "too few pairs"
     if cell.p_holm < LEVEL:
         return "better" if _is_better(cell) else "worse"
@@ -94,15 +91,12 @@ def outcome(cell: Cell, strictness: int) -> Outcome:
     return "equivalent" if matches else "undecided"
 
 
-def _outcome(results: Results, cell: Cell) -> Outcome:
-    return outcome(cell, comparison.strictness(results, cell.family))
-
-
 def _is_better(cell: Cell) -> bool:
     """Return the direction of the quantity that decides."""
-    if cell.by_probability or cell.difference.mean is None:
-        return cell.better is not None and cell.better.probability > 0.5
-    return (cell.difference.mean < 0) == (cell.column.mode == "min")
+    mean = cell.difference.mean
+    if cell.by_probability or mean is None:
+        return cell.better is not None and (cell.better.value or 0) > 0.5
+    return (mean < 0) == (cell.column.mode == "min")
 
 
 def needs(results: Results, size: float) -> list[str]:
@@ -110,40 +104,33 @@ def needs(results: Results, size: float) -> list[str]:
 
     ``size`` of the difference is in points where the column is in percent, else in its unit.
     """
-    found = []
-    for row, cell in _tested(results):
-        if not cell.difference.sd:
+    found, more = [], _more_looks(results)
+    for one in compared(results):
+        column, paired = one.column, one.cell.difference
+        if not (spread := paired.sd):
             continue
-        wanted = size / 100 if cell.column.in_percent else size
-        number = _pairs_for(results, cell, wanted / cell.difference.sd)
-        seeds = f"about {number} seeds" if number <= MOST_PAIRS else f"more than {MOST_PAIRS} seeds"
+        wanted, pairs = size / 100 if column.in_percent else size, plural(paired.pairs, "pair")
+        number = pairs_to_detect(wanted / spread, one.correction.strictness(more))
+        seeds = f"about {number} seeds" if number else f"more than {MOST_PAIRS} seeds"
         found.append(
-            f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {_size(wanted, cell.column)} to "
-            f"{comparison.reference_text(results)} takes {seeds} (standard deviation "
-            f"{_size(cell.difference.sd, cell.column)}, {plural(cell.difference.pairs, 'pair')} so far, "
-            f"{corrections(results, cell.family, _more_looks(results))})"
+            f"{one.name}, {_quantity(column)}: a difference of {_size(wanted, column)} to {one.reference} "
+            f"takes {seeds} (standard deviation {_size(spread, column)}, {pairs} so far, "
+            f"{one.correction.text(more)})"
         )
     return found
 
 
 def advised(results: Results) -> int | None:
     """Return how many seeds show each primary margin four times in five; None without margin or spread."""
-    primary = (cell for _, cell in _tested(results) if cell.family == "primary")
+    primary = [one.cell for one in compared(results) if one.cell.family == "primary"]
     effects = [cell.margin / cell.difference.sd for cell in primary if cell.margin and cell.difference.sd]
-    strict = comparison.strictness(results, "primary", _more_looks(results))
-    return pairs_to_detect(min(effects), strict) if effects else None
+    strictness = tables.correction(results, "primary").strictness(_more_looks(results))
+    return pairs_to_detect(min(effects), strictness) if effects else None
 
 
-def _pairs_for(results: Results, cell: Cell, effect: float) -> int:
-    """Return how many pairs show an effect four times in five; above `MOST_PAIRS` for any larger number."""
-    strict = comparison.strictness(results, cell.family, _more_looks(results))  # more seeds cost a look
-    return pairs_to_detect(effect, strict) or MOST_PAIRS + 1
-
-
-@lru_cache(maxsize=4)  # every piece of advice asks
 def _more_looks(results: Results) -> int:
     """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
-    return int(any(_outcome(results, cell) in DECIDED for _, cell in _tested(results)))
+    return int(any(one.outcome in DECIDED for one in compared(results)))
 
 
 def lines(results: Results) -> list[str]:
@@ -151,8 +138,8 @@ def lines(results: Results) -> list[str]:
     if results.study.smoke:
         return [SMOKE]
     found = verdicts(results)
-    mark = {"secondary": "Secondary: "} if any(one.family == "primary" for one in found) else {}
-    said = [mark.get(one.family, "") + one.text for one in found if one.outcome in DECIDED]
+    mark = {"secondary": "Secondary: "} if any(one.cell.family == "primary" for one in found) else {}
+    said = [mark.get(one.cell.family, "") + one.text for one in found if one.outcome in DECIDED]
     if said and results.looks:
         said.append(
             f"The study was extended after {plural(results.looks, 'verdict')}, by seeds or by trials of a "
@@ -166,130 +153,135 @@ def lines(results: Results) -> list[str]:
     return said
 
 
-def _unfinished(results: Results, found: list[Verdict]) -> str:
+def _unfinished(results: Results, found: list[Comparison]) -> str:
     text = (
-        f"No verdict yet against {comparison.reference_text(results)} on {plural(len(found), 'comparison')}: a "
-        "comparison is judged when all planned runs of both sides have ended"
+        f"No verdict yet against {found[0].reference} on {plural(len(found), 'comparison')}: a comparison is "
+        "judged when all planned runs of both sides have ended"
     )
     if not results.failures:
         return f"{text}."
-    own = any(run.id in results.failures for run in results.runs)  # not of earlier stages
     text += f", and {few(list(results.failures))} failed. Repair what failed and repeat the command"
-    return f"{text}; or give --seeds without these, which counts as a look." if own else f"{text}."
+    of_this_stage = any(run.id in results.failures for run in results.runs)
+    return f"{text}; or give --seeds without these, which counts as a look." if of_this_stage else f"{text}."
 
 
-def _lacking(results: Results, verdicts: list[Verdict]) -> str:
-    pairs = sorted({one.pairs for one in verdicts})
+def _lacking(results: Results, found: list[Comparison]) -> str:
+    pairs = sorted({one.cell.difference.pairs for one in found})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
-    begun = [one for one in verdicts if one.pairs]
-    so_far = "; ".join(f"{one.name}: {one.so_far}" for one in begun) if 0 < len(begun) <= _LISTED else ""
-    family: Family = "primary" if any(one.family == "primary" for one in verdicts) else "secondary"
+    first = next((one for one in found if one.cell.family == "primary"), found[0])
     text = (
-        f"No verdict against {comparison.reference_text(results)} from {number} of runs: with "
-        f"{corrections(results, family)}, so few cannot reach p < 0.05."
+        f"No verdict against {first.reference} from {number} of runs: with {first.correction.text()}, so few "
+        "cannot reach p < 0.05."
     )
     if seeds := advised(results):
-        margins = {_size(one.cell.margin, one.column) for one in verdicts if one.cell.margin}
+        margins = {_size(one.cell.margin, one.column) for one in found if one.cell.margin}
         what = f"the margin of {margins.pop()}" if len(margins) == 1 else "the margins"
         remedy = results.study.more_seeds.format(seeds)
         text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
-    elif any(one.cell.difference.sd for one in verdicts):
+    elif any(one.cell.difference.sd for one in found):
         text += " `actlab study plan --detect SIZE` says how many seeds a difference takes."
-    return text + (f" So far {so_far}." if so_far else "")
-
-
-def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
-    for row in comparison.rows(results):
-        for cell in row.cells:
-            if cell.family and cell.column.tests:
-                yield row, cell
-
-
-def corrections(results: Results, family: Family = "primary", more: int = 0, margin: bool = False) -> str:
-    """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
-    count = plural(max(1, comparison.hypotheses(results, family, margin)), "comparison")
-    looks = results.looks + more
-    return f"{count} and {looks + 1} looks" if looks else count
+    begun = [f"{one.name}: {_so_far(one)}" for one in found if one.cell.difference.pairs]
+    return f"{text} So far {'; '.join(begun)}." if 0 < len(begun) <= _LISTED else text
 
 
 def _name(results: Results, row: TableRow) -> str:
-    names = short_names(list(row.point))
-    compare = results.study.compare
+    names, compare = short_names(list(row.point)), results.study.compare
     others = [f"{names[k]} {results.text(k, v)}" for k, v in row.point.items() if k != compare]
     name = results.text(compare, row.point[compare]) if compare in row.point else "the group"
     return f"{name} ({', '.join(others)})" if others else name
 
 
-def _cost(results: Results, row: TableRow) -> str:
+def _cost(row: TableRow, reference: str) -> str:
     cost = row.cost or {}
     if len(parts := cost.get("relative_in_parts", ())) < 2:  # costs of a single round have no spread
         return ""
     ratio = f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
-    return f" An update takes {ratio} times the time of {comparison.reference_text(results)}."
+    return f" An update takes {ratio} times the time of {reference}."
 
 
-def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
-    column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
-    what = f"{_quantity(column)}{' on this test set' if cell.samples else ''}"
-    won = f"probability of being better {cell.better.text}" if cell.better and cell.better.text else ""
-    said = [*_found(results, cell, verdict), won, plural(paired.pairs, "pair")]
-    details = f"({'; '.join(filter(None, said))})"
+def describe(comparison: Comparison) -> str:
+    """Return a comparison in words: the verdict with its evidence, or why there is none yet."""
+    name, cell, reference = comparison.name, comparison.cell, comparison.reference
+    if comparison.outcome in DECIDED:
+        outlook = _outlook(comparison) if comparison.outcome == "undecided" else ""
+        said = [_sentence(comparison), _disagreement(cell), _chance(cell, reference), outlook, comparison.cost]
+        return f"{name}: {''.join(said)}"
+    why = "planned runs are missing" if comparison.outcome == "unfinished" else "too few pairs"
+    if cell.difference.mean is not None:
+        why += f", so far {_so_far(comparison)} in {plural(cell.difference.pairs, 'pair')}"
+    return f"{name}: no verdict against {reference} in {_quantity(cell.column)}, {why}."
+
+
+def _so_far(comparison: Comparison) -> str:
+    mean, column = comparison.difference.value, comparison.column
+    return _quantity(column) if mean is None else f"{_signed(mean, column)} {_quantity(column)}"
+
+
+def _sentence(comparison: Comparison) -> str:
+    cell, column, reference = comparison.cell, comparison.column, comparison.reference
+    verdict, mean, won = comparison.outcome, comparison.difference.value, comparison.superiority.text
+    what = _quantity(column) + (" on this test set" if cell.samples else "")
+    margin = _size(cell.margin, column) if cell.margin else ""
+    said = [*_evidence(comparison), f"probability of being better {won}" if won else ""]
+    details = f"({'; '.join(filter(None, [*said, plural(cell.difference.pairs, 'pair')]))})"
     if cell.by_probability:
-        word = {"better": "better", "worse": "worse"}.get(verdict, "no significant difference")
-        text = f"{word}{' to' if verdict == 'undecided' else ' than'} {reference} in {what} {details}."
-    elif verdict in ("better", "worse") and paired.mean is not None:
-        side = "lower" if paired.mean < 0 else "higher"
-        inside = cell.margin is not None and abs(paired.mean) < cell.margin
-        within = f", less than the margin of {_size(cell.margin, column)}" if inside and cell.margin else ""
-        text = f"{verdict}, {_size(paired.mean, column)} {side} {what} than {reference}{within} {details}."
-    elif verdict == "equivalent" and cell.margin is not None:
-        text = f"equivalent to {reference} within {_size(cell.margin, column)} in {what} {details}."
-    else:
-        text = f"no significant difference to {reference} in {what} {details}."
-    return text + _disagreement(cell) + _chance(cell, reference)
+        word = verdict if verdict in ("better", "worse") else "no significant difference"
+        return f"{word}{' to' if verdict == 'undecided' else ' than'} {reference} in {what} {details}."
+    if verdict in ("better", "worse") and mean is not None:
+        side = "lower" if mean < 0 else "higher"
+        within = f", less than the margin of {margin}" if cell.margin and abs(mean) < cell.margin else ""
+        return f"{verdict}, {_size(mean, column)} {side} {what} than {reference}{within} {details}."
+    if verdict == "equivalent":
+        return f"equivalent to {reference} within {margin} in {what} {details}."
+    return f"no significant difference to {reference} in {what} {details}."
 
 
-def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
-    column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
+def _evidence(comparison: Comparison) -> list[str]:
+    """Return what decides, in words: who diverged, or the interval; and p."""
+    cell, column, verdict = comparison.cell, comparison.column, comparison.outcome
+    tested = _p(comparison, cell.p, cell.p_holm)
     if cell.by_probability:
         infinite = [d for d in cell.differences if math.isinf(d)]
         worse = sum((d > 0) == (column.mode == "min") for d in infinite)
         return [
-            f"of {plural(paired.pairs, 'pair')}, {worse} diverged on this side only and "
-            f"{len(infinite) - worse} on the side of {reference} only",
-            _p(results, cell, cell.p, cell.p_holm),
+            f"of {plural(cell.difference.pairs, 'pair')}, {worse} diverged on this side only and "
+            f"{len(infinite) - worse} on the side of {comparison.reference} only",
+            tested,
         ]
-    if paired.mean is None or paired.low is None or paired.high is None:
+    _, low, high, _ = comparison.difference
+    if low is None or high is None:
         return []
-    low, high = paired.low, paired.high
     if verdict in ("better", "worse") and low * high > 0:
         ends = [column.text(end) for end in sorted(map(abs, (low, high)))]
     else:
         ends = [_signed(low, column, False), _signed(high, column)]
-    tested = _p(results, cell, cell.p, cell.p_holm)
     if verdict == "equivalent":
-        of_margin = _p(results, cell, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+        of_margin = _p(comparison, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
         tested = f"two one-sided tests at 5 %, {of_margin}"
     return [f"95 % interval {ends[0]} to {ends[1]}", tested]
 
 
-def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None, margin: bool = False) -> str:
+def _p(comparison: Comparison, raw: float | None, corrected: float | None, margin: bool = False) -> str:
     if raw is None or corrected is None:
         return ""
-    many = comparison.hypotheses(results, cell.family, margin) > 1 or results.looks
-    after = f"after Holm's correction for {corrections(results, cell.family, margin=margin)}"
-    return f"p = {p_text(raw)} alone, {p_text(corrected)} {after}" if many else f"p = {p_text(raw)}"
+    alone, correction = f"p = {p_text(raw)}", comparison.correction
+    if correction.number(margin) <= 1 and not correction.looks:
+        return alone
+    return f"{alone} alone, {p_text(corrected)} after Holm's correction for {correction.text(margin=margin)}"
 
 
 def _disagreement(cell: Cell) -> str:
     paired, won = cell.difference, cell.better
-    if cell.by_probability and won is not None and won.low is not None and won.high is not None:
-        apart = (won.p or 1.0) < LEVEL and won.low <= 0.5 <= won.high
-        return " The interval of the probability is approximate, and wider than the test." * apart
-    if cell.by_probability or won is None or paired.mean is None or paired.p is None or won.p is None:
+    if won is None or won.value is None or won.p is None:
+        return ""
+    if cell.by_probability:
+        inside = won.low is not None and won.high is not None and won.low <= 0.5 <= won.high
+        wider = " The interval of the probability is approximate, and wider than the test."
+        return wider if inside and won.p < LEVEL else ""
+    if paired.mean is None or paired.p is None:
         return ""
     good = -paired.mean if cell.column.mode == "min" else paired.mean
-    if good * (won.probability - 0.5) < 0 and min(paired.p, won.p) < LEVEL:
+    if good * (won.value - 0.5) < 0 and min(paired.p, won.p) < LEVEL:
         mean, most = ("better", "loses") if good > 0 else ("worse", "wins")
         return f" By the mean it is {mean}, but it {most} most pairs."
     if (paired.p < LEVEL) != (won.p < LEVEL):
@@ -304,17 +296,20 @@ def _chance(cell: Cell, reference: str) -> str:
     return f" {reference} is at chance." if cell.reference_at_chance else ""
 
 
-def _outlook(results: Results, cell: Cell) -> str:
-    spread, number = cell.difference.sd, cell.difference.pairs
-    effect = detectable(number, comparison.strictness(results, cell.family))
+def _outlook(comparison: Comparison) -> str:
+    """Return which difference the pairs show, and how many show the margin, as a further look."""
+    cell, column, correction = comparison.cell, comparison.column, comparison.correction
+    spread, pairs = cell.difference.sd, cell.difference.pairs
+    effect = detectable(pairs, correction.strictness())
     if not spread or effect is None:
         return ""
-    text = f" {number} pairs show a difference of {_size(effect * spread, cell.column)} four times in five"
-    if not cell.margin or cell.margin >= effect * spread:
+    shown = effect * spread
+    text = f" {pairs} pairs show a difference of {_size(shown, column)} four times in five"
+    if not cell.margin or cell.margin >= shown:
         return f"{text}."
-    needed = _pairs_for(results, cell, cell.margin / spread)
-    many = f"about {needed}" if needed <= MOST_PAIRS else f"more than {MOST_PAIRS}"
-    return f"{text}; one of the margin, {_size(cell.margin, cell.column)}, takes {many}, as a further look."
+    needed = pairs_to_detect(cell.margin / spread, correction.strictness(more=1))
+    many = f"about {needed}" if needed else f"more than {MOST_PAIRS}"
+    return f"{text}; one of the margin, {_size(cell.margin, column)}, takes {many}, as a further look."
 
 
 def _quantity(column: Column) -> str:

@@ -232,6 +232,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     elif args.command == "report":
         opened, folder = loaded(study, root, args.stage), study_output.folder_of(study, root, args.stage)
         paper = study_output.paper_of(args)
+        study_output.record_look(opened[-1])
         study_output.report(opened, folder, args.html)
         if paper:
             study_output.draw_for_paper(opened[-1], folder, paper)

@@ -55,10 +55,10 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
 
 
 def record_look(shown: Results) -> None:
-    """Record that a verdict on what a search has chosen is about to be printed; see `actlab.analysis.looks`."""
+    """Record the verdicts that are about to be shown; see `actlab.analysis.looks`."""
     from actlab.analysis import looks, verdict
 
-    looks.record_search(shown.study, shown.root, [one.outcome for one in verdict.verdicts(shown)])
+    looks.record(shown.study, shown.root, [one.outcome for one in verdict.verdicts(shown)])
 
 
 def show(shown: Results, form: str | None = None) -> None:

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.analysis import looks
 from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
@@ -152,9 +151,6 @@ class Start:
         self._tidy()
         todo = [folder for folder in self.folders if not folder.finished]
         todo = [f for f in todo if f.run.id not in self.tried or not f.failure_file.exists()]
-        if todo and self.engine.shard is None:
-            with locks.alone(self.root, locks.DECIDING):
-                looks.record(self.study, self.root)
         where = f"{self.study.name}, stage {name}" if name else self.study.name
         done = sum(folder.finished for folder in self.folders)
         print(f"{where}: {len(self.folders)} runs, {done} finished, {len(todo)} to run, in {self.root}")

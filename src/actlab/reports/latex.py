@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import plural, printers
-from actlab.analysis.scoreboard import Cell, Record, column_of, primary
+from actlab.analysis.scoreboard import KeptCell, Record, column_of, primary
 from actlab.analysis.statistics import FEWEST
 from actlab.reports.tables import NONE, mean_difference, number, p_value
 
@@ -118,7 +118,7 @@ def of_studies(records: Sequence[Record], title: str = "") -> str:
     return with_packages([table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
 
 
-def _studies_cells(cell: Cell, column: Column) -> list[str]:
+def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
     def text(value: float | None) -> str:
         return number(column.worst if value is None and cell["diverged"] else value, column)
 

@@ -110,7 +110,13 @@ def to_json(results: Results) -> str:
         "cut": study.cut,
         "samples": study.samples,
         "verdicts": [
-            {"name": v.name, "column": v.column.key, "family": v.family, "outcome": v.outcome, "text": v.text}
+            {
+                "name": v.name,
+                "column": v.column.key,
+                "family": v.correction.family,
+                "outcome": v.outcome,
+                "text": v.text,
+            }
             for v in verdict.verdicts(results)
         ],
         "rows": rows,
@@ -145,7 +151,7 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
         "family": cell.family,
         "pairs": cell.difference.pairs,
         "paired": _all_finite(paired),
-        "better": cell.better and cell.better._asdict(),
+        "better": cell.better and dict(zip(("probability", "low", "high", "p"), cell.better, strict=True)),
         "decides": "probability" if cell.by_probability else "mean",
         **{name: getattr(cell, name) for name in tests},
         "values": _all_finite(cell.values),

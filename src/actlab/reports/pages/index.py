@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
-from actlab.analysis.scoreboard import Board, Read, Record, Task
+from actlab.analysis.scoreboard import Board, Record, Tables, Task
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
@@ -20,7 +20,7 @@ from actlab.reports.pages import study as page
 from actlab.storage.files import DamagedError, regular
 
 
-def write(runs: Path, tables: Read | None = None) -> Path:
+def write(runs: Path, tables: Tables | None = None) -> Path:
     """Write ``index.html`` on the studies in ``runs``, whose tables are ``tables`` or read; return its path."""
     records, left_out = tables or scoreboard.read(runs)
     if not records:
