@@ -209,7 +209,7 @@ def test_a_pipe_cuts_no_name(
 def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
-    of = {unit: {"compared": unit, "run": run.id, "point": run.point} for unit, run in runs.items()}
+    of = {unit: {"compared": unit, "run": run.id, "point": dict(run.point)} for unit, run in runs.items()}
     cost = {
         **of["gelu_tanh"],
         "seconds_per_update": 0.0021,
@@ -266,7 +266,7 @@ def test_the_spread_of_costs_is_said(written: Any) -> None:
 
     def said(**changes: object) -> str:
         costs = [
-            {**entry, "run": run.id, "point": run.point, "seconds_per_update": min(parts[unit])}
+            {**entry, "run": run.id, "point": dict(run.point), "seconds_per_update": min(parts[unit])}
             | {**new, "seconds_in_parts": parts[unit], **changes}
             for unit, run in runs.items()
         ]

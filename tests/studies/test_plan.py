@@ -14,12 +14,12 @@ from pytorch_lightning.loggers.logger import DummyLogger
 
 from actlab import experiments
 from actlab.cli import loggers
-from actlab.config import identity, keys
+from actlab.config import identity, keys, values
 from actlab.engines import checking, compatibility, stages
 from actlab.errors import ActlabError
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
-from actlab.studies import groups, reading, schema
+from actlab.studies import groups, points, reading, schema
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -118,13 +118,13 @@ def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
         monkeypatch.setattr(module, name, lambda *given: called.append(name) or original(*given))
 
     count(identity, "counted")
-    count(groups, "canonical")
+    count(points, "canonical")
     count(compatibility, "_without")
     mine = study(TEXT.replace("seeds: 2", "seeds: 50") + "set: {data.sample: true}\n")
     assert len(mine.runs()) == 200
     groups.groups(mine)
     assert {len(group) for group in compatibility.similar(mine.runs()).values()} == {50}
-    assert Counter(called) == {"counted": 4, "canonical": 8, "_without": 8}
+    assert Counter(called) == {"counted": 4, "canonical": 12, "_without": 8}
 
 
 def test_values_reach_the_config_and_what_the_run_folder_provides_is_left_out(study):
@@ -173,7 +173,7 @@ def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
     (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
     monkeypatch.chdir(tmp_path)
     added = study(activations=["gelu", {"name": "elu", "alpha": 0.5}, "./my_unit.py:MyUnit"])
-    labels = dict.fromkeys(keys.label(run.point["model.activation"]) for run in added.runs())
+    labels = dict.fromkeys(values.label(run.point["model.activation"]) for run in added.runs())
     assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
     assert added.runs()[-1].point["model.activation"] == f"{tmp_path}/my_unit.py:MyUnit"
 
@@ -436,8 +436,8 @@ def test_a_missing_study_names_the_nearest():
     ],
 )
 def test_labels_of_grid_values(value, text):
-    assert keys.label(value) == text
-    assert keys.in_full({"class_path": "a.B"}) == "a.B"
+    assert values.label(value) == text
+    assert values.in_full({"class_path": "a.B"}) == "a.B"
 
 
 def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):

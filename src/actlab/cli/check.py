@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from actlab.config.keys import label
+from actlab.config.values import label
 from actlab.engines import properties
 from actlab.engines.requests import measure_properties
 from actlab.engines.running import untried

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from actlab.cli import study_output
-from actlab.config.keys import check_order, label, plain_unit, same, short, value_key
+from actlab.config.keys import check_order, short
+from actlab.config.values import label, plain_unit, same, value_key
 from actlab.engines import stages
 from actlab.engines.requests import faults_of_creation
 from actlab.engines.running import Engine, run

@@ -18,8 +18,9 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
-from actlab.config.keys import canonical, class_of, label, same, without
+from actlab.config.keys import class_of
 from actlab.config.signatures import locate
+from actlab.config.values import label, same
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.errors import described
 from actlab.experiments import Experiment
@@ -29,6 +30,7 @@ from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
+from actlab.studies.points import Point
 from actlab.tasks import Batch, Task
 from actlab.tasks.batches import as_batch
 from actlab.tasks.randomness import is_random, undeclared
@@ -74,9 +76,9 @@ def measure(
         `actlab.tasks.Task`, so that its update cannot be run without its Trainer. One that an accident ended
         has no entry, and a line is printed; nothing has if it was a reference.
     """
-    first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
+    first: dict[Point, Run] = {}
     for run in runs:
-        first.setdefault(canonical(without(run.point, tuned)), run)
+        first.setdefault(run.point.without(tuned), run)
     if not first:
         return []
     timed = {name: run for name, run in first.items() if issubclass(model_of(run), Task)}
@@ -92,13 +94,13 @@ def measure(
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
     bases = {
-        canonical(without(first[name].point, beside)): trial
+        first[name].point.without(beside): trial
         for name, trial in trials.items()
         if same(first[name].point.get(key), reference)
     }
     other = next(iter((*bases.values(), *trials.values())), None)
     entries = (
-        _entry(run, key, trials.get(name), bases.get(canonical(without(run.point, beside)), other), machine)
+        _entry(run, key, trials.get(name), bases.get(run.point.without(beside), other), machine)
         for name, run in first.items()
     )
     return [{**entry, "measured": now} for entry in entries]
@@ -113,7 +115,7 @@ def model_of(run: Run) -> type:
 def _entry(
     run: Run, key: str, trial: Trial | None, base: Trial | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
+    of = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
     if trial is None or base is None:
         return {**of, "failed": True}
     return {
@@ -142,25 +144,25 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, Trial], dict[str, str]]:
+def _timed(built: Mapping[Point, Experiment], rounds: int) -> tuple[dict[Point, Trial], dict[Point, str]]:
     """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
-    trials: dict[str, Trial] = {}
-    failed, accidents = set[str](), dict[str, str]()
+    trials: dict[Point, Trial] = {}
+    failed, accidents = set[Point](), dict[Point, str]()
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
-        for name in [name for name in built if name not in failed]:
+        for point in [point for point in built if point not in failed]:
             signals.check()
             try:
                 if number == 0:
-                    trials[name] = Trial(built[name])
-                trials[name].time()
+                    trials[point] = Trial(built[point])
+                trials[point].time()
             except Exception as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
-                failed.add(name)
-                accidents |= {name: described(error, 100)} if is_accident(error) else {}
-    return {name: trial for name, trial in trials.items() if name not in failed}, accidents
+                failed.add(point)
+                accidents |= {point: described(error, 100)} if is_accident(error) else {}
+    return {point: trial for point, trial in trials.items() if point not in failed}, accidents
 
 
 class Trial:

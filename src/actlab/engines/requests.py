@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.config.keys import canonical, class_of, get_dotted, label
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.values import canonical, label
 from actlab.engines.jobs import Job, Shard
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError

@@ -58,7 +58,7 @@ def _complete(folder: RunFolder) -> bool:
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    about = {"id": run.id, "seed": run.seed, "point": run.point, "identity": run.identity}
+    about = {"id": run.id, "seed": run.seed, "point": dict(run.point), "identity": run.identity}
     with temporary(root, run.id, folder=True) as copy:
         for file in filter(Path.is_file, source.parts()):  # there may be no units.parquet
             target = copy / file.relative_to(source.path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.reports.panels import Line, Panel
+from actlab.studies.points import Point
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 
@@ -19,7 +19,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
-        parts.append(f"Drawn at {in_words(fixed, study.compare, results.text)}.")
+        parts.append(f"Drawn at {Point(fixed).in_words(study.compare, results.text)}.")
     if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
         parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from actlab.analysis.curves import Curve
-from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
-from actlab.config.keys import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 from actlab.reports.captions import medians
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.storage.files import read_json
@@ -33,7 +32,7 @@ def read(results: Results) -> Plot | None:
     for group in results.groups:
         setting = results.chosen(group)
         kept = [_kept(results, run) for run in setting.runs] if setting else []
-        title = in_words(group.point, results.study.compare, results.text)
+        title = group.point.in_words(results.study.compare, results.text)
         if lines := [*_lines([found[LEARNT] for found in kept if LEARNT in found], LEARNT)]:
             lines += _initial([*_lines([found[INITIAL] for found in kept if INITIAL in found], INITIAL)])
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))

@@ -12,10 +12,11 @@ from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
-from actlab.analysis.points import few, in_words, plural, short_names
+from actlab.analysis.points import few, plural
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
+from actlab.config.keys import short_names
 from actlab.reports.captions import INTERVAL, spans
 from actlab.studies.folders import COSTS
 
@@ -109,7 +110,7 @@ def _equal_time(results: Results) -> str:
         return ""
     read, lacking = [], []
     for group in results.groups:
-        name = in_words(group.point, results.study.compare, results.text)
+        name = group.point.in_words(results.study.compare, results.text)
         reference = results.references.get(results.rest_of(group))
         if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
             lacking.append(name)

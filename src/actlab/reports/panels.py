@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actlab.analysis.curves import Curve
-from actlab.config.keys import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 
 KINDS = ("held out", "training", "learnt", "initial", "published")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from actlab.config.keys import named, same
+from actlab.config.values import named, same
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.reports.panels import PublishedCurve
 from actlab.storage.files import regular

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.keys import canonical, label
+from actlab.config.values import canonical, label
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 
@@ -109,7 +109,7 @@ class Search:
     """What a stage searches at each grid point."""
 
     keys: Mapping[str, Space]  # by dotted config key
-    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.keys.value_key`
+    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.values.value_key`
     trials: int  # at each grid point
     as_given: bool = False  # whether the next stage also has these activations with their arguments as given
 

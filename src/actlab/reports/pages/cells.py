@@ -8,8 +8,8 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.comparison import Cell
-from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.config.keys import short_names
 from actlab.reports import style, tables
 from actlab.reports.tables import number, p_value
 

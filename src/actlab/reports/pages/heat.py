@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.config.keys import short_names
 from actlab.reports.tables import NONE, number
 from actlab.studies.groups import Group, Setting
 
