@@ -425,21 +425,6 @@ def test_a_missing_study_names_the_nearest():
         reading.load("gelu_mnist_clasifier")
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"name": "elu", "alpha": 0.5}, "elu(alpha=0.5)"),
-        ({"class_path": "a.B", "init_args": 1}, "B"),
-        (0.001, "0.001"),
-        ("./a/b.py:Unit", "Unit"),
-        (True, "True"),
-    ],
-)
-def test_labels_of_grid_values(value, text):
-    assert values.label(value) == text
-    assert values.in_full({"class_path": "a.B"}) == "a.B"
-
-
 def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
     assert study().compare == "model.activation"
     assert study(TEXT + "select: {tune: [model.activation]}\n").compare == "model.network.dropout"

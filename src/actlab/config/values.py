@@ -17,8 +17,8 @@ _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Un
 def label(value: Any, full: bool = False) -> str:
     """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``; see also `in_full`.
 
-    >>> label({"name": "elu", "alpha": 0.5})
-    'elu(alpha=0.5)'
+    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Unit"), label({"class_path": "a.B"}), label(0.001)
+    ('elu(alpha=0.5)', 'Unit', 'B', '0.001')
     """
     if isinstance(value, Mapping) and "class_path" in value:
         path = value["class_path"] if full else str(value["class_path"]).rpartition(".")[2]

@@ -64,8 +64,9 @@ class Range:
         return value if self.whole else min(max(float(f"{value:.4g}"), float(self.low)), float(self.high))
 
     def __str__(self) -> str:
-        ends = f"{'whole numbers ' * self.whole}{self.low:g} to {self.high:g}"
-        return ends + " on a log scale" * self.log
+        kind = "whole numbers " if self.whole else ""
+        scale = " on a log scale" if self.log else ""
+        return f"{kind}{self.low:g} to {self.high:g}{scale}"
 
 
 @dataclass(frozen=True)
