@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import json
+import pickle
 import textwrap
 from collections import Counter
 from typing import Any
@@ -125,6 +126,18 @@ def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
     groups.groups(mine)
     assert {len(group) for group in compatibility.similar(mine.runs()).values()} == {50}
     assert Counter(called) == {"counted": 4, "canonical": 12, "_without": 8}
+
+
+def test_points_are_equal_where_their_values_are_in_other_processes_too():
+    point = points.Point({"a": 1, "b": {"name": "elu", "alpha": 2}})
+    alike = points.Point({"b": {"alpha": 2.0, "name": "elu"}, "a": 1.0})
+    assert {point: "found"}[pickle.loads(pickle.dumps(alike))] == "found"
+    assert not any(point == point | {"a": other} for other in (True, "1", 2))
+
+
+def test_a_few_runs_have_every_value_of_a_grid(study):
+    few = groups.of_each_value(study().runs())
+    assert [[*run.point.values()] for run in few] == [["relu", 0.0], ["elu", 0.5]]
 
 
 def test_values_reach_the_config_and_what_the_run_folder_provides_is_left_out(study):
