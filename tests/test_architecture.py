@@ -47,7 +47,7 @@ MAY_IMPORT = {
         *("engines", "analysis", "reports", "studies", "experiments", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"engines", "reports", "analysis", "studies", "random", "validation", "errors"},
+    "api": {"engines", "reports", "analysis", "studies", "config", "random", "validation", "errors"},
     "__main__": {"cli", "runtime", "errors", ""},
 }
 
@@ -71,7 +71,10 @@ WITHOUT = {
         ["", "errors", "__main__", "cli.commands", "cli.environment"], LEARNING | NUMBERS | {"yaml"}
     ),
     **dict.fromkeys(["storage.resources", "runtime.signals"], LEARNING | NUMBERS | {"yaml"}),
-    **dict.fromkeys(["config.keys", "config.identity", "studies.plan", "studies.groups"], LEARNING | NUMBERS),
+    **dict.fromkeys(
+        ["config.keys", "config.values", "config.identity", "studies.plan", "studies.groups"],
+        LEARNING | NUMBERS,
+    ),
     **dict.fromkeys(["studies.reading", "studies.schema"], LEARNING | NUMBERS),
     **dict.fromkeys(["storage.series", "storage.files", "studies", "analysis"], LEARNING),
     **dict.fromkeys(["activations", "networks", "optim", "random"], LEARNING - {"torch"}),

@@ -193,7 +193,7 @@ class StudyResults:
         fractions.
         """
         from actlab.analysis import comparison
-        from actlab.analysis.points import short_names
+        from actlab.config.keys import short_names
 
         last = self.stages[-1]
         lines = []

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from actlab.analysis import comparison, results
-from actlab.config.keys import canonical, same
+from actlab.config.values import same
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
 from actlab.studies.plan import Selection
+from actlab.studies.points import Point
 from written_runs import ACT, DROP, LR, finished, one_unit, probe, study, write
 
 
@@ -148,7 +149,7 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
 
 
 def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
-    tried = {canonical({ACT: unit}): 3 for unit in ("gelu", "relu")}
+    tried = {Point({ACT: unit}): 3 for unit in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
     gelu, _ = comparison.rows(finished(tmp_path, plan, {"val/loss": [1.0], "test/error": [1.0]}))
@@ -167,7 +168,7 @@ def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
         ratios = dict.fromkeys(("seconds_per_update", "relative_to_reference", "bytes_relative"), 1.0)
-        found.append({"compared": "?", "point": run.point, "run": run.id, "bytes_kept": 1, **ratios})
+        found.append({"compared": "?", "point": dict(run.point), "run": run.id, "bytes_kept": 1, **ratios})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
@@ -328,7 +329,9 @@ def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Pa
     for run in plan.runs():
         write(tmp_path, run, {"val/loss": [0.5 - run.point[DROP]], "test/error": [0.1]})
         price = {"soi": 3.0, "relu": 1.0 + run.point[DROP]}[run.point[ACT]]
-        costs.append({"point": run.point, "run": run.id, "seconds_per_update": price, "bytes_kept": 10 * price})
+        costs.append(
+            {"point": dict(run.point), "run": run.id, "seconds_per_update": price, "bytes_kept": 10 * price}
+        )
     (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs]))
     soi, relu = comparison.rows(results.load(plan, tmp_path))
     assert relu.chosen == {DROP: 0.5}

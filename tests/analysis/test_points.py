@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from actlab.analysis.points import in_words, matches, printer, printers, short_names
-from actlab.config.keys import in_full, named, same
+from actlab.analysis.points import printer, printers
+from actlab.config.values import in_full, named, same
+from actlab.studies.points import Point
 
 
 def test_one_value_written_in_two_ways_is_the_same() -> None:
@@ -59,25 +60,22 @@ def test_different_values_do_not_match() -> None:
     ):
         assert not same(one, other)
         assert not same(other, one)
-        assert not matches({"a": one}, {"a": other})
+        assert not Point({"a": other}).matches({"a": one})
 
 
 def test_a_point_without_the_key_does_not_match() -> None:
-    assert not matches({"a": None}, {})
+    assert not Point({}).matches({"a": None})
 
 
 def test_a_point_in_words_tells_values_that_look_alike_apart() -> None:
-    points = [{"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"} for name in ("a", "b")]
+    points = [
+        Point({"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"}) for name in ("a", "b")
+    ]
     write = printers(points)
-    assert [in_words(point, text=write) for point in points] == [
+    assert [point.in_words(text=write) for point in points] == [
         "network a.Net, lag 00:10",
         "network b.Net, lag 00:10",
     ]
-
-
-def test_a_key_is_shortened_to_the_ending_that_no_other_has() -> None:
-    keys = ["model.lr", "model.network.dropout", "data.dropout"]
-    assert [*short_names(keys).values()] == ["lr", "network.dropout", "data.dropout"]
 
 
 def test_values_that_look_alike_are_written_in_full() -> None:

@@ -34,7 +34,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished study, with costs and its table."""
     root, plan = tmp_path_factory.mktemp("whole") / "s", study()
     finished(root, plan)
-    costs = [{"run": run.id, "point": run.point, **COST} for run in plan.runs()]
+    costs = [{"run": run.id, "point": dict(run.point), **COST} for run in plan.runs()]
     (root / COSTS).write_text(json.dumps(costs))
     table_files.write(results.load(plan, root), root)
     return root

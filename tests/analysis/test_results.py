@@ -95,7 +95,7 @@ def test_accuracy_is_best_when_high(tmp_path: Path) -> None:
 
 def test_tuned_values_are_chosen_on_validation_alone(full: results.Results) -> None:
     rows = comparison.rows(full)
-    assert [(row.point, row.chosen, row.tried) for row in rows] == [
+    assert [(dict(row.point), dict(row.chosen), row.tried) for row in rows] == [
         ({ACT: "gelu"}, {LR: 0.1}, 2),
         ({ACT: "relu"}, {LR: 0.01}, 2),
     ]

@@ -34,7 +34,7 @@ def written(root: Path, status: Any = None, parts: Any = None, **changes: Any) -
         how = (status or {}).get(unit, FINISHED)
         write(root, run, {"test/error": errors}, how, updates=40, last_good_epoch=4)
         if run.seed == 0 and unit in COSTS:
-            cost = {"point": run.point, "run": run.id, "seconds_per_update": COSTS[unit], "bytes_kept": 1}
+            cost = {"point": dict(run.point), "run": run.id, "seconds_per_update": COSTS[unit], "bytes_kept": 1}
             costs.append(
                 cost | {"seconds_in_parts": [COSTS[unit] * part for part in (parts or {}).get(unit, [1])]}
             )

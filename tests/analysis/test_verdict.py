@@ -253,7 +253,7 @@ def test_a_relative_time_has_its_spread(tmp_path, parts, text):
     costs = []
     for name, slower in (("gelu", parts), ("relu", parts and [1.0, 1.25][: len(parts)])):
         run = next(run for run in plan.runs() if run.point[ACT] == name)
-        entry = {"run": run.id, "point": run.point, "seconds_per_update": 1.25 if name == "gelu" else 1.0}
+        entry = {"run": run.id, "point": dict(run.point), "seconds_per_update": 1.25 if name == "gelu" else 1.0}
         entry |= {"bytes_kept": 1, "relative_to_reference": entry["seconds_per_update"]}
         costs.append(entry | ({"seconds_in_parts": slower} if slower else {}))
     (tmp_path / "cost.json").write_text(json.dumps(costs))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actlab.analysis import results
-from actlab.config import keys
+from actlab.config.values import label
 from actlab.studies import reading
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 
@@ -50,7 +50,7 @@ def finish(folder: RunFolder, status: str) -> None:
     """Write a run: at 1e-3 it ends at the unit's lowest loss, at 1e-4 0.1 above it."""
     folder.open()
     point, seed = folder.run.point, folder.run.seed
-    low = LOWEST.get(keys.label(point["model.activation"]), 0.2) + (point["model.lr"] < 1e-3) * 0.1
+    low = LOWEST.get(label(point["model.activation"]), 0.2) + (point["model.lr"] < 1e-3) * 0.1
     rows = []
     for epoch in range(1, EPOCHS + 1):
         value = low + 0.01 * seed + 0.5 * (EPOCHS - epoch)

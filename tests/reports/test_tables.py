@@ -191,7 +191,7 @@ def test_a_pipe_cuts_no_name(
 def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
-    of = {unit: {"compared": unit, "run": run.id, "point": run.point} for unit, run in runs.items()}
+    of = {unit: {"compared": unit, "run": run.id, "point": dict(run.point)} for unit, run in runs.items()}
     measured = {"seconds_per_update": 0.0021, "bytes_kept": 10, "hardware": "this machine"}
     cost = {**of["gelu_tanh"], **measured, "relative_to_reference": 1.25, "bytes_relative": 2}
     base = {**cost, **of["relu"], "seconds_per_update": 0.0021 / 1.25, "bytes_kept": 5}
@@ -236,7 +236,7 @@ def test_the_spread_of_costs_is_said(written: Any) -> None:
 
     def said(**changes: object) -> str:
         costs = [
-            {**entry, "run": run.id, "point": run.point, "seconds_per_update": min(parts[unit])}
+            {**entry, "run": run.id, "point": dict(run.point), "seconds_per_update": min(parts[unit])}
             | {**new, "seconds_in_parts": parts[unit], **changes}
             for unit, run in runs.items()
         ]

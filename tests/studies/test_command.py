@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,8 @@ LOW = ["--set", "model.optimizer.lr=1e-2"]  # half of the runs
 
 
 @pytest.fixture
-def study(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(STUDY)
-    return lambda command, *words: cli("study", command, "tiny.yaml", *words)
+def study(study):
+    return partial(study, STUDY, name="tiny")
 
 
 @pytest.fixture(scope="module")

@@ -44,16 +44,14 @@ SEARCHED = study_text(
 
 
 @pytest.fixture
-def study(cli, tmp_path, monkeypatch):
+def study(study, tmp_path, monkeypatch):
     """Run a command on a study with an activation that fails unless ``fails`` is empty."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running.Start, "measure", lambda start: 0)  # costs take time, and say nothing here
     (tmp_path / "frail.py").write_text(FRAIL)
 
     def run(text, command, *words, fails=""):
         monkeypatch.setenv("FRAIL", fails)
-        (tmp_path / "mine.yaml").write_text(text)
-        return cli("study", command, "mine.yaml", "--activation", "./frail.py:frail", *words)
+        return study(text, command, "--activation", "./frail.py:frail", *words)
 
     return run
 

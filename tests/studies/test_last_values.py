@@ -28,13 +28,9 @@ CURVES = {  # by learning rate: 0.01 is best after two epochs and overfits, 0.00
 
 
 @pytest.fixture
-def command(cli, tmp_path, monkeypatch):
-    """Run ``actlab study`` on a file in ``tmp_path``."""
-    monkeypatch.chdir(tmp_path)
-
+def command(study):
     def run(text, *words):
-        (tmp_path / "mine.yaml").write_text(text)
-        outcome = cli("study", words[0], "mine.yaml", *words[1:])
+        outcome = study(text, *words)
         assert outcome.code == 0, outcome.err
         return outcome.out
 

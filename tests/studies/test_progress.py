@@ -9,9 +9,10 @@ from actlab.engines.progress import Display
 from actlab.runtime import signals
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
+from actlab.studies.points import Point
 from tiny_study import STUDY
 
-RUNS = [Run(f"run{i}", {}, i, {}) for i in range(4)]
+RUNS = [Run(f"run{i}", Point({}), i, {}) for i in range(4)]
 BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}
 
 
@@ -86,14 +87,14 @@ def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, ev
 
 def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, every_line, clock):
     """The first of two stacks of 15 runs has run for 4 s at 1 % a second: both take 200 s."""
-    runs = [Run(f"run{i}", {}, i, {}) for i in range(30)]
+    runs = [Run(f"run{i}", Point({}), i, {}) for i in range(30)]
     lines_of(display_of(tmp_path, runs), [(time, time / 100) for time in range(5)], clock, runs[:15])
     assert "about 3 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, every_line, clock):
     """Two runs of 16 epochs resume after eight; one trains an epoch every five minutes, the other fails."""
-    runs = [Run(name, {}, 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")]
+    runs = [Run(name, Point({}), 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")]
     with display_of(tmp_path, runs) as display:
         for epoch in range(8, 12):
             clock[0] = 300.0 * epoch
@@ -143,7 +144,7 @@ def test_phases_are_lines_where_there_is_no_terminal(capsys):
 def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeypatch):
     looked = []
     monkeypatch.setattr(progress, "RunFolder", lambda root, run: looked.append(run.id) or RunFolder(root, run))
-    runs = [Run(f"run{i}", {}, i, {}) for i in range(30)]
+    runs = [Run(f"run{i}", Point({}), i, {}) for i in range(30)]
     with display_of(tmp_path, runs) as display:
         for run in runs:
             for fraction in (0.1, 0.3, 0.7):

@@ -43,17 +43,6 @@ table: [{metric: test/error, at: last, percent: true}]
 )
 
 
-@pytest.fixture
-def study(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run(text, command, *words):
-        (tmp_path / "mine.yaml").write_text(text)
-        return cli("study", command, "mine.yaml", *words)
-
-    return run
-
-
 def loaded(tmp_path, **options):
     return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from actlab.analysis.statistics import sampling_error
 from actlab.config import metrics
-from actlab.config.keys import is_parameter, logged
+from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study

@@ -27,11 +27,12 @@ from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
 from actlab.analysis.times import at_equal_time, cost_of
-from actlab.config.keys import canonical, in_full, same
+from actlab.config.values import in_full, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
+from actlab.studies.points import Point
 
 Family = Literal["primary", "secondary", ""]
 FAMILIES: tuple[Family, ...] = ("primary", "secondary")
@@ -120,8 +121,8 @@ class Cell:
 class TableRow:
     """A group in the table."""
 
-    point: dict[str, Any]  # the grid point without its tuned values
-    chosen: dict[str, Any]  # the selected tuned values; empty until a run has ended
+    point: Point  # the grid point without its tuned values
+    chosen: Mapping[str, Any]  # the selected tuned values; empty until a run has ended
     edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
     tried: int  # number of settings
     reference_tried: int | None  # of its reference; None without a reference
@@ -171,7 +172,7 @@ def _row(results: Results, group: Group) -> TableRow:
     return TableRow(
         point=group.point,
         chosen=tuned,
-        edges=results.study.edges.get(canonical(group.point)) or group.edges(tuned),
+        edges=results.study.edges.get(group.point) or group.edges(tuned),
         tried=_tried(results, group),
         reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),
@@ -232,14 +233,14 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     middle, samples = median(values.values()) if values else None, results.samples(column)
     family: Family = ""
     if column.ranked and reference and not biased:
-        asked = not results.own or canonical(group.point) in results.own
+        asked = not results.own or group.point in results.own
         family = "primary" if asked and column == results.primary else "secondary"
     return Cell(
         column,
         values,
         median=middle,
         interval=median_interval(values.values()) if values else None,
-        published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
+        published=published(results.study, group.point | (setting.tuned if setting else {}), column),
         difference=paired_difference(mine, theirs, test=tested),
         better=better(mine, theirs, column.mode, test=tested) if seeds and column.mode else None,
         family=family,
@@ -265,7 +266,7 @@ def _margin(column: Column, theirs: Sequence[float]) -> float | None:
 
 def _tried(results: Results, group: Group) -> int:
     """Return the number of settings tried for a group, in this stage or an earlier one."""
-    return results.study.tried.get(canonical(group.point), len(group.settings))
+    return results.study.tried.get(group.point, len(group.settings))
 
 
 def _biased(results: Results, group: Group, reference: Group | None, column: Column) -> bool:

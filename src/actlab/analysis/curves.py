@@ -11,7 +11,6 @@ import numpy as np
 
 from actlab.analysis.columns import Column
 from actlab.analysis.conditions import along
-from actlab.analysis.points import matches
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
 from actlab.studies.groups import Group, Setting
@@ -30,7 +29,7 @@ class Curve:
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings of a group that have the ``fixed`` tuned values."""
-    return tuple(s for s in group.settings if matches(fixed, s.tuned))
+    return tuple(s for s in group.settings if s.tuned.matches(fixed))
 
 
 def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting | None:

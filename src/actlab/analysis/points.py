@@ -1,19 +1,14 @@
-"""Compare grid points, which map grid keys to values, and format them as text."""
+"""Grid values as text, told apart where their labels are equal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from actlab.config.keys import in_full, label, same
+from actlab.config.values import in_full, label
 
 Text = Callable[[str, Any], str]
 """Formats a value of a grid key for people."""
-
-
-def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Return whether a point has all values of ``where``, compared by `same`."""
-    return all(key in point and same(point[key], value) for key, value in where.items())
 
 
 def printer(values: Iterable[Any]) -> Callable[[Any], str]:
@@ -22,28 +17,6 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
     for value in values:
         by_label.setdefault(label(value), set()).add(in_full(value))
     return lambda value: in_full(value) if len(by_label.get(label(value), ())) > 1 else label(value)
-
-
-def short_names(keys: Collection[str]) -> dict[str, str]:
-    """Return for each dotted key its shortest ending that no other key has."""
-    listed, found = set(keys), dict[str, str]()
-    for key in keys:
-        parts = key.split(".")
-        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
-        others = [f".{other}" for other in listed if other != key]
-        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
-        found[key] = next(unique, key)
-    return found
-
-
-def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = None) -> str:
-    """Return a grid point as text, with the compared value written without its key.
-
-    ``text`` formats the value of a key so that values with equal labels can be distinguished.
-    """
-    names = short_names(point)
-    texts = {key: text(key, value) if text else label(value) for key, value in point.items()}
-    return ", ".join(texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in point)
 
 
 def printers(points: Iterable[Mapping[str, Any]]) -> Text:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import matches
 from actlab.errors import unknown
 from actlab.studies.plan import Study
+from actlab.studies.points import Point
 
 
 class PublishedValue(NamedTuple):
@@ -18,7 +18,7 @@ class PublishedValue(NamedTuple):
     sd: float | None = None
 
 
-def published(study: Study, point: Mapping[str, Any], column: Column) -> PublishedValue | None:
+def published(study: Study, point: Point, column: Column) -> PublishedValue | None:
     """Return the published value of a column at a grid point, or None if the paper gives none.
 
     Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs of another
@@ -29,7 +29,7 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
         return None
     wanted = (column.metric, column.at, column.condition)
     entries = [entry for entry in study.published.get("values", ()) if _place(entry) == wanted]
-    fits = [entry for entry in entries if matches(entry.get("where", {}), point)]
+    fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
     if not fits:
         return None
     entry = max(fits, key=lambda entry: len(entry.get("where", {})))

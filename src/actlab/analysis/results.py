@@ -16,7 +16,8 @@ from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at,
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
 from actlab.config import metrics
-from actlab.config.keys import PARAMETERS, canonical, is_parameter, same, without
+from actlab.config.metrics import PARAMETERS, is_parameter
+from actlab.config.values import same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
@@ -25,6 +26,7 @@ from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.formats import Cost, Measured, Result
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
+from actlab.studies.points import Point
 from actlab.studies.states import FAILED, state_of
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
@@ -280,11 +282,11 @@ class Results:
         return groups(self.study)
 
     @cached_property
-    def own(self) -> frozenset[str]:
-        """The canonical grid points of the user's activations, among those compared."""
+    def own(self) -> frozenset[Point]:
+        """The grid points of the user's activations, among those compared."""
         compare, groups = self.study.compare, self.groups
         own = (group for group in groups if self.study.is_own(compare, group.point.get(compare)))
-        return frozenset(canonical(group.point) for group in own)
+        return frozenset(group.point for group in own)
 
     @cached_property
     def cost_places(self) -> dict[str, int]:
@@ -292,17 +294,17 @@ class Results:
         return {cost["run"]: place for place, cost in [*enumerate(self.costs)][::-1]}
 
     @cached_property
-    def references(self) -> dict[str, Group]:
-        """The reference's group by the canonical rest of its grid point."""
-        found: dict[str, Group] = {}
+    def references(self) -> dict[Point, Group]:
+        """The reference's group by the rest of its grid point."""
+        found: dict[Point, Group] = {}
         for group in self.groups:
             if same(group.point.get(self.study.compare), self.study.reference):
                 found.setdefault(self.rest_of(group), group)
         return found
 
-    def rest_of(self, group: Group) -> str:
-        """Return the grid point of a group without the compared value, in canonical form."""
-        return canonical(without(group.point, [self.study.compare]))
+    def rest_of(self, group: Group) -> Point:
+        """Return the grid point of a group without the compared value."""
+        return group.point.without([self.study.compare])
 
     def chosen(self, group: Group) -> Setting | None:
         """Return a group's setting with the best median of the selection metric; None if no run has ended."""

@@ -17,11 +17,12 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
-from actlab.analysis.points import in_words, printer, printers
+from actlab.analysis.points import printer, printers
 from actlab.analysis.statistics import FEWEST, Array
-from actlab.config.keys import canonical, in_full, named, value_key, without
+from actlab.config.values import in_full, named, value_key
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
+from actlab.studies.points import Point
 
 TABLE = "table.json"
 GELU = ("gelu", "gelu_tanh")  # the first of these that a task has is what its activations are compared with
@@ -109,11 +110,11 @@ class Record:
     def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         write = printers(row["point"] for row in self.table["rows"])
-        found: dict[str, tuple[str, list[KeptRow]]] = {}
+        found: dict[Point, tuple[str, list[KeptRow]]] = {}
         for row in self.table["rows"]:
-            rest = without(row["point"], [self.compare])
-            words = filter(None, [in_words(rest, text=write), self.table["cut"]])
-            found.setdefault(canonical(rest), (", ".join(words), []))[1].append(row)
+            rest = Point(row["point"]).without([self.compare])
+            words = filter(None, [rest.in_words(text=write), self.table["cut"]])
+            found.setdefault(rest, (", ".join(words), []))[1].append(row)
         return [*found.values()]
 
     def is_own(self, value: Any) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
-from actlab.config.keys import canonical, priced
 from actlab.studies.folders import FINISHED
 from actlab.studies.groups import Group, Setting
 
@@ -36,8 +35,8 @@ def cost_of(results: Results, group: Group, setting: Setting | None = None) -> M
     """Return the cost measured at a setting, by default the selected one, or one with another learning rate."""
     if not results.costs:
         return None
-    wanted = canonical(priced((setting or results.chosen(group) or group.settings[0]).tuned))
-    runs = (run.id for s in group.settings if canonical(priced(s.tuned)) == wanted for run in s.runs)
+    wanted = (setting or results.chosen(group) or group.settings[0]).priced
+    runs = (run.id for s in group.settings if s.priced == wanted for run in s.runs)
     places = [results.cost_places[name] for name in runs if name in results.cost_places]
     return results.costs[min(places)] if places else None
 

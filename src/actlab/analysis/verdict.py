@@ -19,10 +19,11 @@ from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, Correction, TableRow
 from actlab.analysis.differences import Estimate
 from actlab.analysis.looks import DECIDED, factor
-from actlab.analysis.points import few, plural, short_names
+from actlab.analysis.points import few, plural
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
+from actlab.config.keys import short_names
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]
 _LISTED = 8  # most differences listed before there is a verdict

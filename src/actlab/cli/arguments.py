@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, as_list, get_dotted, inside, set_dotted, with_import_paths
+from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
 from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
+from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file

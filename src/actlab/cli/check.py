@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.activations import Spec
-from actlab.config.keys import label
+from actlab.config.values import label
 from actlab.engines import properties
 from actlab.engines.running import untried
 from actlab.engines.workers import EndedError, Report, Worker

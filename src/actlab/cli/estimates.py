@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from actlab.config.keys import canonical, without
 from actlab.engines import stages
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
+from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.workers import Inline, Worker
@@ -27,12 +27,13 @@ class Timing(NamedTuple):
     """Timed updates of a study, or of one of its stages."""
 
     study: Study
-    seconds: Mapping[str, float]  # of an update, by canonical grid point without tuned keys
+    seconds: Mapping[Point, float]  # of an update, by grid point without tuned keys
     updates: int  # per epoch
 
     def of(self, runs: Sequence[Run]) -> float:
         """Return the seconds that runs take one by one, for updates only; 0 for a run that was not timed."""
-        each = (self.seconds.get(_key(self.study, run.point), 0.0) * (run.epochs or 1) for run in runs)
+        tune = self.study.select.tune
+        each = (self.seconds.get(run.point.without(tune), 0.0) * (run.epochs or 1) for run in runs)
         return sum(each) * self.updates
 
 
@@ -42,11 +43,12 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
-    measured = measure_costs(helper, able, study, study.select.tune, rounds=rounds)
+    tune = study.select.tune
+    measured = measure_costs(helper, able, study, tune, rounds=rounds)
     seconds = {
-        _key(study, one["point"]): one["seconds_per_update"] + one.get("seconds_added", 0.0)
-        for one in measured
-        if "failed" not in one
+        Point(cost["point"]).without(tune): cost["seconds_per_update"] + cost.get("seconds_added", 0)
+        for cost in measured
+        if "failed" not in cost
     }
     updates = helper.call("actlab.engines.cost:updates_of", able[0])
     if not seconds or updates is None:
@@ -69,7 +71,3 @@ def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) ->
         for group in groups(stages.whole(study, replace(stage, seeds=stage.seeds[:1]))):
             total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
-
-
-def _key(study: Study, point: Mapping[str, Any]) -> str:
-    return canonical(without(point, study.select.tune))

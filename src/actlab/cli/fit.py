@@ -22,10 +22,11 @@ from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.keys import get_dotted, label
+from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
+from actlab.config.values import label
 from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.points import few, in_words, printer
-from actlab.config.keys import canonical, import_path, label
+from actlab.analysis.points import few, printer
+from actlab.config.keys import import_path
+from actlab.config.values import canonical, label
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
@@ -51,7 +52,7 @@ class Loggers:
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
-        words = {"setting": in_words(run.point, text=self._text)}
+        words = {"setting": run.point.in_words(text=self._text)}
         words |= {"activation": self._text("", run.unit)} if run.unit else {}
         logger.log_hyperparams({**run.config, **words})
         return logger

@@ -10,7 +10,8 @@ from typing import Any
 
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
-from actlab.config.keys import as_list, in_full, label, named, same, short
+from actlab.config.keys import short
+from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
 from actlab.engines.search import require_optuna
 from actlab.errors import ActlabError, Parser

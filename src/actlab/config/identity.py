@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from actlab.config.batches import BATCHES
-from actlab.config.keys import as_number, class_of, mapped
+from actlab.config.keys import class_of
+from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before

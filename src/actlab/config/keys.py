@@ -1,24 +1,17 @@
-"""Dotted config keys, and comparison and display of grid values."""
+"""Dotted config keys, and the classes that are named there."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.storage.files import at_home, resolved
-from actlab.storage.mappings import read_word
+from actlab.storage.files import resolved
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
-PARAMETERS = "activation/"  # start of the names of activations' learnt parameters, which are metrics of a layer
-LEARNT: Final = "learnt_activation"  # the curve that these parameters give
-INITIAL: Final = "initial_activation"
-_OF_LAYER = re.compile(rf"({PARAMETERS}.+)\[(layer=\d+)\]")
 # Keys that may hold the import path of a class in place of a mapping with ``class_path``.
 CLASSES = {
     *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
@@ -43,7 +36,6 @@ _BARE = {
     **{("model.network", name): f"actlab.networks.{name}" for name in NETWORKS},
     **{(key, "ReduceLROnPlateau"): _PLATEAU for key in ("model.scheduler", "lr_scheduler")},
 }
-_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
@@ -114,6 +106,22 @@ def short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
+def short_names(keys: Collection[str]) -> dict[str, str]:
+    """Return for each dotted key its shortest ending that no other key has.
+
+    >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
+    {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
+    """
+    listed, found = set(keys), dict[str, str]()
+    for key in keys:
+        parts = key.split(".")
+        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
+        others = [f".{other}" for other in listed if other != key]
+        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
+        found[key] = next(unique, key)
+    return found
+
+
 def class_of(value: Any) -> Any:
     """Return the class path in a section of a config: an entry of a mapping, or the value itself."""
     return value.get("class_path") if isinstance(value, Mapping) else value
@@ -161,198 +169,3 @@ def with_import_paths(value: Any, key: str = "") -> Any:
             "it, with a name of letters, digits and _"
         )
     return found or value
-
-
-def label(value: Any) -> str:
-    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``.
-
-    >>> label({"name": "elu", "alpha": 0.5})
-    'elu(alpha=0.5)'
-    """
-    if isinstance(value, dict) and "name" in value:
-        parameters = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
-        return f"{label(value['name'])}({parameters})" if parameters else label(value["name"])
-    if isinstance(value, dict) and "class_path" in value:
-        return label({"name": str(value["class_path"]).rpartition(".")[2], **_arguments(value)})
-    if isinstance(value, str):
-        return found[1] if (found := _UNIT_OF.fullmatch(value)) else value
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
-
-
-def _arguments(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``init_args`` of a class specification; empty if malformed, since values may be unchecked."""
-    found = value.get("init_args")
-    return {str(key): inner for key, inner in found.items()} if isinstance(found, Mapping) else {}
-
-
-def in_full(value: Any) -> str:
-    """Format a grid value unambiguously: unlike `label`, with an activation's path and every digit.
-
-    >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
-    ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
-    """
-    if isinstance(value, Mapping) and "class_path" in value:
-        return in_full({"name": value["class_path"], **_arguments(value)})
-    if isinstance(value, Mapping) and "name" in value:
-        parameters = ", ".join(f"{k}={in_full(v)}" for k, v in value.items() if k != "name")
-        return f"{value['name']}({parameters})" if parameters else str(value["name"])
-    return label(value) if isinstance(value, float) and float(label(value)) == value else str(value)
-
-
-def is_parameter(metric: str) -> bool:
-    """Return whether a metric is a learnt parameter of activations, such as ``activation/beta``."""
-    return metric.startswith(PARAMETERS)
-
-
-def logged(metric: str, condition: str) -> str:
-    """Return the name of a metric with its condition, in loggers and files.
-
-    >>> logged("activation/beta", "layer=3"), logged("val/loss", "")
-    ('activation/beta[layer=3]', 'val/loss')
-    """
-    return f"{metric}[{condition}]" if condition else metric
-
-
-def metric_and_condition(name: str) -> tuple[str, str]:
-    """Return metric and condition of a logged name; only learnt parameters have a condition.
-
-    >>> metric_and_condition("activation/beta[layer=3]"), metric_and_condition("val/top[k=5]")
-    (('activation/beta', 'layer=3'), ('val/top[k=5]', ''))
-    """
-    found = _OF_LAYER.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two grid values are equal by type and value; see `value_key`.
-
-    >>> same(1, 1.0), same("0.50", 0.5), same("1.10", "1.1"), same("relu", "./mine.py:relu")
-    (True, False, False, False)
-    """
-    return value_key(one) == value_key(other)
-
-
-def value_key(value: Any) -> str:
-    """Return a text that is the same for equal grid values: an integer equals its float, text only itself.
-
-    Activations are equal if name and arguments are, however they and the path of their file are written.
-    """
-    return canonical(located(plain_unit(value)))
-
-
-def named(text: Any, values: Iterable[Any]) -> Any:
-    """Return the grid value that a text in a study file or a command names.
-
-    A text names the value that is equal, else the first one with this text as its `in_full` text, else the
-    first one that YAML reads in it. Any other value, and a text that names none, is returned unchanged.
-
-    >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
-    ({'name': 'elu', 'alpha': 2}, 0.5, 'a')
-    """
-    listed = [*values]
-    if not isinstance(text, str) or any(same(text, value) for value in listed):
-        return text
-    full, read = located(text), read_word(text, lambda: False)
-    alike = [value for value in listed if in_full(located(value)) == full]
-    return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
-
-
-def plain_unit(value: Any) -> Any:
-    """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
-
-    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
-    ('elu', {'name': 'elu', 'alpha': 2})
-    """
-    alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
-    return value["name"] if alone else value
-
-
-def is_imported(value: Any) -> bool:
-    """Return whether an activation is given by ``file.py:Name`` or a class path, not by a registered name.
-
-    >>> [is_imported(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
-    [False, True, True]
-    """
-    name = value.get("name") if isinstance(value, Mapping) else value
-    by_class = isinstance(value, Mapping) and "class_path" in value
-    return by_class or (isinstance(name, str) and _UNIT_OF.fullmatch(name) is not None)
-
-
-def located(value: Any) -> Any:
-    """Make the paths of ``file.py:Name`` absolute, also in nested values."""
-
-    def absolute(leaf: Any) -> Any:
-        file, colon, unit = leaf.rpartition(":") if isinstance(leaf, str) else ("", "", "")
-        return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else leaf
-
-    return mapped(value, absolute)
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list unchanged, and any other value as a list with one element."""
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def as_number(value: Any) -> Any:
-    """Return the float that equals an integer or a float; any other value, text too, unchanged.
-
-    An integer that no float equals stays an integer.
-
-    >>> as_number(3), as_number(-0.0), as_number("1e-3"), as_number(True), as_number(2**53 + 1)
-    (3.0, 0.0, '1e-3', True, 9007199254740993)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    try:
-        number = float(value)
-    except OverflowError:
-        return value
-    return number + 0.0 if number == value or number != number else value
-
-
-def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tuned values that may affect the cost of an update: all but learning rates.
-
-    >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
-    {'model.network.dropout': 0.5}
-    """
-    return {key: value for key, value in tuned.items() if short(key) != "lr"}
-
-
-def canonical(values: Any) -> str:
-    """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
-
-    >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
-    True
-    """
-    return json.dumps(mapped(values, as_number), sort_keys=True, default=str)
-
-
-def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested mappings and lists with ``change`` applied to every other value in them."""
-    if isinstance(values, Mapping):
-        return {str(key): mapped(inner, change) for key, inner in values.items()}
-    return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)
-
-
-def shareable(values: Any) -> Any:
-    """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, bool | int | float | None):
-            return value
-        if hasattr(value, "__dict__") and not callable(value):
-            return shareable(vars(value))
-        return Path(str(value)).name if at_home(str(value)).is_absolute() else str(value)
-
-    return mapped(values, shown)
-
-
-def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a grid point without the given keys.
-
-    >>> without({"model.activation": "elu", "model.optimizer.lr": 0.1}, ["model.optimizer.lr"])
-    {'model.activation': 'elu'}
-    """
-    return {key: value for key, value in point.items() if key not in keys}

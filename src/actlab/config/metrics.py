@@ -9,13 +9,16 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from actlab.config.keys import PARAMETERS, class_of, get_dotted, set_dotted
+from actlab.config.keys import class_of, get_dotted, set_dotted
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 
 KEY = "model.metrics"
+PARAMETERS = "activation/"  # start of the names of activations' learnt parameters, which are metrics of a layer
+LEARNT: Final = "learnt_activation"  # the curve that these parameters give
+INITIAL: Final = "initial_activation"
 _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 ONE_BATCH = "one batch"  # condition of what training logged without ``on_epoch``: the value of the last batch
 LOOPS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # by first word
@@ -23,6 +26,7 @@ _LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse"}
 _HIGH = {"accuracy", "psnr"}
 _PLAIN = ("units/", PARAMETERS)
 _OF_LIGHTNING = re.compile(r"(_step|_epoch)?(/dataloader_idx_\d+)?$")  # what Lightning appends to a name
+_OF_LAYER = re.compile(rf"({PARAMETERS}.+)\[(layer=\d+)\]")
 _WORDS = re.compile(r"[/_.-]")
 
 
@@ -62,6 +66,30 @@ def loop_of(metric: str) -> str:
     """
     words = [*metric.split("/"), *_WORDS.split(metric)]
     return next((LOOPS[word] for word in words if word in LOOPS), "")
+
+
+def is_parameter(metric: str) -> bool:
+    """Return whether a metric is a learnt parameter of activations, such as ``activation/beta``."""
+    return metric.startswith(PARAMETERS)
+
+
+def logged(metric: str, condition: str) -> str:
+    """Return the name of a metric with its condition, in loggers and files.
+
+    >>> logged("activation/beta", "layer=3"), logged("val/loss", "")
+    ('activation/beta[layer=3]', 'val/loss')
+    """
+    return f"{metric}[{condition}]" if condition else metric
+
+
+def metric_and_condition(name: str) -> tuple[str, str]:
+    """Return metric and condition of a logged name; only learnt parameters have a condition.
+
+    >>> metric_and_condition("activation/beta[layer=3]"), metric_and_condition("val/top[k=5]")
+    (('activation/beta', 'layer=3'), ('val/top[k=5]', ''))
+    """
+    found = _OF_LAYER.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
 
 
 def undirected(metric: str) -> ActlabError:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
-from actlab.config.keys import canonical, label, set_dotted
+from actlab.config.keys import set_dotted
+from actlab.config.values import canonical, label
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
 from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of

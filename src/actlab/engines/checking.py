@@ -16,7 +16,9 @@ from actlab.analysis import comparison, published
 from actlab.analysis.columns import undirected
 from actlab.analysis.results import TESTED, Results
 from actlab.config import metrics
-from actlab.config.keys import PARAMETERS, as_list, class_of, get_dotted
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.metrics import PARAMETERS
+from actlab.config.values import as_list
 from actlab.engines.search import at_ends
 from actlab.engines.stages import whole
 from actlab.errors import ActlabError

@@ -18,8 +18,9 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
-from actlab.config.keys import canonical, class_of, label, same, without
+from actlab.config.keys import class_of
 from actlab.config.signatures import locate
+from actlab.config.values import label, same
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.errors import described
 from actlab.experiments import Experiment
@@ -29,6 +30,7 @@ from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
+from actlab.studies.points import Point
 from actlab.tasks import Batch, Task
 from actlab.tasks.batches import as_batch
 from actlab.tasks.randomness import is_random
@@ -61,14 +63,16 @@ def measure(
         activation fails, or its model is no `actlab.tasks.Task`, so that its update requires its Trainer. One
         that an accident ended has no entry, and a line is printed; nothing has if it was a reference.
     """
-    first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
+    first: dict[Point, Run] = {}
     for run in runs:
-        first.setdefault(canonical(without(run.point, tuned)), run)
+        first.setdefault(run.point.without(tuned), run)
     if not first:
         return []
-    models: dict[str, type] = {name: locate(str(class_of(run.config["model"]))) for name, run in first.items()}
+    models: dict[Point, type] = {
+        point: locate(str(class_of(run.config["model"]))) for point, run in first.items()
+    }
     built = {
-        name: experiments.build(run.config) for name, run in first.items() if issubclass(models[name], Task)
+        point: experiments.build(run.config) for point, run in first.items() if issubclass(models[point], Task)
     }
     if not built:
         names = ", ".join(sorted({model.__name__ for model in models.values()}))
@@ -77,22 +81,22 @@ def measure(
     samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
         trials, accidents = _timed(built, rounds or ROUNDS)
-    for name, how in accidents.items():
-        run = first.pop(name)
+    for point, how in accidents.items():
+        run = first.pop(point)
         print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
         if same(run.point.get(key), reference):
             return []
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
     bases = {
-        canonical(without(first[name].point, beside)): trial
-        for name, trial in trials.items()
-        if same(first[name].point.get(key), reference)
+        first[point].point.without(beside): trial
+        for point, trial in trials.items()
+        if same(first[point].point.get(key), reference)
     }
     other = next(iter((*bases.values(), *trials.values())), None)
     entries = (
-        _entry(run, key, trials.get(name), bases.get(canonical(without(run.point, beside)), other), machine)
-        for name, run in first.items()
+        _entry(run, key, trials.get(point), bases.get(run.point.without(beside), other), machine)
+        for point, run in first.items()
     )
     return [{**entry, "measured": now} for entry in entries]
 
@@ -105,7 +109,7 @@ def updates_of(run: Run) -> int | None:
 def _entry(
     run: Run, key: str, trial: TimedTask | None, base: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
+    of = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
     if trial is None or base is None:
         return {**of, "failed": True}
     return {
@@ -134,25 +138,25 @@ def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], rounds: int) -> tuple[dict[str, TimedTask], dict[str, str]]:
+def _timed(built: Mapping[Point, Experiment], rounds: int) -> tuple[dict[Point, TimedTask], dict[Point, str]]:
     """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
-    trials: dict[str, TimedTask] = {}
-    failed, accidents = set[str](), dict[str, str]()
+    trials: dict[Point, TimedTask] = {}
+    failed, accidents = set[Point](), dict[Point, str]()
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
-        for name in [name for name in built if name not in failed]:
+        for point in [point for point in built if point not in failed]:
             signals.check()
             try:
                 if number == 0:
-                    trials[name] = TimedTask(built[name])
-                trials[name].time()
+                    trials[point] = TimedTask(built[point])
+                trials[point].time()
             except Exception as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
-                failed.add(name)
-                accidents |= {name: described(error, 100)} if is_accident(error) else {}
-    return {name: trial for name, trial in trials.items() if name not in failed}, accidents
+                failed.add(point)
+                accidents |= {point: described(error, 100)} if is_accident(error) else {}
+    return {point: trial for point, trial in trials.items() if point not in failed}, accidents
 
 
 class TimedTask:

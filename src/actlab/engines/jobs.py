@@ -9,7 +9,8 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from actlab.config.keys import canonical, class_of, get_dotted
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.values import canonical
 from actlab.engines.settings import Settings
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder

@@ -17,7 +17,8 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
-from actlab.config.keys import canonical, get_dotted
+from actlab.config.keys import get_dotted
+from actlab.config.values import canonical
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, stack_trial
 from actlab.engines import settings as execution

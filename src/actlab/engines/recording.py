@@ -17,8 +17,7 @@ from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from actlab import activations
-from actlab.config.keys import INITIAL, LEARNT, logged
-from actlab.config.metrics import ONE_BATCH
+from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
 from actlab.engines.devices import name_of
 from actlab.engines.matrices import taken_matrices

@@ -17,7 +17,7 @@ from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config import metrics
-from actlab.config.keys import canonical, priced, short
+from actlab.config.keys import short
 from actlab.engines import checking, pool, search, settings, stages
 from actlab.engines.jobs import Arranged, Cases, Faults, Shard, key_of
 from actlab.engines.pool import Pool
@@ -33,6 +33,7 @@ from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.points import Point
 from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
@@ -304,10 +305,10 @@ def uncosted(study: Study, root: Path) -> list[Run]:
         return []
     together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(root))]
     finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
-    alike: dict[str, set[str]] = {}
+    alike: dict[tuple[int, Point], set[str]] = {}
     for number, group in enumerate(groups(study)):
         for setting in group.settings:
-            priced_alike = alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set())
+            priced_alike = alike.setdefault((number, setting.priced), set())
             priced_alike.update(run.id for run in setting.runs)
     wanted = [runs for runs in alike.values() if runs & finished.keys()]
     known = not wanted or any(all(runs & timed for runs in wanted) for timed in together)

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
-from actlab.analysis.points import in_words, plural
-from actlab.config.keys import canonical, short, value_key
+from actlab.analysis.points import plural
+from actlab.config.keys import short
+from actlab.config.values import canonical, value_key
 from actlab.errors import needing
 from actlab.storage.files import read_json, write_json
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import groups
 from actlab.studies.plan import UNIT, Keep, Study
+from actlab.studies.points import Point
 from actlab.studies.spaces import Choices, Search, Space
 from actlab.studies.states import FAILED, state_of
 
@@ -38,7 +40,7 @@ BATCH = 5  # trials of a side that are proposed, then trained, at once
 class Side(NamedTuple):
     """A grid point at which something is searched, or nothing."""
 
-    point: dict[str, Any]  # its activation has its arguments as given
+    point: Point  # its activation has its arguments as given
     block: int  # index of its block
     space: dict[str, Space]  # by config key, and by argument of the activation
     name: str  # the grid point in words, without keys that have one value in the grid
@@ -46,20 +48,20 @@ class Side(NamedTuple):
     @property
     def key(self) -> str:
         """The key of what is selected."""
-        return canonical({**self.point, "searched": [*self.space]})
+        return (self.point | {"searched": [*self.space]}).text
 
     def edges(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the searched keys whose value lies at the end of its range or choices."""
         return tuple(key for key, value in values.items() if self.space[key].is_edge(value))
 
-    def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def at(self, values: Mapping[str, Any]) -> Point:
         """Return the grid point with searched values: config keys, and arguments of the activation."""
         own = {key: value for key, value in values.items() if "." not in key}
         found = {**self.point, **{key: value for key, value in values.items() if key not in own}}
         for key in (key for key in self.point if short(key) == UNIT and own):
             given = self.point[key]
             found[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **own}
-        return found
+        return Point(found)
 
 
 class Trial(NamedTuple):
@@ -79,7 +81,7 @@ class StagePoint(NamedTuple):
     """A grid point of a later stage."""
 
     block: int  # index of its block
-    values: dict[str, Any]  # of each key
+    values: Point  # of each key
     entry: Selected  # how these were selected
     edges: tuple[str, ...]  # keys and arguments whose value is an end of what was tried
 
@@ -91,7 +93,7 @@ def sides(study: Study, search: Search) -> list[Side]:
     for group in groups(study):
         point, block = group.point, group.settings[0].runs[0].block
         units = {key: value for key, value in point.items() if short(key) == UNIT}
-        name = in_words({k: v for k, v in point.items() if k in several or k in units}, next(iter(units), ""))
+        name = point.only({*several, *units}).in_words(next(iter(units), ""))
         own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
         found += [Side(point, block, {**arguments, **search.keys}, name) for arguments in own]
         if not own or search.as_given:
@@ -193,9 +195,9 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
         best = _chosen(study, trials)
         first = trials[0].values if trials else {}
         chosen[side.key] = {
-            "point": side.point,
+            "point": dict(side.point),
             "chosen": best.values if best else first,
-            "tried": len({canonical(trial.values) for trial in trials}) or 1,
+            "tried": len({Point(trial.values) for trial in trials}) or 1,
             "trials": search.trials,
             "metric": study.select.metric,
             "mode": study.select.mode,
@@ -281,7 +283,7 @@ def _text(study: Study, side: Side, trial: Trial) -> str:
     """Return a trial that has ended in words: ``elu, alpha 0.52: val/loss 0.2931``."""
     value = trial.value or 0.0
     said = "diverged" if math.isinf(value) else f"{study.select.metric} {value:.4g}"
-    return f"{side.name}, {in_words(trial.values)}: {said}"
+    return f"{side.name}, {Point(trial.values).in_words()}: {said}"
 
 
 def require_optuna() -> None:

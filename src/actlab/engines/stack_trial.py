@@ -20,7 +20,8 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from actlab.config.keys import label, set_dotted
+from actlab.config.keys import set_dotted
+from actlab.config.values import label
 from actlab.engines.devices import threads
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of

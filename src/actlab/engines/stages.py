@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from actlab.analysis import results
-from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
-from actlab.config.keys import canonical, without
 from actlab.engines import search
 from actlab.engines.search import StagePoint, Trials
 from actlab.errors import ActlabError, unknown
@@ -24,6 +22,7 @@ from actlab.studies.folders import DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
+from actlab.studies.points import Point
 from actlab.studies.spaces import Search
 from actlab.studies.states import OVER, WAITING, state_of
 
@@ -190,7 +189,7 @@ def whole(study: Study, stage: Stage) -> Study:
 def _runs_that_chose(first: Study, chosen: Chosen) -> Iterator[str]:
     """Yield the ids of the runs of the first stage that selected the settings of the second."""
     for group in groups(first):
-        if entry := chosen.get(canonical(group.point)):
+        if entry := chosen.get(group.point.text):
             chose = (run.id for setting in group.settings for run in setting.runs if run.seed in entry["seeds"])
             yield from entry.get("runs", chose)
 
@@ -199,10 +198,10 @@ def _places(first: Study, selected: Chosen) -> list[StagePoint]:
     """Return the grid points of a stage after one that trained the whole grid."""
     found = []
     for group in groups(first):
-        entry = selected[canonical(group.point)]
+        entry = selected[group.point.text]
         chosen = entry["chosen"]
         block, edges = _block(group, chosen), group.edges(chosen)
-        found.append(StagePoint(block, {**group.point, **chosen}, entry, edges))
+        found.append(StagePoint(block, group.point | chosen, entry, edges))
     return found
 
 
@@ -220,9 +219,8 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence
             f"stage {stage.name} has seed {both[0]}, which selected its settings in {FILE}: give it seeds "
             f"above {max(chosen_on)}, or delete {FILE} to select again"
         )
-    plain = [without(place.values, study.select.tune) for place in places]
-    points = [canonical(point) for point in plain]
-    shut = [in_words(point, study.compare) for point, b in zip(plain, blocks, strict=True) if not b.opened]
+    points = [place.values.without(study.select.tune) for place in places]
+    shut = [point.in_words(study.compare) for point, b in zip(points, blocks, strict=True) if not b.opened]
     note = (
         f"Without values: {'; '.join(shut)}. Runs that select settings failed or all diverged; the comparisons "
         "stay planned, and Holm's correction counts them."
@@ -239,7 +237,7 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
     """Yield a note if other runs than those of ``before`` selected settings: fewer seeds or another grid."""
-    known = {canonical(group.point): set(_ids(group)) for group in groups(before)}
+    known = {group.point.text: set(_ids(group)) for group in groups(before)}
     differ = [point for point, ids in known.items() if set(chosen[point].get("runs", ids)) != ids]
     if differ:
         yield (
@@ -256,34 +254,34 @@ def _ids(group: Group) -> list[str]:
 def _block(group: Group, chosen: Mapping[str, Any]) -> int:
     """Return the index of the block with the chosen setting of a group."""
     for setting in group.settings:
-        if canonical(setting.tuned) == canonical(chosen):
+        if setting.tuned == chosen:
             return setting.runs[0].block
-    raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
+    raise DamagedError(f"{FILE} has chosen {Point(chosen).in_words()}, which the grid does not have: {REMEDY}")
 
 
 def _selected(before: Study, chosen: Chosen, root: Path) -> tuple[Chosen, Mapping[str, str]]:
     """Return the selection at each grid point, and why runs failed; empty while a run is missing."""
     found = groups(before)
-    ids = {canonical(g.point): {n for s in g.settings for r in s.runs for n in r.names} for g in found}
+    ids = {g.point.text: {n for s in g.settings for r in s.runs for n in r.names} for g in found}
     chosen = {point: one for point, one in chosen.items() if not search.stale(one, ids.get(point, set()))}
     for entry in (chosen[point] for point in ids if point in chosen):
         _check(entry, before.select, root)
-    missing = [group for group in found if canonical(group.point) not in chosen]
+    missing = [group for group in found if group.point.text not in chosen]
     if not missing:
         return chosen, {}
     loaded = results.load(before, root)
     waiting = {run.id for run in before.runs()} - loaded.results.keys() - loaded.failures.keys()
     if any(name in waiting for group in missing for name in _ids(group)):
         return {}, {}
-    return {**chosen, **{canonical(group.point): _entry(loaded, group) for group in missing}}, loaded.failures
+    return {**chosen, **{group.point.text: _entry(loaded, group) for group in missing}}, loaded.failures
 
 
 def _entry(loaded: Results, group: Group) -> Selected:
     setting = loaded.chosen(group) or group.settings[0]
-    tried = loaded.study.tried.get(canonical(group.point), len(group.settings))
+    tried = loaded.study.tried.get(group.point, len(group.settings))
     return {
-        "point": group.point,
-        "chosen": setting.tuned,
+        "point": dict(group.point),
+        "chosen": dict(setting.tuned),
         "tried": tried,
         "metric": loaded.study.select.metric,
         "mode": loaded.study.select.mode,

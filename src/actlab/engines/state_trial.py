@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.activations.replacement import shared_parameter
-from actlab.config.keys import label
+from actlab.config.values import label
 from actlab.engines.devices import threads
 from actlab.engines.jobs import Cases, Faults
 from actlab.engines.workers import Report

@@ -12,12 +12,14 @@ from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
-from actlab.analysis.points import few, in_words, plural, short_names
+from actlab.analysis.points import few, plural
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
+from actlab.config.keys import short_names
 from actlab.reports.panels import Line, Panel
 from actlab.studies.folders import COSTS
+from actlab.studies.points import Point
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
@@ -110,7 +112,7 @@ def _equal_time(results: Results) -> str:
         return ""
     read, lacking = [], []
     for group in results.groups:
-        name = in_words(group.point, results.study.compare, results.text)
+        name = group.point.in_words(results.study.compare, results.text)
         reference = results.references.get(results.rest_of(group))
         if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
             lacking.append(name)
@@ -352,7 +354,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
-        parts.append(f"Drawn at {in_words(fixed, study.compare, results.text)}.")
+        parts.append(f"Drawn at {Point(fixed).in_words(study.compare, results.text)}.")
     if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
         parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from actlab.analysis.curves import Curve
-from actlab.config.keys import INITIAL, LEARNT, is_parameter, named, same
+from actlab.config.metrics import INITIAL, LEARNT, is_parameter
+from actlab.config.values import named, same
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.storage.files import regular
 from actlab.storage.resources import is_file, resource

@@ -12,11 +12,10 @@ from actlab.analysis import curves
 from actlab.analysis.columns import EQUAL_TIME, Column, column, place, read_where
 from actlab.analysis.conditions import along
 from actlab.analysis.curves import Curve
-from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
-from actlab.config.keys import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import caption, medians
 from actlab.reports.panels import Line, Panel, Plot, read_curves
@@ -25,6 +24,7 @@ from actlab.studies.folders import MATRICES, RunFolder
 from actlab.studies.formats import Kept
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX, Run
+from actlab.studies.points import Point
 
 _READING_TEXTS = {
     "last": "at the last epoch",
@@ -58,7 +58,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
         return None
     if not panels:
         fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
-        at = f" with {in_words(fixed, results.study.compare, results.text)}" if fixed else ""
+        at = f" with {Point(fixed).in_words(results.study.compare, results.text)}" if fixed else ""
         raise ActlabError(
             f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
             f"run the study first: actlab study run {study}"
@@ -137,8 +137,8 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
     chosen = {}
     for value, group, fixed in groups:
         setting = curves.setting(results, group, fixed)
-        if setting and (tuned := {k: v for k, v in setting.tuned.items() if k not in fixed}):
-            chosen[results.text(panel["lines"], value)] = in_words(tuned, text=results.text)
+        if setting and (tuned := setting.tuned.without(fixed)):
+            chosen[results.text(panel["lines"], value)] = tuned.in_words(text=results.text)
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
@@ -183,7 +183,7 @@ def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[A
     fixed = {k: v for k, v in wanted.items() if k in tune}
     compared = {k: v for k, v in wanted.items() if k not in tune}
     seen: dict[str, Group] = {}
-    for group in (g for g in results.groups if matches(compared, g.point)):
+    for group in (g for g in results.groups if g.point.matches(compared)):
         values = [s.tuned[key] for s in group.settings] if key in tune else [group.point[key]]
         for text, value in {results.text(key, value): value for value in values}.items():
             if (other := seen.setdefault(text, group)) is not group:
@@ -222,7 +222,7 @@ def read_learnt(results: Results) -> Plot | None:
     for group in results.groups:
         setting = results.chosen(group)
         kept = [_kept(results, run) for run in setting.runs] if setting else []
-        title = in_words(group.point, results.study.compare, results.text)
+        title = group.point.in_words(results.study.compare, results.text)
         if lines := [*_learnt_lines([run[LEARNT] for run in kept if LEARNT in run], LEARNT)]:
             lines += _initial([*_learnt_lines([run[INITIAL] for run in kept if INITIAL in run], INITIAL)])
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))

@@ -14,7 +14,7 @@ from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
-from actlab.config.keys import in_full, mapped, shareable
+from actlab.config.values import in_full, mapped, shareable
 from actlab.reports import latex
 from actlab.reports.notes import facts, footnotes, spans
 from actlab.reports.tables import grid, own, sections

@@ -9,9 +9,10 @@ from typing import Any
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.points import few, short_names
+from actlab.analysis.points import few
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
+from actlab.config.keys import short_names
 
 NONE = "-"
 EDGE = " (edge)"  # after a chosen value at an end of what was tried

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from actlab import activations
-from actlab.config.keys import mapped
+from actlab.config.values import mapped
 from actlab.networks import GPT, Dropout
 from actlab.networks.gpt import Attention, DecoderBlock, FeedForward
 from actlab.random import streams

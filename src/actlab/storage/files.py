@@ -139,8 +139,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write nested values as JSON, atomically; other objects and half surrogate pairs become text."""
-    text = json.dumps(content, indent=1, default=str, ensure_ascii=False)
+    text = json.dumps(content, indent=1, default=_plain, ensure_ascii=False)
     write_atomically(path, text.encode(errors="replace") + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:

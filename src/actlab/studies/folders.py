@@ -29,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from actlab.config.keys import logged, metric_and_condition
+from actlab.config.metrics import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
 from actlab.storage import series
 from actlab.storage.files import (
@@ -218,7 +218,7 @@ class RunFolder:
             "status": status,
             "id": self.run.id,
             "seed": self.run.seed,
-            "point": self.run.point,
+            "point": dict(self.run.point),
             "sources": self.run.sources,
             "identity": self.run.identity,
             "summary": series.as_entry(series.summaries(recorded)),

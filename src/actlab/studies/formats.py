@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, final
 from annotated_types import Ge, Gt, Lt  # a dependency of pydantic that imports fast
 from typing_extensions import TypedDict
 
-Point = dict[str, Any]  # grid values by dotted config key
+Values = dict[str, Any]  # by dotted config key
 Number = Annotated[float, Gt(-1e15), Lt(1e15)]  # no nan; ratios of two are finite
 Positive = Annotated[float, Gt(1e-15), Lt(1e15)]
 
@@ -18,7 +18,7 @@ class Result(TypedDict):
     status: Literal["finished", "diverged"]
     id: str
     seed: int
-    point: Point
+    point: Values
     sources: dict[str, str]
     identity: str
     summary: dict[str, dict[str, Summed]]
@@ -72,7 +72,7 @@ class Measured(TypedDict):
     """An entry of ``cost.json``: time and memory of an update at a grid point, measured on ``run``."""
 
     run: str
-    point: Point
+    point: Values
     measured: NotRequired[str]
     compared: NotRequired[str]
     seconds_per_update: Positive
@@ -92,7 +92,7 @@ class Unmeasured(TypedDict):
     """An entry of ``cost.json`` for a grid point whose update could not be timed."""
 
     run: str
-    point: Point
+    point: Values
     measured: NotRequired[str]
     failed: Literal[True]
 
@@ -107,8 +107,8 @@ class Selected(TypedDict):
     under that of a grid point.
     """
 
-    point: NotRequired[Point]
-    chosen: dict[str, Any]
+    point: NotRequired[Values]
+    chosen: Values
     tried: int
     trials: NotRequired[int]
     metric: NotRequired[str]

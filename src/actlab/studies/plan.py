@@ -17,23 +17,12 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import (
-    as_number,
-    canonical,
-    get_dotted,
-    in_full,
-    is_imported,
-    label,
-    named,
-    plain_unit,
-    same,
-    set_dotted,
-    short,
-    with_import_paths,
-)
+from actlab.config.keys import get_dotted, set_dotted, short, with_import_paths
 from actlab.config.metrics import directions, mode_of, quantity
+from actlab.config.values import as_number, in_full, is_imported, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
+from actlab.studies.points import Point
 from actlab.studies.schema import Probe
 from actlab.studies.spaces import Search
 
@@ -94,7 +83,7 @@ class Run:
     """
 
     id: str
-    point: dict[str, Any]
+    point: Point
     seed: int
     config: dict[str, Any]
     keep: Keep = Keep()
@@ -189,7 +178,7 @@ def _check_equal(one: Run, other: Run) -> None:
     if one.identity != other.identity:
         raise ActlabError(f"two different runs would both be named {one.id}: change a seed")
     for key, value in one.point.items():
-        if canonical(value) != canonical(other.point[key]):
+        if one.point.only([key]) != other.point.only([key]):
             raise ActlabError(
                 f"{key}: {in_full(value)} and {in_full(other.point[key])} have the same content and would be "
                 "the same run: remove one of them"
@@ -241,9 +230,9 @@ class Study:
     reference_given: bool = False  # explicitly; only the default may be missing in the grid
     notes: tuple[str, ...] = ()  # departures from the paper and hints for reading, printed below the table
     tags: tuple[str, ...] = ()  # of the runs in loggers
-    # Of earlier stages; keys of the first two are the canonical texts of grid points.
-    tried: Mapping[str, int] = field(default_factory=dict)  # number of settings
-    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # keys and arguments chosen at an end
+    # Of earlier stages, the first two by grid point.
+    tried: Mapping[Point, int] = field(default_factory=dict)  # number of settings
+    edges: Mapping[Point, tuple[str, ...]] = field(default_factory=dict)  # keys and arguments chosen at an end
     chosen_on: frozenset[int] = frozenset()  # seeds of the runs that selected settings
     failed: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
     added: tuple[Any, ...] = ()  # activations that the user added to the file's grid
@@ -318,8 +307,7 @@ class Study:
 
         Figures and tables emphasise these.
         """
-        known = (plain_unit(one) for one in self.added)
-        return short(key) == UNIT and (is_imported(value) or any(same(plain_unit(value), x) for x in known))
+        return short(key) == UNIT and (is_imported(value) or any(same(value, unit) for unit in self.added))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
@@ -359,16 +347,15 @@ class Study:
     def _runs_at(
         self, number: int, point: dict[str, Any], known: dict[str, str | None], code: dict[str, dict[str, str]]
     ) -> Iterator[Run]:
-        block, keys = self.blocks[number], self.keys
+        block = self.blocks[number]
         common = block.config({**point, SEED: self.seeds[0]})
         if is_endless(common):
             raise ActlabError(
                 f"{EPOCHS} is {get_dotted(common, EPOCHS)}, so a run of {self.name} would train for ever: set "
                 f"a limit, {' or '.join(_LENGTHS)}"
             )
-        full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
-        if BLOCK in full:
-            full[BLOCK] = block.name
+        whole = {key: get_dotted(common, key) for key in self.keys} | point
+        full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
         sources = identity.sources_of(common, known)
         former = identity.sources_of(common, known, by_bytes=True)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}

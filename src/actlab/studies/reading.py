@@ -11,23 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from actlab.config.identity import OWN
-from actlab.config.keys import (
-    as_list,
-    check_order,
-    class_of,
-    get_dotted,
-    in_full,
-    label,
-    located,
-    named,
-    plain_unit,
-    same,
-    set_dotted,
-    short,
-    value_key,
-    without,
-)
+from actlab.config.keys import check_order, class_of, get_dotted, set_dotted, short
 from actlab.config.places import SAMPLE, check_sample
+from actlab.config.values import as_list, in_full, label, located, named, plain_unit, same, value_key
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
@@ -106,7 +92,12 @@ def load(
         compare=file.compare,
         select=select,
         stages=tuple(
-            Stage(s.name, seeds[s.name], without(s.set, (*changes, *brief)), searches.get(s.name))
+            Stage(
+                s.name,
+                seeds[s.name],
+                {k: v for k, v in s.set.items() if k not in changes | brief},
+                searches.get(s.name),
+            )
             for s in file.stages
         ),
         table=tuple(schema.given(column) for column in file.table),

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from actlab.config.keys import as_list, import_path
+from actlab.config.keys import import_path
+from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.keys import canonical, label
+from actlab.config.values import canonical, label
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 
@@ -64,8 +64,9 @@ class Range:
         return value if self.whole else min(max(float(f"{value:.4g}"), float(self.low)), float(self.high))
 
     def __str__(self) -> str:
-        ends = f"{'whole numbers ' * self.whole}{self.low:g} to {self.high:g}"
-        return ends + " on a log scale" * self.log
+        kind = "whole numbers " if self.whole else ""
+        scale = " on a log scale" if self.log else ""
+        return f"{kind}{self.low:g} to {self.high:g}{scale}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Search:
     """What a stage searches at each grid point."""
 
     keys: Mapping[str, Space]  # by dotted config key
-    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.keys.value_key`
+    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.values.value_key`
     trials: int  # at each grid point
     as_given: bool = False  # whether the next stage also has these activations with their arguments as given
 

@@ -37,8 +37,9 @@ def state_of(folder: RunFolder) -> State:
     epochs, changed = folder.epochs, folder.changed
     if folder.failure_file.exists():
         try:
-            return State(FAILED, epochs, changed, read_json(folder.failure_file, Failure, "delete it")["error"])
+            reason = read_json(folder.failure_file, Failure, "delete it")["error"]
         except DamagedError as error:
-            return State(FAILED, epochs, changed, str(error))
+            reason = str(error)
+        return State(FAILED, epochs, changed, reason)
     begun = epochs > 0 or folder.checkpoint.exists()  # a member of a stack has no checkpoint of its own
     return State(STARTED, epochs, changed) if begun else State(WAITING)

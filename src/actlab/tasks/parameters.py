@@ -14,7 +14,7 @@ import torch
 from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 
-from actlab.config.keys import PARAMETERS, logged
+from actlab.config.metrics import PARAMETERS, logged
 from actlab.random.seeding import own_generators
 from actlab.runtime.third_party import calling
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.config.keys import short_names
 from actlab.reports import style, tables
 from actlab.studies.groups import Group, Setting
 

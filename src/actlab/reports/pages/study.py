@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
-from actlab.config.keys import shareable
+from actlab.config.values import shareable
 from actlab.reports import plots, style
 from actlab.reports.notes import duration, facts, remarks, state
 from actlab.reports.pages import rendering

@@ -1,0 +1,160 @@
+"""How one value of a config is compared, and how it reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from actlab.storage.files import at_home, resolved
+from actlab.storage.mappings import read_word
+
+_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
+
+
+def label(value: Any, full: bool = False) -> str:
+    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``; see also `in_full`.
+
+    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Unit"), label({"class_path": "a.B"}), label(0.001)
+    ('elu(alpha=0.5)', 'Unit', 'B', '0.001')
+    """
+    if isinstance(value, Mapping) and "class_path" in value:
+        path = value["class_path"] if full else str(value["class_path"]).rpartition(".")[2]
+        arguments = value.get("init_args")  # values may be unchecked
+        return label({"name": path, **(arguments if isinstance(arguments, Mapping) else {})}, full)
+    if isinstance(value, Mapping) and "name" in value:
+        name = label(value["name"], full)
+        parameters = ", ".join(f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name")
+        return f"{name}({parameters})" if parameters else name
+    if isinstance(value, str) and not full and (named_unit := _UNIT_OF.fullmatch(value)):
+        return named_unit[1]
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
+        return str(value)
+    return f"{value:g}" if not full or (type(value) is float and float(f"{value:g}") == value) else str(value)
+
+
+def in_full(value: Any) -> str:
+    """Format a grid value unambiguously: unlike `label`, with an activation's path and every digit.
+
+    >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
+    ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
+    """
+    return label(value, full=True)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two grid values are equal by type and value; see `value_key`.
+
+    >>> same(1, 1.0), same("0.50", 0.5), same("1.10", "1.1"), same("relu", "./mine.py:relu")
+    (True, False, False, False)
+    """
+    return value_key(one) == value_key(other)
+
+
+def value_key(value: Any) -> str:
+    """Return a text that is the same for equal grid values: an integer equals its float, text only itself.
+
+    Activations are equal if name and arguments are, however they and the path of their file are written.
+    """
+    return canonical(located(plain_unit(value)))
+
+
+def canonical(values: Any) -> str:
+    """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
+
+    >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
+    True
+    """
+    return json.dumps(mapped(values, as_number), sort_keys=True, default=str)
+
+
+def named(text: Any, values: Iterable[Any]) -> Any:
+    """Return the grid value that a text in a study file or a command names.
+
+    A text names the value that is equal, else the first one with this text as its `in_full` text, else the
+    first one that YAML reads in it. Any other value, and a text that names none, is returned unchanged.
+
+    >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
+    ({'name': 'elu', 'alpha': 2}, 0.5, 'a')
+    """
+    listed = [*values]
+    if not isinstance(text, str) or any(same(text, value) for value in listed):
+        return text
+    full, read = located(text), read_word(text, lambda: False)
+    alike = [value for value in listed if in_full(located(value)) == full]
+    return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
+
+
+def plain_unit(value: Any) -> Any:
+    """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
+
+    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
+    ('elu', {'name': 'elu', 'alpha': 2})
+    """
+    alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
+    return value["name"] if alone else value
+
+
+def is_imported(value: Any) -> bool:
+    """Return whether an activation is given by ``file.py:Name`` or a class path, not by a registered name.
+
+    >>> [is_imported(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
+    [False, True, True]
+    """
+    name = value.get("name") if isinstance(value, Mapping) else value
+    by_class = isinstance(value, Mapping) and "class_path" in value
+    return by_class or (isinstance(name, str) and _UNIT_OF.fullmatch(name) is not None)
+
+
+def located(value: Any) -> Any:
+    """Make the paths of ``file.py:Name`` absolute, also in nested values."""
+
+    def absolute(leaf: Any) -> Any:
+        file, colon, unit = leaf.rpartition(":") if isinstance(leaf, str) else ("", "", "")
+        return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else leaf
+
+    return mapped(value, absolute)
+
+
+def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested mappings and lists with ``change`` applied to every other value in them."""
+    if isinstance(values, Mapping):
+        return {str(key): mapped(inner, change) for key, inner in values.items()}
+    return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)
+
+
+def shareable(values: Any) -> Any:
+    """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, bool | int | float | None):
+            return value
+        if hasattr(value, "__dict__") and not callable(value):
+            return shareable(vars(value))
+        return Path(str(value)).name if at_home(str(value)).is_absolute() else str(value)
+
+    return mapped(values, shown)
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list unchanged, and any other value as a list with one element."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def as_number(value: Any) -> Any:
+    """Return the float that equals an integer or a float; any other value, text too, unchanged.
+
+    An integer that no float equals stays an integer.
+
+    >>> as_number(3), as_number(-0.0), as_number("1e-3"), as_number(True), as_number(2**53 + 1)
+    (3.0, 0.0, '1e-3', True, 9007199254740993)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        return value
+    return number + 0.0 if number == value or number != number else value
