@@ -24,9 +24,8 @@ import pandas as pd
 import yaml
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Flips, equivalent, paired_difference
+from actlab.analysis.differences import Difference, Estimate, Flips, better, equivalent, paired_difference
 from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
-from actlab.analysis.winning import Better, better
 from actlab.studies.folders import DIVERGED
 
 HERE = Path(__file__).parent
@@ -95,7 +94,7 @@ class Hypothesis(NamedTuple):
     sides: tuple[Any, ...]
     where: Mapping[str, Any]
     found: Difference | None = None
-    won: Better | None = None
+    won: Estimate | None = None
     diverged: tuple[int, int] = (0, 0)
     margin: float = 0.0
     p: float | None = None
@@ -109,7 +108,7 @@ class Hypothesis(NamedTuple):
         if self.p_holm is None or self.p_holm >= LEVEL:
             return "open"
         if self.won:
-            return "holds" if self.won.probability > 0.5 else "fails"
+            return "holds" if (self.won.value or 0) > 0.5 else "fails"
         assert self.found.mean is not None
         size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
         return "holds" if size < self.margin else "fails"
@@ -329,7 +328,7 @@ def _outcome(h: Hypothesis) -> str:
     if h.kind == "diverges" and h.found:
         difference = f"{h.diverged[0]} against {h.diverged[1]} diverged"
     elif h.won:
-        difference = f"first side better in {h.won.probability:.2f} of pairs of runs"
+        difference = f"first side better in {h.won.value:.2f} of pairs of runs"
     elif h.found and h.found.mean is not None:
         difference = _number(h.found.mean, h)
     if h.won and h.won.low is not None and h.won.high is not None:

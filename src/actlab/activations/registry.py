@@ -80,6 +80,7 @@ def register(
     return add
 
 
+@validated
 def names() -> tuple[str, ...]:
     """Return all registered names, in order of registration.
 

@@ -13,7 +13,7 @@ from actlab.analysis.points import few, plural
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import leftovers, remove, temporary
-from actlab.studies import locks, stacks
+from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import RESULT, RunFolder
 from actlab.studies.plan import Study
 from actlab.studies.states import OVER, state_of
@@ -28,13 +28,18 @@ def clean(study: Study, root: Path, whole: bool, sure: bool, again: str) -> None
     unfinished = {name for name, folder in planned.items() if state_of(folder).kind not in OVER}
     there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}
     others = there - planned.keys()
-    if not whole and others and (len(ready) < len(study.stages) or there.isdisjoint(planned)):
+    if not whole and (len(ready) < len(study.stages) or there.isdisjoint(planned)):
+        now = changes.digests(folder.run for folder in planned.values())
+        kept = {name for name in others if not changes.changed(root / name, now)}  # not those of earlier code
+        unfinished, others = unfinished | kept, others - kept
+    else:
+        kept = set()
+    if kept:
         print(
-            f"kept: {plural(len(others), 'run')}, because no run in {root} belongs to this plan, or one of its "
+            f"kept: {plural(len(kept), 'run')}, because no run in {root} belongs to this plan, or one of its "
             "stages has not opened: run the study first, or give the --set, --seeds and --activation of the "
             "command that trained them"
         )
-        unfinished, others = unfinished | others, set()
     items = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(leftovers(root, pattern))]
     members = {stack.folder: stack.members for stack in stacks.begun(root)}
     for folder in sorted((root / stacks.FOLDER).glob("[!.]*/")):

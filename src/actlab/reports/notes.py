@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actlab.analysis import comparison
 from actlab.analysis.columns import EQUAL_TIME, Column
@@ -17,9 +17,11 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
 from actlab.config.keys import short_names
-from actlab.reports.panels import Line, Panel
 from actlab.studies.folders import COSTS
 from actlab.studies.points import Point
+
+if TYPE_CHECKING:
+    from actlab.reports.panels import Line, Panel
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
