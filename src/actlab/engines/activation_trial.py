@@ -41,17 +41,20 @@ SLOW = 1000  # times as slow as ReLU
 ROWS = 3  # samples of a call that is compared between processes
 
 
-def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
-    """Try each activation in each network; build also one run for each value of each grid key.
-
-    Datasets are prepared first, with all threads. Returns the fault of each case, and the cases without one;
-    prints which activations take long. ``report("trying", key, name)`` is called before any code of an
-    activation runs. Cases with a ``known`` fault are skipped. An invalid config, apart from its activation,
-    raises an ActlabError.
-    """
+def prepare(runs: Sequence[Run]) -> None:
+    """Prepare each dataset of some runs, with all threads."""
     for run in {canonical(run.config.get("data")): run for run in runs}.values():
         with suppress(Exception):  # third-party data may raise anything, and again where a run is built
             experiments.prepare(experiments.data_of(run.config))
+
+
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
+    """Try each activation in each network; build also one run for each value of each grid key.
+
+    Returns the fault of each case, and the cases without one; prints which activations take long.
+    ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
+    fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    """
     faults, cases = {**known}, Cases()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():

@@ -176,6 +176,7 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
+        self.worker.call("actlab.engines.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, trial)
