@@ -28,12 +28,11 @@ def clean(study: Study, root: Path, whole: bool, sure: bool, again: str) -> None
     unfinished = {name for name, folder in planned.items() if state_of(folder).kind not in OVER}
     there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}
     others = there - planned.keys()
+    kept = set[str]()
     if not whole and (len(ready) < len(study.stages) or there.isdisjoint(planned)):
         now = changes.digests(folder.run for folder in planned.values())
         kept = {name for name in others if not changes.changed(root / name, now)}  # not those of earlier code
         unfinished, others = unfinished | kept, others - kept
-    else:
-        kept = set()
     if kept:
         print(
             f"kept: {plural(len(kept), 'run')}, because no run in {root} belongs to this plan, or one of its "
