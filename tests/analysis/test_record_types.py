@@ -95,10 +95,13 @@ def test_tables_of_other_types_are_named_and_the_others_shown(
         faults[case] = fault
     assert not (wrong := listed(faults)), wrong
     assert named >= 8 * each
-    file.write_text("[]")
-    code, _, err = cli("report", "--runs-dir", tmp_path)
-    assert (code, err.count("\n")) == (0, 1)
-    assert err.startswith(f"note: {file} is damaged (the whole: input should be a valid dictionary, not [])")
+    long = {**unsealed(tmp_path / "b/table.json"), "study": "y" * 1001}  # which a figure takes long to draw
+    wrong_wholes = {"[]": "the whole: input should be a valid dictionary, not []", json.dumps(long): "study: "}
+    for text, expected in reversed(wrong_wholes.items()):
+        file.write_text(text)
+        code, _, err = cli("report", "--runs-dir", tmp_path)
+        assert (code, err.count("\n")) == (0, 1)
+        assert err.startswith(f"note: {file} is damaged ({expected}")
     assert "a/table.json is damaged" in (tmp_path / "index.html").read_text()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
-from annotated_types import MinLen  # a dependency of pydantic; imports fast
+from annotated_types import MaxLen, MinLen  # a dependency of pydantic; imports fast
 from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
@@ -29,13 +29,15 @@ GELU = ("gelu", "gelu_tanh")  # the first of these that a task has is what its a
 _UNSCALED = "Left out of the profile (a value is 0 or less, or the reference diverged)"
 _REMEDY = "delete it, and let `actlab study report` write it again"
 
+Text = Annotated[str, MaxLen(1000)]  # what is drawn: a text of 100,000 letters takes a figure half a minute
+
 
 class KeptCell(TypedDict):
     """One value of a table row: a column of the study over the runs of a grid point."""
 
-    metric: str
-    at: str | float
-    condition: str
+    metric: Text
+    at: Text | float
+    condition: Text
     mode: Literal["min", "max", ""]
     percent: bool
     primary: bool
@@ -62,16 +64,16 @@ class KeptRow(TypedDict):
 class Table(TypedDict):
     """The keys of ``table.json`` that reports over several studies read."""
 
-    study: str
-    title: str
-    compare: str
-    reference: str
+    study: Text
+    title: Text
+    compare: Text
+    reference: Text
     own: list[str]
     seeds: NotRequired[list[int]]
     planned: int
     finished: int
     diverged: int
-    cut: str
+    cut: Text
     samples: bool
     rows: Annotated[list[KeptRow], MinLen(1)]
     notes: list[str]
