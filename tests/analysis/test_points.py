@@ -1,4 +1,4 @@
-"""Grid values: which are the same, and how they are told apart in words."""
+"""Grid values: which are the same, and how words distinguish them."""
 
 from pathlib import Path
 

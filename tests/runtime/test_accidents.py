@@ -1,4 +1,4 @@
-"""Accidents are told apart from what a network does, and leave no verdict."""
+"""Accidents are distinguished from what a network does, and leave no verdict."""
 
 import json
 

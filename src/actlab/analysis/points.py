@@ -1,4 +1,4 @@
-"""Grid values as text, told apart where their labels are equal."""
+"""Grid values as text, distinguished where their labels are equal."""
 
 from __future__ import annotations
 

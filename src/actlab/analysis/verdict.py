@@ -201,7 +201,7 @@ def _cost(row: TableRow, reference: str) -> str:
 
 
 def describe(comparison: Comparison) -> str:
-    """Return a comparison in words: the verdict with its evidence, or why there is none yet."""
+    """Return a comparison in words: the verdict with its evidence, or why it is not decided yet."""
     name, cell, reference = comparison.name, comparison.cell, comparison.reference
     if comparison.outcome in DECIDED:
         outlook = _outlook(comparison) if comparison.outcome == "undecided" else ""

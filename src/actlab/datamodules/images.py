@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -222,13 +222,14 @@ class ImageDataModule(TensorDataModule):
         if key not in _LATEST:
             _LATEST.clear()  # at once: two datasets may not fit in memory
         kept = _LATEST.setdefault(key, {})
+        preprocess = cache(self._preprocessing)  # which digests all training images
 
         def part(name: str, begin: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:
             images, labels = (tensors[f"{name}_{kind}"][begin:end] for kind in ("images", "labels"))
             if as_bytes:
                 return images.to(device), labels.to(device)
             if (name, begin, end) not in kept:
-                kept[name, begin, end] = self._preprocessing()(images, device)
+                kept[name, begin, end] = preprocess()(images, device)
             return kept[name, begin, end], labels.to(device)
 
         train, as_they_are = part("train", first), Augmentation()
