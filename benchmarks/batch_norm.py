@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actlab import load_study
-from actlab.engines import cost
+from actlab.checks import cost
 
 PLAIN = ("elu", False)
 OPPONENTS = {("relu", False): "ReLU", ("relu", True): "ReLU with batch norm"}

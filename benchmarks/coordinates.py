@@ -33,8 +33,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab.engines.stacked import assemble
 from actlab.experiments import build
+from actlab.stacking.building import assemble
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
@@ -224,7 +224,7 @@ def fitted(task: str, activation: str, updates: int, runs: int, dataset: str | N
     study = reading.load(NAMES[task], overrides=words, staged=False)
     clock = Updates()
     with tempfile.TemporaryDirectory() as folder:
-        trainer, module, data = assemble(study.runs(), clock, Path(folder))
+        trainer, module, data = assemble([run.config for run in study.runs()], clock, Path(folder))
         trainer.fit(module, datamodule=data)
     return clock.seconds() / runs
 

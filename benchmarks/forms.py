@@ -24,8 +24,8 @@ from units import bytes_kept
 
 from actlab import activations
 from actlab.activations.gates import gate
-from actlab.engines.devices import keep_freed, threads
 from actlab.networks import MLP
+from actlab.runtime.devices import keep_freed, threads
 
 LAYERS = {"run": (128, 128), "stack": (15, 128, 128)}
 ROUNDS = 200

@@ -50,9 +50,11 @@ import stacks
 import torch
 from timing import DEVICE
 
-from actlab.engines import stack_trial, timing
-from actlab.engines.devices import name_of
-from actlab.engines.settings import Settings, quiet
+from actlab.checks import stack_trial
+from actlab.engines import timing
+from actlab.engines.settings import Settings
+from actlab.runtime.devices import name_of
+from actlab.runtime.quiet import quiet
 from actlab.storage.files import read_json, write_json
 
 ROOT = Path(__file__).parent.parent

@@ -22,8 +22,8 @@ import torch
 from figures import show
 
 from actlab import experiments
+from actlab.checks.cost import first_batch, kept_for_backward
 from actlab.config.keys import set_dotted
-from actlab.engines.cost import first_batch, kept_for_backward
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 

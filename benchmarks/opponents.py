@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from actlab.engines import settings
 from actlab.random import streams
+from actlab.runtime.quiet import quiet
 from actlab.stacking import StackedNetwork
 
 
@@ -82,7 +82,7 @@ def template(dropouts: Sequence[float], loader: DataLoader[Any]) -> float:
     taken = []
     for dropout in dropouts:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, settings.quiet():
+        with tempfile.TemporaryDirectory() as folder, quiet():
             pl.Trainer(
                 max_steps=UPDATES + WARM_UP,
                 logger=pl.loggers.CSVLogger(folder),

@@ -22,8 +22,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from actlab import activations
-from actlab.engines.devices import keep_freed
 from actlab.networks import PyramidNet
+from actlab.runtime.devices import keep_freed
 
 PUBLISHED = 12.15 / 11.48
 QUARTER = {

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from actlab.reports import style
-from actlab.studies.folders import hardware
+from actlab.runtime.machine import hardware
 
 BENCHMARKS = {
     "jax": jax_table.measure,

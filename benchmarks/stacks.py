@@ -12,7 +12,7 @@ medians over the rounds, in milliseconds an update and run.
 - ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the caches as
   training leaves them.
 - ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by ``torch.func``.
-- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.engines.devices.keep_freed`.
+- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.runtime.devices.keep_freed`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ from torch.utils.data import DataLoader
 
 from actlab import experiments
 from actlab.config import keys
-from actlab.engines import packing, settings, stacked
-from actlab.engines.devices import keep_freed
+from actlab.engines import packing
 from actlab.random import streams
 from actlab.runtime.denormals import flush_denormals
+from actlab.runtime.devices import keep_freed
+from actlab.runtime.quiet import quiet
+from actlab.stacking import building
 from actlab.studies import plan, reading
 
 ROUNDS = 5
@@ -74,7 +76,7 @@ def alone(runs: Sequence[plan.Run]) -> float:
     taken = []
     for run in runs:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, settings.quiet(), threads_of(1):
+        with tempfile.TemporaryDirectory() as folder, quiet(), threads_of(1):
             trainer, task, module = experiments.build(run.config, callbacks=[clock], default_root_dir=folder)
             trainer.logger = pl.loggers.CSVLogger(folder)
             trainer.fit(task, datamodule=module)
@@ -85,8 +87,8 @@ def alone(runs: Sequence[plan.Run]) -> float:
 def in_stack(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update of a stack."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder, settings.quiet(), threads_of(len(runs)):
-        trainer, task, module = stacked.assemble(runs, clock, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, quiet(), threads_of(len(runs)):
+        trainer, task, module = building.assemble([run.config for run in runs], clock, Path(folder))
         trainer.fit(task, datamodule=module)
     return clock.milliseconds
 
@@ -164,7 +166,7 @@ def profile(dataset: str | None, size: int) -> None:
         print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
 
 
-@settings.quiet()
+@quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures: milliseconds an update and run, memory, and the ratios.
 

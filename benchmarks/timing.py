@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from actlab.engines.devices import threads, threads_for
+from actlab.runtime.devices import threads, threads_for
 
 UPDATES, WARM_UP = 25, 5
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -22,8 +22,8 @@ from figures import show
 from torch import nn
 
 from actlab import activations
-from actlab.engines.devices import keep_freed
 from actlab.random import streams
+from actlab.runtime.devices import keep_freed
 
 SHAPE = (16384, 1024)
 ROUNDS = 3

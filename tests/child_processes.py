@@ -8,7 +8,7 @@ from actlab.engines.settings import Settings
 
 def serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     """Serve as a worker of actlab does, but time costs in one round: 25 take half the time of a tiny study."""
-    from actlab.engines import cost
+    from actlab.checks import cost
 
     cost.ROUNDS = 1
     workers._serve(pipe, settings, seat)
@@ -16,7 +16,7 @@ def serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
 
 def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> None:
     """Serve without trials of stacks, too."""
-    from actlab.engines import stack_trial
+    from actlab.checks import stack_trial
 
     stack_trial.difference = lambda runs: None
     serve(pipe, settings, seat)

@@ -185,10 +185,10 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return
     if "actlab.engines.running" in sys.modules:
         monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
-    if "actlab.engines.stack_trial" in sys.modules:
+    if "actlab.checks.stack_trial" in sys.modules:
         from child_processes import serve_untried
 
-        monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda runs: None)
         monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
 
 
@@ -253,7 +253,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     from actlab.engines.workers import Inline
 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
-    monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
+    monkeypatch.setattr("actlab.checks.cost.ROUNDS", 3)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
     monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)  # a busy machine adds no line
 

@@ -34,20 +34,27 @@ MAY_IMPORT = {
     "probes": {"tasks", "random", "runtime", "validation", "errors"},
     "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
     "stacking": {
-        *("experiments", "tasks", "activations", "networks", "optim", "config", "random", "runtime", "errors"),
+        *("experiments", "tasks", "datamodules", "activations", "networks", "optim"),
+        *("config", "random", "runtime", "storage", "errors"),
     },
-    "studies": {"config", "storage", "errors"},
+    "studies": {"config", "runtime", "storage", "errors"},
     "analysis": {"studies", "config", "storage", "errors"},
     "reports": {"analysis", "studies", "activations", "config", "random", "storage", "errors"},
+    "stages": {"analysis", "studies", "config", "storage", "errors"},
+    "checks": {
+        *("stages", "analysis", "reports", "studies", "stacking", "experiments", "tasks", "callbacks"),
+        *("activations", "config", "random", "runtime", "storage", "errors"),
+    },
     "engines": {
+        *("checks", "stages"),
         *("analysis", "reports", "studies", "stacking", "experiments", "probes", "tasks", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
     "cli": {
-        *("engines", "analysis", "reports", "studies", "experiments", "callbacks"),
+        *("engines", "checks", "stages", "analysis", "reports", "studies", "experiments", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"engines", "reports", "analysis", "studies", "config", "random", "validation", "errors"},
+    "api": {"engines", "stages", "reports", "analysis", "studies", "config", "random", "validation", "errors"},
     "__main__": {"cli", "runtime", "errors", ""},
 }
 
@@ -60,7 +67,7 @@ ONLY_IN = {
     "torchvision": {"datamodules.photographs"},
     "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
-    "optuna": {"engines.search"},
+    "optuna": {"stages.search"},
     "ray": {"engines.cluster"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}

@@ -11,8 +11,9 @@ import pytest
 from torch import nn
 
 import actlab
+from actlab.checks import configs
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import checking, running
+from actlab.engines import running
 from actlab.errors import ActlabError
 
 
@@ -76,7 +77,7 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is trained, also where a value is valid."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "run", lambda *_: 0)
-    monkeypatch.setattr(checking, "check", lambda _: [])
+    monkeypatch.setattr(configs, "check", lambda _: [])
 
 
 @pytest.mark.parametrize(

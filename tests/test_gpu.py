@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import actlab
-from actlab.engines import stack_trial
-from actlab.engines.devices import name_of
+from actlab.checks import stack_trial
 from actlab.random.positions import Position, uniform_at
 from actlab.random.streams import Stream, Uniform, attach, compile_masks
+from actlab.runtime.devices import name_of
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from tiny_study import execute, metrics, result

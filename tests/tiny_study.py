@@ -58,7 +58,7 @@ def load(folder, **options):
 def untried():
     """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        patch.setattr("actlab.checks.stack_trial.difference", lambda runs: None)
         yield
 
 
@@ -68,7 +68,7 @@ def trained_once(folder, text, name="tiny", *words):
     words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
     with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
         patch.setattr("actlab.cli.study.Worker", workers.Inline)
-        patch.setattr("actlab.engines.cost.ROUNDS", 3)
+        patch.setattr("actlab.checks.cost.ROUNDS", 3)
         with contextlib.redirect_stdout(out):
             assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
     return folder / "runs"

@@ -266,7 +266,7 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
 
 
 def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
-    from actlab.engines.stages import load
+    from actlab.stages.opening import load
 
     return StudyResults(tuple(load(plan, root)), failed)
 

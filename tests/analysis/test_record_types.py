@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from actlab.analysis import results, scoreboard
-from actlab.engines import stages
 from actlab.reports import notes, stored, table_files, terminal
 from actlab.reports.pages import index
+from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
@@ -123,19 +123,19 @@ SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, 
 
 
 def test_selections_of_other_types_are_named(tmp_path: Path) -> None:
-    file, faults = tmp_path / stages.FILE, {}
+    file, faults = tmp_path / opening.FILE, {}
     for case, content, _ in retyped({"compare": {"{}": SELECTED}}):
         file.write_text(json.dumps(content))
         faults[case] = tried(lambda: damage_in(tmp_path))[1]
     assert not (wrong := listed(faults)), wrong
-    (tmp_path / stages.FILE).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
+    (tmp_path / opening.FILE).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
     assert f"{file} is damaged (compare.{{}}.tried: input should be a valid integer" in damage_in(tmp_path)
 
 
 def damage_in(root: Path) -> str:
     """What is said of a damaged selection."""
     try:
-        stages.read(root)
+        opening.read(root)
     except DamagedError as error:
         return str(error)
     return ""

@@ -174,7 +174,7 @@ def test_plan_says_that_it_checks_and_what_was_stopped(cli, root, monkeypatch):
     def stopped(*_):
         raise Stopped(signal.SIGINT)
 
-    monkeypatch.setattr("actlab.engines.checking.check", stopped)
+    monkeypatch.setattr("actlab.checks.configs.check", stopped)
     for command in ("plan", "run"):
         outcome = cli("study", command, "tiny.yaml")
         assert outcome.code == 130

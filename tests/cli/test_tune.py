@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from actlab.cli.tune import parser, planned
-from actlab.engines import search, stages, training
+from actlab.engines import training
+from actlab.stages import opening, search
 from actlab.studies.formats import Chosen
 from tiny_study import study_text
 
@@ -175,7 +176,7 @@ def plan(tmp_path):
 def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
     def question(*words: str, rates: str = "1e-4..1e-2") -> str:
         study = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
-        grid = stages.whole(study, study.stages[0])
+        grid = opening.whole(study, study.stages[0])
         found: search.Trials = [(side, []) for side in search.sides(grid, study.stages[0].search)]
         chosen: Chosen = {side.key: {"chosen": {}, "tried": 1, "seeds": []} for side, _ in found}
         return search.compared(grid, grid, found, chosen).question

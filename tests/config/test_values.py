@@ -14,10 +14,10 @@ import yaml
 
 import actlab
 from actlab import experiments
+from actlab.checks import configs
 from actlab.cli.arguments import Words, options_of
 from actlab.config.keys import TEXT_ARGUMENTS, get_dotted
 from actlab.config.signatures import parameters
-from actlab.engines import checking
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse, written
 from actlab.studies import reading
@@ -169,7 +169,7 @@ def test_words_in_quotes_lists_null_and_nothing():
 def test_a_number_for_a_text_key_in_yaml_is_rejected_with_the_quoting(cli, value, quoted):
     found = study(STUDY.replace("REVISION", value))
     with pytest.raises(ActlabError, match=f"data.revision .* expects str | None.* quotes: revision: {quoted}"):
-        checking.check(found)
+        configs.check(found)
     Path("base.yaml").write_text(BASE.replace("sample: true", f"revision: {value}"))
     outcome = cli("fit", "-c", "base.yaml", "--print_config")
     assert (outcome.code, f"quotes: revision: {quoted}" in outcome.err) == (2, True)
@@ -181,7 +181,7 @@ def test_text_for_a_number_key_in_yaml_is_rejected(cli):
     with pytest.raises(ActlabError, match=r"data.rates '0.1' is text, but float is expected"):
         experiments.build(config)
     with pytest.raises(ActlabError, match=r"optimizer.lr '1e-3' is text, but .* without quotes"):
-        checking.check(study(STUDY.replace("data.revision: REVISION", "model.optimizer.lr: '1e-3'")))
+        configs.check(study(STUDY.replace("data.revision: REVISION", "model.optimizer.lr: '1e-3'")))
     Path("base.yaml").write_text(BASE.replace("max_epochs: 1,", "max_epochs: '1',"))
     outcome = cli("fit", "-c", "base.yaml", "--print_config")
     assert (outcome.code, "trainer.max_epochs '1' is text, but int or null is" in outcome.err) == (2, True)

@@ -9,7 +9,7 @@ import torch
 from actlab import experiments
 from actlab.activations.stochastic import SOI
 from actlab.config.keys import get_dotted
-from actlab.engines import stacked
+from actlab.stacking import building
 from actlab.stacking.task import StackedTask
 from actlab.studies import reading
 
@@ -88,9 +88,9 @@ def both_ways(tmp_path, monkeypatch, overrides):
         watch = Watch()
         errors.append(trained(experiments.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))))
         alone.append(watch)
-    monkeypatch.setattr(stacked, "StackedTask", SpiedTask)
+    monkeypatch.setattr(building, "StackedTask", SpiedTask)
     together = Watch()
-    experiment: Any = stacked.assemble(runs, together, tmp_path)
+    experiment: Any = building.assemble([run.config for run in runs], together, tmp_path)
     experiment.trainer.fit(experiment.task, datamodule=experiment.data)
     experiment.task.latest = {}
     experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from actlab import experiments
-from actlab.engines import activation_trial, packing, training
+from actlab.checks import activation_trial
+from actlab.engines import packing, training
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.studies import reading

@@ -15,8 +15,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from actlab.checks import cost
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import cost, packing, running, training, workers
+from actlab.engines import packing, running, training, workers
 from actlab.engines.jobs import Arranged, Job
 from actlab.engines.pool import Pool, train_here
 from actlab.engines.settings import Settings
@@ -308,7 +309,7 @@ def test_a_worker_starts_processes_as_a_script_does():
         with pytest.raises(ActlabError, match=r"AttributeError: .* \(.*test_workers\.py, line \d+: return "):
             worker.call(misplaced)
         with pytest.raises(EndedError, match="exited with code 1 before it answered"):  # a fault of actlab
-            worker.call("actlab.engines.cost:updates_of", None)
+            worker.call("actlab.checks.cost:updates_of", None)
 
 
 def test_stopping_ends_the_workers(runs, tmp_path):

@@ -4,7 +4,7 @@ import resource
 
 import torch
 
-from actlab.engines.devices import keep_freed
+from actlab.runtime.devices import keep_freed
 
 
 def faults():

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from actlab.engines import cost, packing, timing
+from actlab.checks import cost
+from actlab.engines import packing, timing
 from actlab.engines.settings import UNTIMED, Settings
 from actlab.errors import LostDeviceError
 from actlab.runtime.accidents import check_device, is_accident, wide

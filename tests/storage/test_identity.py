@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from actlab import datamodules, tasks
+from actlab.checks.configs import check
 from actlab.config import identity
-from actlab.engines.checking import check
 from actlab.errors import ActlabError
 from actlab.storage import contents, digests
 from actlab.studies import reading

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from actlab.analysis import looks
-from actlab.engines import search, stages
+from actlab.stages import opening, search
 from actlab.storage import contents
 from actlab.studies import reading
 from actlab.studies.formats import Chosen
@@ -128,7 +128,7 @@ def test_a_look_that_an_earlier_version_recorded_counts(tmp_path, monkeypatch):
 
     def compared() -> Study:
         study = reading.load("tiny.yaml")
-        asked, grid = study.stages[0].search, stages.whole(study, study.stages[0])
+        asked, grid = study.stages[0].search, opening.whole(study, study.stages[0])
         assert asked
         found: search.Trials = [(side, []) for side in search.sides(grid, asked)]
         chosen: Chosen = {side.key: {"chosen": {}, "tried": 1, "seeds": []} for side, _ in found}

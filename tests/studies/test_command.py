@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import results
-from actlab.engines import cost
+from actlab.checks import cost
 from actlab.reports import notes
 from actlab.storage.files import read_json
 from actlab.studies import reading

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from actlab.engines import packing, running, search
+from actlab.engines import packing, running
 from actlab.engines.jobs import Shard
 from actlab.engines.settings import Settings
+from actlab.stages import search
 from actlab.studies import reading
 from tiny_study import study_text
 

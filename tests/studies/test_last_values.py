@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from actlab.engines import stages
+from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import reading
 from tiny_study import study_text
@@ -85,4 +85,4 @@ def test_a_metric_evaluated_once_at_the_end_selects_without_a_best_checkpoint(co
     assert rates == {f"lr{entry['chosen']['model.optimizer.lr']:g}"}
     (tmp_path / "mine.yaml").write_text(text.replace("at: last}", "at: best}") + STAGES)
     with pytest.raises(DamagedError, match="by the min of the last val/loss, not the min of the best val/loss"):
-        stages.opened(reading.load("mine.yaml"), root)
+        opening.opened(reading.load("mine.yaml"), root)

@@ -14,10 +14,12 @@ import pytest
 from pytorch_lightning.loggers.logger import DummyLogger
 
 from actlab import experiments
+from actlab.checks import configs
 from actlab.cli import loggers
 from actlab.config import identity, keys, values
-from actlab.engines import checking, compatibility, stages
+from actlab.engines import compatibility
 from actlab.errors import ActlabError
+from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.studies import groups, points, reading, schema
@@ -85,7 +87,7 @@ def test_every_study_expands_and_passes_the_check(name):
     assert len({run.id for run in runs}) == len(runs) > 0
     assert len({run.id for run in smoke}) == len(smoke) > 0
     assert not {run.id for run in runs} & {run.id for run in smoke}
-    checking.check(study)
+    configs.check(study)
 
 
 def test_figure_2_has_ninety_runs():
@@ -383,7 +385,7 @@ def test_stages_share_no_seed(study, given, message):
 def test_settings_of_every_stage_are_checked_before_anything_runs(study, given, message):
     text = STAGED.replace("trainer.max_epochs: 3", given)
     with pytest.raises(ActlabError, match=message):
-        checking.check(study(text))
+        configs.check(study(text))
 
 
 @pytest.mark.parametrize("value", ["-1", "[5, -1]"])
@@ -392,9 +394,9 @@ def test_a_run_without_an_end_is_rejected(study, value):
     with pytest.raises(
         ActlabError, match=f"trainer.max_epochs is -1, .* mine would train for ever: .*{limits}"
     ):
-        checking.check(study(TEXT.replace("grid:", f"grid:\n  trainer.max_epochs: {value}")))
+        configs.check(study(TEXT.replace("grid:", f"grid:\n  trainer.max_epochs: {value}")))
     for limit in ("max_steps=7", "max_time='00:00:01:00'"):
-        checking.check(study(overrides=["trainer.max_epochs=-1", f"trainer.{limit}"]))
+        configs.check(study(overrides=["trainer.max_epochs=-1", f"trainer.{limit}"]))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +484,7 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
 )
 def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
     with pytest.raises(ActlabError, match=message):
-        checking.check(study(TEXT + text + "\n"))
+        configs.check(study(TEXT + text + "\n"))
 
 
 @pytest.mark.parametrize(
@@ -505,22 +507,22 @@ def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
 )
 def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, option, value, message):
     with pytest.raises(ActlabError, match=message):
-        checking.check(study(**{option: [value]}))
+        configs.check(study(**{option: [value]}))
 
 
 def test_nothing_is_said_of_metrics_of_classes_from_outside(study, program, monkeypatch):
     monkeypatch.syspath_prepend(program("plain_lightning").parent)
     own = "set: {model.class_path: plain_lightning.OwnStep}\ntable: [{metric: anything}]\n"
-    assert checking.check(study(TEXT + own)) == []
+    assert configs.check(study(TEXT + own)) == []
     with pytest.raises(ActlabError, match=r"unknown config key 'model\.width'"):
-        checking.check(study(TEXT + own.replace("}", ", model.width: 3}", 1)))
+        configs.check(study(TEXT + own.replace("}", ", model.width: 3}", 1)))
 
 
 @pytest.mark.parametrize(("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)])
 def test_a_reference_counts_as_given_whatever_it_is(study, reference, refused):
     text = TEXT.replace("seeds: 2", "seeds: 2\ncompare: model.network.dropout")
     with pytest.raises(ActlabError, match="unknown reference") if refused else contextlib.nullcontext():
-        checking.check(study(text, overrides=["model.network.dropout=[0.1, 0.5]"], reference=reference))
+        configs.check(study(text, overrides=["model.network.dropout=[0.1, 0.5]"], reference=reference))
 
 
 def test_a_length_in_the_grid_counts_too(study):
@@ -532,13 +534,13 @@ def test_a_length_in_the_grid_counts_too(study):
 
 def test_a_reference_is_given_on_the_command_line(study):
     assert study(reference="elu").reference == "elu"
-    checking.check(study(reference="elu"))
+    configs.check(study(reference="elu"))
     with pytest.raises(ActlabError, match="unknown reference 'gelu'"):
-        checking.check(study(reference="gelu"))
+        configs.check(study(reference="gelu"))
     without_relu = TEXT.replace("relu, elu", "gelu, elu")
-    checking.check(study(without_relu))
+    configs.check(study(without_relu))
     with pytest.raises(ActlabError, match="unknown reference 'relu'"):
-        checking.check(study(without_relu, reference="relu"))
+        configs.check(study(without_relu, reference="relu"))
 
 
 @pytest.mark.parametrize(("asked", "other"), [("gelu", "gelu_tanh"), ("gelu_tanh", "gelu")])
@@ -547,12 +549,12 @@ def test_gelu_as_the_reference_is_found_in_its_other_form(study, asked, other):
     (note,) = one.notes
     assert one.reference == other
     assert note.startswith(f"Reference: {other}, ")
-    assert note in checking.check(one)
+    assert note in configs.check(one)
     both = study(TEXT.replace("relu, elu", "gelu, gelu_tanh"), reference=asked)
     assert (both.reference, both.notes) == (asked, ())
     neither = study(TEXT.replace("relu, elu", "gelu_sigmoid, elu"), reference=asked)
     with pytest.raises(ActlabError, match=f"unknown reference '{asked}'"):
-        checking.check(neither)
+        configs.check(neither)
 
 
 def test_the_title_of_a_study_follows_what_is_compared(study):
@@ -587,7 +589,7 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
         "select: {tune: [model.network.dropout]}\n"
         "stages: [{name: choose, set: {trainer.max_epochs: 2}}, {name: compare, seeds: 5-6}]\n"
     )
-    assert stages.opened(study(text), tmp_path)[0].cut.startswith("2 epochs")
+    assert opening.opened(study(text), tmp_path)[0].cut.startswith("2 epochs")
     assert study(text).cut == ""
 
 

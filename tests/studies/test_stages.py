@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 
 from actlab import experiments
-from actlab.engines import stages
+from actlab.stages import opening
 from actlab.storage.files import read_json, write_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
@@ -44,7 +44,7 @@ table: [{metric: test/error, at: last, percent: true}]
 
 
 def loaded(tmp_path, **options):
-    return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
+    return opening.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +93,11 @@ def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, tr
     shutil.copytree(trained, tmp_path / "runs")
     root = tmp_path / "runs/mine"
     assert "are not shown" not in study(STAGED, "show").out
-    (root / stages.FILE).unlink()
+    (root / opening.FILE).unlink()
     first, *others = root.glob("*-seed[01]-*")
     for path in others:
         shutil.rmtree(path)
-    said = f"6 finished runs of stage compare are not shown: the stage requires {stages.FILE} or the 7 missing"
+    said = f"6 finished runs of stage compare are not shown: the stage requires {opening.FILE} or the 7 missing"
     for command in ("show", "plan"):
         assert said in study(STAGED, command).out, command
     shutil.rmtree(first)

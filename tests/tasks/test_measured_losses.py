@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from actlab.activations import names
+from actlab.checks.activation_trial import fault_of
 from actlab.datamodules import SquareDataModule
-from actlab.engines.activation_trial import fault_of
 from actlab.experiments import Experiment
 from actlab.networks import CoordinateMLP
 from actlab.stacking import StackedTask

@@ -8,7 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from actlab.engines.checking import _metrics
+from actlab.checks.configs import _metrics
 from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
 from actlab.stacking import StackedTask

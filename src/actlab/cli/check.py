@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.activations import Spec
+from actlab.checks import properties
 from actlab.config.values import label
-from actlab.engines import properties
 from actlab.engines.running import untried
-from actlab.engines.workers import EndedError, Report, Worker
+from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError, Parser
+from actlab.runtime.signals import Report
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from actlab.engines import stages
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
+from actlab.stages import opening
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
@@ -50,7 +50,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
         for cost in measured
         if "failed" not in cost
     }
-    updates = helper.call("actlab.engines.cost:updates_of", able[0])
+    updates = helper.call("actlab.checks.cost:updates_of", able[0])
     if not seconds or updates is None:
         raise NoEstimateError(
             "no time estimate: the model is not an actlab task, or the size of the data is unknown"
@@ -60,7 +60,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
 
 def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) -> float:
     """Return the seconds that the unfinished runs of all stages take one by one, for updates only."""
-    ready = stages.opened(study, root, False)
+    ready = opening.opened(study, root, False)
     todo = [run for run in ready[-1].runs() if not RunFolder(root, run).finished]
     later = study.stages[len(ready) :]
     if not todo and not later:
@@ -68,6 +68,6 @@ def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) ->
     timing = measure(ready[-1], todo or ready[-1].runs(), helper, rounds)
     total = timing.of(todo)
     for stage in later:  # one setting of each group, and the stage's own seeds and length
-        for group in groups(stages.whole(study, replace(stage, seeds=stage.seeds[:1]))):
+        for group in groups(opening.whole(study, replace(stage, seeds=stage.seeds[:1]))):
             total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total

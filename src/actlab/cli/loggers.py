@@ -14,8 +14,8 @@ from typing import Any
 from actlab.analysis.points import few, printer
 from actlab.config.keys import import_path
 from actlab.config.values import canonical, label
-from actlab.engines import stages
 from actlab.errors import ActlabError
+from actlab.stages import opening
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
@@ -48,7 +48,7 @@ class Loggers:
             "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
-            "modes": {**stages.directions(self.root), **self.modes},
+            "modes": {**opening.directions(self.root), **self.modes},
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.analysis.statistics import FEWEST
+from actlab.checks import configs
 from actlab.cli import estimates
 from actlab.config.keys import get_dotted
-from actlab.engines import checking, stages
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.reports.notes import duration
+from actlab.stages import opening
 from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     start, limit = time.monotonic(), BUDGETS[args.budget]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
-            worker.call(checking.check, study)
+            worker.call(configs.check, study)
         seconds = timed(studies, runs, worker)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
     print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)
@@ -107,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
             continue
         root = runs / study.name
         failed += run(study, root, Engine())
-        output.write(stages.load(study, root), root, html=True)
+        output.write(opening.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files
     from actlab.reports.pages import index

@@ -15,11 +15,11 @@ from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
-from actlab.engines import stages
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
 from actlab.engines.workers import Worker, start_server
 from actlab.errors import ActlabError, Parser
+from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
@@ -245,12 +245,12 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
 
 
 def loaded(study: Study, root: Path, stage: str | None) -> list[Results]:
-    """Return the results of the open stages, of which the last is shown; see `stages.load`.
+    """Return the results of the open stages, of which the last is shown; see `opening.load`.
 
     Raises:
         ActlabError: if the last one is a search, whose trials have no table.
     """
-    opened = stages.load(study, root, stage)
+    opened = opening.load(study, root, stage)
     if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
             f"nothing is compared in {root}: trials of the search have not ended, so run the study again, or "

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from actlab.analysis.points import few, plural
-from actlab.engines import stages
 from actlab.errors import ActlabError
+from actlab.stages import opening
 from actlab.storage.files import leftovers, remove, temporary
 from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import RESULT, RunFolder
@@ -23,7 +23,7 @@ _RUN = re.compile(r".+-[0-9a-f]{16}")
 
 def clean(study: Study, root: Path, whole: bool, sure: bool, again: str) -> None:
     """List what a study's folder no longer needs, or all that it holds, and delete it if ``sure``."""
-    ready = stages.opened(study, root, store=False)
+    ready = opening.opened(study, root, store=False)
     planned = {run.id: RunFolder(root, run) for stage in ready for run in stage.runs()}
     unfinished = {name for name, folder in planned.items() if state_of(folder).kind not in OVER}
     there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
-from actlab.engines import stages
 from actlab.errors import ActlabError, needing
+from actlab.stages import opening
 from actlab.studies.plan import Study
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def detection(study: Study, root: Path, stage: str | None, size: float) -> list[
 
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
-    found = verdict.needs(stages.load(study, root, stage)[-1], size)
+    found = verdict.needs(opening.load(study, root, stage)[-1], size)
     if not found:
         raise ActlabError(
             "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "

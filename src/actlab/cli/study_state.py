@@ -12,9 +12,9 @@ from pathlib import Path
 from actlab.analysis.points import few, plural
 from actlab.cli import estimates
 from actlab.cli.study_output import folder_of
-from actlab.engines import stages
 from actlab.engines.running import ignored, uncosted
 from actlab.reports.notes import duration
+from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
 from actlab.studies.folders import DIVERGED, FINISHED, VALUES, RunFolder
@@ -30,7 +30,7 @@ States = Mapping[str, State]  # by run id
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
     """Print the runs of all open stages or ``only`` of one, with their states and the remaining work."""
-    ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
+    ready = opening.opened(study, root) if only is None else opening.until(study, root, only)[-1:]
     runs = [r for stage in ready for r in stage.runs()]
     states = states_of(runs, root)
     words = {r.id: in_words(states[r.id], r) for r in runs}
@@ -74,20 +74,20 @@ def in_words(state: State, run: Run) -> str:
 
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
-    _, trials = stages.searched(study, root)
+    _, trials = opening.searched(study, root)
     search = study.stages[0].search if study.stages else None
     if search and (left := sum(search.trials - len(tried) for side, tried in trials if side.space)):
         yield f"then {left} more trials of stage {study.stages[0].name}, proposed from these results"
     for stage in study.stages[len(ready) :]:
         points = len(trials) or len(groups(ready[0]))
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
-    if line := stages.unopened(study, root, ready):
+    if line := opening.unopened(study, root, ready):
         yield line
 
 
 def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
     """Print how many runs of each stage are in which state, and what to do next; change nothing."""
-    ready = stages.opened(study, root, False) if only is None else stages.until(study, root, only, False)[-1:]
+    ready = opening.opened(study, root, False) if only is None else opening.until(study, root, only, False)[-1:]
     runs = {run.id: run for stage in ready for run in stage.runs()}
     states = states_of(runs.values(), root)
     now = time.time()

@@ -13,8 +13,8 @@ from actlab.cli.study_output import add_study_options
 from actlab.config.keys import short
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
-from actlab.engines.search import require_optuna
 from actlab.errors import ActlabError, Parser
+from actlab.stages.search import require_optuna
 from actlab.storage.files import write_atomically
 from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     require_optuna()
     unit = activation(args.activation)
     with Engine(jobs=args.jobs).worker() as worker:
-        fault = worker.call("actlab.engines.activation_trial:fault_of_creation", unit)
+        fault = worker.call("actlab.checks.activation_trial:fault_of_creation", unit)
     study = planned(args, unit, as_given=fault is None)
     if fault:
         print(f"without {label(unit)} as given: {fault}")

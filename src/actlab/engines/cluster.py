@@ -25,9 +25,9 @@ from actlab.engines.jobs import longest_first
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
 from actlab.runtime import signals
+from actlab.runtime.machine import hardware, versions
 from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
-from actlab.studies.folders import hardware, versions
 
 if TYPE_CHECKING:
     from actlab.engines.jobs import Arranged, Job
@@ -226,8 +226,8 @@ def facts() -> dict[str, str]:
 def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, str, str]:
     """Train a job as a Ray task; return whether it is over, what was printed, and the processor."""
     from actlab.engines import training
-    from actlab.engines.settings import quiet
     from actlab.runtime.denormals import flush_denormals
+    from actlab.runtime.quiet import quiet
 
     home.check()
     os.chdir(home.folder)

@@ -15,11 +15,12 @@ from pytorch_lightning.plugins import MixedPrecision
 from torch import nn
 
 from actlab import experiments
-from actlab.config.signatures import find, parameters
+from actlab.checks.configs import made
+from actlab.config.signatures import find
 from actlab.engines import compatibility
 from actlab.engines.jobs import even_parts
 from actlab.engines.recording import best_of
-from actlab.errors import ActlabError, RunError, described, one_line, unknown
+from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.runtime import signals
@@ -75,20 +76,6 @@ def execute(
             return failed
         signals.check()
         time.sleep(PAUSE)
-
-
-def made(probe: Probe) -> Any:
-    """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
-    where = f"probe {probe.name!r}"
-    kind = find(probe.class_path, (object,), where)
-    takes = parameters(kind)
-    for name in probe.init_args:
-        if takes is not None and name not in takes:
-            raise unknown("argument", name, takes, f"In {where}, {probe.class_path}.")
-    try:
-        return kind(**probe.init_args)
-    except TypeError as error:
-        raise ActlabError(f"{where} cannot be created: {one_line(error)}") from error
 
 
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:

@@ -9,8 +9,6 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from actlab.config.keys import class_of, get_dotted
-from actlab.config.values import canonical
 from actlab.engines.settings import Settings
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
@@ -83,18 +81,6 @@ class Job:
         stacks.split(self.folder(root), [job.names for job in jobs])
         self.checkpoint(root).unlink(missing_ok=True)
         return jobs
-
-
-Faults = dict[str, str | None]
-"""The fault of each case, an activation in a network, by its key; None if it has none."""
-Cases = dict[str, tuple[Run, bytes]]
-"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
-
-
-def key_of(run: Run) -> str:
-    """Return the key of a run's case: equal for runs with one activation in one network."""
-    data = class_of(run.config.get("data"))
-    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
 
 
 class Arranged(NamedTuple):

@@ -21,14 +21,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from actlab.engines import sequential, training
-from actlab.engines.devices import rank
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
-from actlab.engines.settings import Settings, quiet
+from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, live_while_preparing
 from actlab.errors import ActlabError, LostDeviceError
 from actlab.runtime import signals
 from actlab.runtime.denormals import flush_denormals
+from actlab.runtime.devices import rank
+from actlab.runtime.quiet import quiet
 from actlab.storage.files import regular
 from actlab.studies.plan import Run
 

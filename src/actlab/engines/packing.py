@@ -17,22 +17,24 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
+from actlab.checks import stack_trial
 from actlab.config.keys import get_dotted
 from actlab.config.values import canonical
 from actlab.datamodules.base import TensorDataModule
-from actlab.engines import compatibility, stack_trial
+from actlab.engines import compatibility
 from actlab.engines import settings as execution
-from actlab.engines.devices import threads_for
 from actlab.engines.jobs import Arranged, Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Decision, Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.runtime.accidents import has_float64
+from actlab.runtime.devices import threads_for
+from actlab.runtime.machine import versions
 from actlab.stacking import task as stacking
 from actlab.storage.files import read_json, write_json
 from actlab.studies import stacks
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder, versions
+from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.plan import MAX_STACK, Run
 from actlab.studies.states import DAMAGED, state_of
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from actlab.engines.jobs import Arranged, Job, longest_first
 from actlab.engines.settings import Settings
-from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Report, Worker
+from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
 from actlab.runtime import signals
+from actlab.runtime.signals import Report
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run

@@ -19,8 +19,8 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
-from actlab.engines.devices import name_of
 from actlab.engines.matrices import taken_matrices
+from actlab.runtime.devices import name_of
 from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
 from actlab.analysis.reading import costs, timed_together
+from actlab.checks import configs
+from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config import metrics
 from actlab.config.keys import short
-from actlab.engines import checking, pool, search, settings, stages
-from actlab.engines.jobs import Arranged, Cases, Faults, Shard, key_of
+from actlab.engines import pool, settings
+from actlab.engines.jobs import Arranged, Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
@@ -27,6 +29,7 @@ from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.reports.notes import busy
 from actlab.runtime.signals import Stopped
+from actlab.stages import opening, search
 from actlab.storage.files import DamagedError, write_json
 from actlab.studies import changes, locks, stacks
 from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
@@ -82,15 +85,15 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         direct(study, root, worker)
         root.mkdir(parents=True, exist_ok=True)
         if only is not None:
-            stages.until(study, root, only)
+            opening.until(study, root, only)
         failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
         tried, passed = set[str](), set[str]()
-        for reached, stage in stages.in_turn(study, root):
+        for reached, stage in opening.in_turn(study, root):
             if only in (None, reached):
                 for line in stage.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
                 failed += Start(stage, root, engine, worker, tried, passed).run(reached)
-            for line in search.lines(*stages.searched(study, root)) if reached == names[0] else ():
+            for line in search.lines(*opening.searched(study, root)) if reached == names[0] else ():
                 if line not in said:
                     print(line, flush=True)
                 said.add(line)
@@ -101,10 +104,10 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
-    """Check a study before it is trained; see `checking.check`."""
+    """Check a study before it is trained; see `configs.check`."""
     try:
         with phase("checking the configs"):
-            lines: list[str] = worker.call(checking.check, study)
+            lines: list[str] = worker.call(configs.check, study)
     except EndedError as ended:
         raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
     except Stopped as stop:
@@ -121,11 +124,11 @@ def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
     """
     if not undirected(study):
         return
-    known = stages.directed(study, root)
-    runs = (stages.whole(known, known.stages[0]) if known.stages else known).runs()
+    known = opening.directed(study, root)
+    runs = (opening.whole(known, known.stages[0]) if known.stages else known).runs()
     if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
         with phase("asking the module which values of its metrics are better"):
-            found = worker.call("actlab.engines.sanity:directions", runs)
+            found = worker.call("actlab.checks.directions:directions", runs)
         if unknown := undirected(replace(study, directions=found)):
             raise metrics.undirected(unknown[0])
         write_json(root / DIRECTIONS, found)
@@ -176,7 +179,7 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.run.id for folder in todo)
-        self.worker.call("actlab.engines.activation_trial:prepare", [folder.run for folder in todo])
+        self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, trial)
@@ -330,7 +333,7 @@ def measure_costs(
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         found: list[dict[str, Any]] = worker.call(
-            "actlab.engines.cost:measure", runs, study.compare, study.reference, tuned, rounds
+            "actlab.checks.cost:measure", runs, study.compare, study.reference, tuned, rounds
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")
@@ -371,7 +374,7 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | 
 
     while True:
         try:
-            faults, cases = worker.call("actlab.engines.activation_trial:try_units", runs, ended, on=note)
+            faults, cases = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
             faults |= trial(cases, note) if trial else {}
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
         except EndedError as how:
@@ -394,11 +397,11 @@ def _faults_of_state(
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
-    build = "actlab.engines.state_trial:build"
+    build = "actlab.checks.state_trial:build"
     with Worker(stalled=stalled) as other, apart as one:  # which train nothing
         other.ask(build, cases, True, reports=True)
         builds = one.call(build, cases, False, on=note)
-        faults: Faults = one.call("actlab.engines.state_trial:compare", cases, builds, other.answer(note))
+        faults: Faults = one.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))
     passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 

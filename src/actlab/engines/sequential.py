@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from actlab import experiments
-from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.recording import LoggerFactory, Progress, Recorder
 from actlab.runtime import signals
+from actlab.runtime.devices import SMALL, rank, threads, threads_for
 from actlab.storage.checkpoints import AtomicCheckpointIO, read
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run

@@ -6,10 +6,7 @@ results. A resumed run therefore uses the settings of the first start.
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -121,19 +118,3 @@ def seats() -> int:
     import torch
 
     return torch.accelerator.device_count() or torch.get_num_threads()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Lightning's messages about each run."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="pytorch_lightning")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -13,23 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
-from actlab import experiments
-from actlab.datamodules.base import TensorDataModule
-from actlab.engines.devices import keep_freed, threads
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress, Recorder, summarise
-from actlab.experiments import Experiment
 from actlab.runtime import signals
-from actlab.stacking import StackedNetwork, StackedTask
-from actlab.stacking.building import build_tasks
+from actlab.runtime.devices import keep_freed, threads
+from actlab.stacking import StackedTask
+from actlab.stacking.building import assemble
+from actlab.stacking.network import task_state
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies import stacks
 from actlab.studies.folders import Row, RunFolder
-from actlab.studies.plan import Run
 from actlab.tasks.metrics import log_table
 
 
@@ -53,7 +49,7 @@ class StackRecorder(Recorder):
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
         task = stacked_in(trainer)
-        return state_of(task.network, r), task.members[r].config
+        return task_state(task.network, r), task.members[r].config
 
     def _log(self, r: int, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
         if r in self.loggers:
@@ -73,7 +69,7 @@ class StackRecorder(Recorder):
             state = read(self.checkpoint)["state_dict"]
             former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
             config = task.members[r].config
-            write_weights(state_of(former, r), epoch, updates, self.folders[r].checkpoint, config)
+            write_weights(task_state(former, r), epoch, updates, self.folders[r].checkpoint, config)
         self._finish(r, self.folders[r], trainer)
 
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
@@ -95,11 +91,6 @@ def stacked_in(trainer: pl.Trainer) -> StackedTask:
     return task
 
 
-def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
-    """Return the state of member ``r``'s task, under the names in the task itself."""
-    return {f"network.{name}": value for name, value in network.member_state(r).items()}
-
-
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
     """Train one stack to completion, resuming from its last checkpoint."""
     keep_freed()
@@ -110,7 +101,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     checkpoint = job.checkpoint(root)
     stacks.begin(checkpoint.parent, job.names, job.threads)  # a record of parts belongs to it
     recorder = StackRecorder(job, folders, checkpoint, progress)
-    trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
+    trainer, task, data = assemble([run.config for run in job.runs], recorder, checkpoint.parent)
     writer = trainer.strategy.checkpoint_io
     assert isinstance(writer, AtomicCheckpointIO)
     assert isinstance(task, StackedTask)
@@ -125,18 +116,3 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         for left in recorder.loggers.values():
             left.finalize("failed")
     shutil.rmtree(checkpoint.parent, ignore_errors=True)  # each member now has its own checkpoint
-
-
-def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:
-    """Build the Trainer, the stacked task and the datamodule of some runs, or those of a single run."""
-    first = experiments.build(copy.deepcopy(runs[0].config), callbacks=[recorder], default_root_dir=str(path))
-    if len(runs) == 1:
-        return first
-    tasks = list(build_tasks([run.config for run in runs], first))
-    trainer, _, data = first
-    writer = trainer.strategy.checkpoint_io
-    if isinstance(writer, AtomicCheckpointIO):
-        writer.config = None  # the config of one member; the stack's checkpoint holds all members
-    assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
-    data.seed = [run.seed for run in runs]
-    return Experiment(trainer, StackedTask(tasks), data)

@@ -21,12 +21,13 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from actlab import experiments
 from actlab.analysis.points import plural
-from actlab.engines.devices import SMALL, keep_freed, threads, threads_for, wait_for
-from actlab.engines.settings import UNTIMED, Decision, Settings, quiet
-from actlab.engines.stacked import assemble
+from actlab.engines.settings import UNTIMED, Decision, Settings
 from actlab.errors import described
 from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
+from actlab.runtime.devices import SMALL, keep_freed, threads, threads_for, wait_for
+from actlab.runtime.quiet import quiet
+from actlab.stacking.building import assemble
 from actlab.studies.plan import MAX_STACK, Run
 
 Side = TypeVar("Side")
@@ -154,7 +155,7 @@ def _bare(run: Run) -> Run:
 
 def _fit(runs: Sequence[Run], clock: _Clock, settings: Settings) -> None:
     with TemporaryDirectory() as folder, quiet():
-        trainer, task, data = assemble(runs, clock, Path(folder))
+        trainer, task, data = assemble([run.config for run in runs], clock, Path(folder))
         samples = 0 if len(runs) > 1 else getattr(data, "batch_size", None) or SMALL
         with threads(settings.threads or threads_for(samples)):
             trainer.fit(task, datamodule=data)

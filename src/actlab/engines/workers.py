@@ -21,11 +21,12 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, ModuleType
 from typing import Any
 
-from actlab.engines.settings import Settings, quiet
+from actlab.engines.settings import Settings
 from actlab.errors import ActlabError, LostDeviceError, described, last_line
 from actlab.runtime import signals
+from actlab.runtime.quiet import quiet
+from actlab.runtime.signals import Report
 
-Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
 Function = Callable[..., Any] | str
 """A function at the top level of a module, or ``module:function`` of a module that loads torch."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
@@ -35,7 +36,7 @@ PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
 _PRELOADED = [
-    *(f"actlab.engines.{name}" for name in ("cost", "evaluation", "packing", "training")),
+    *("actlab.checks.cost", "actlab.engines.evaluation", "actlab.engines.packing", "actlab.engines.training"),
     *("actlab.datamodules", "actlab.callbacks", "pandas"),
 ]
 

@@ -12,6 +12,7 @@ from types import FrameType
 EVERY = 1.0  # seconds between two reports of progress, at least
 SILENT = 2.0  # seconds that a wait lasts before it is printed
 PROGRESS = "progress was made"  # kind of the message that passes a report on
+Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
 Parts = Sequence[tuple[str, float]]  # runs in training by id, and their completed fractions
 _requested: list[int] = []  # numbers of the signals received, in order
 _listener: Callable[[Parts], None] | None = None

@@ -1,19 +1,41 @@
-"""Build the members of a stack from one experiment, without a Trainer and datamodule for each."""
+"""Build a stack from the configs of its runs, with one Trainer and one datamodule."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 from lightning_fabric.utilities.seed import seed_everything
+from pytorch_lightning.callbacks import Checkpoint
 
+from actlab import experiments
 from actlab.config import records, sections
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of, run_seed, typed
+from actlab.datamodules.base import TensorDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
+from actlab.stacking.task import StackedTask
+from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
+
+
+def assemble(configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path) -> Experiment:
+    """Build the Trainer, the stacked task and the datamodule of some runs, or those of a single run."""
+    first = experiments.build(copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path))
+    if len(configs) == 1:
+        return first
+    tasks = list(build_tasks(configs, first))
+    trainer, _, data = first
+    writer = trainer.strategy.checkpoint_io
+    if isinstance(writer, AtomicCheckpointIO):
+        writer.config = None  # the config of one member; the stack's checkpoint holds all members
+    assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
+    data.seed = [config[sections.SEED] for config in configs]
+    return Experiment(trainer, StackedTask(tasks), data)
 
 
 def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:

@@ -65,6 +65,11 @@ def _state(module: nn.Module, r: int) -> dict[str, Any]:
     return state
 
 
+def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
+    """Return the state of member ``r``'s task, under the names in the task itself."""
+    return {f"network.{name}": value for name, value in network.member_state(r).items()}
+
+
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
     """Map each stacked parameter to its name in a member and to its run, or None if it belongs to all runs."""
     found: dict[str, tuple[str, int | None]] = {}

@@ -20,17 +20,14 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import platform
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from actlab.config.metrics import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
+from actlab.runtime.machine import hardware, versions
 from actlab.storage import series
 from actlab.storage.files import (
     DamagedError,
@@ -58,7 +55,6 @@ VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
-_PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
 class Row(NamedTuple):
@@ -241,19 +237,3 @@ class RunFolder:
 def finished_in(root: Path) -> list[str]:
     """Return the names of the finished runs in a study's folder, of any plan."""
     return [result.parent.name for result in root.glob(f"[!.]*/{RESULT}")]
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a run's numbers, for provenance."""
-    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
-
-
-@cache
-def hardware() -> str:
-    """Return the processor's name and number of cores, for provenance."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = regular(cpuinfo).read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"

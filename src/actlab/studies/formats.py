@@ -60,7 +60,7 @@ class Failure(TypedDict):
 
 
 class Machine(TypedDict, total=False):
-    """How busy a machine was; see `actlab.engines.cost.state_of_machine`."""
+    """How busy a machine was; see `actlab.checks.cost.state_of_machine`."""
 
     load: Annotated[Number, Ge(0)]
     cores: Annotated[int, Ge(1)]

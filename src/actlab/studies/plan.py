@@ -216,7 +216,7 @@ class Study:
     seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
     compare: str = ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
     select: Selection = Selection()
-    stages: tuple[Stage, ...] = ()  # in order; empty if the study runs as a whole; see `actlab.engines.stages`
+    stages: tuple[Stage, ...] = ()  # in order; empty if the study runs as a whole; see `actlab.stages.opening`
     probes: tuple[Probe, ...] = ()  # evaluations after training
     keep: Keep = Keep()
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)  # columns

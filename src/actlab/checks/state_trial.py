@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.activations.replacement import shared_parameter
+from actlab.checks.cases import Cases, Faults
 from actlab.config.values import label
-from actlab.engines.devices import threads
-from actlab.engines.jobs import Cases, Faults
-from actlab.engines.workers import Report
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.runtime import signals
+from actlab.runtime.devices import threads
+from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
 from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task

@@ -1,7 +1,7 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
 The selection is made once, stored in ``selection.json`` and reused by every later start. The first of two
-stages may search (`actlab.engines.search`); its selection is made again after further trials.
+stages may search (`actlab.stages.search`); its selection is made again after further trials.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
-from actlab.engines import search
-from actlab.engines.search import StagePoint, Trials
 from actlab.errors import ActlabError, unknown
+from actlab.stages import search
+from actlab.stages.search import StagePoint, Trials
 from actlab.storage.files import DamagedError, read_json, write_json
 from actlab.studies.folders import DIRECTIONS, RunFolder, finished_in
 from actlab.studies.formats import Chosen, Selected

@@ -5,7 +5,7 @@ from itertools import takewhile
 
 import pytest
 
-from actlab.engines.properties import COMPARED, NAMES, ROWS, measure
+from actlab.checks.properties import COMPARED, NAMES, ROWS, measure
 
 DIFFERENCES = "gradient against differences"
 BEND = (

@@ -10,8 +10,8 @@ import pytest
 from torch import Tensor, nn
 
 from actlab import load_study
+from actlab.checks import cost
 from actlab.datamodules.base import Batch
-from actlab.engines import cost
 from actlab.random.streams import seeded
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask

@@ -19,13 +19,14 @@ from actlab.config import metrics
 from actlab.config.keys import class_of, get_dotted
 from actlab.config.metrics import PARAMETERS
 from actlab.config.values import as_list
-from actlab.engines.search import at_ends
-from actlab.engines.stages import whole
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line, unknown
+from actlab.stages.opening import whole
+from actlab.stages.search import at_ends
 from actlab.storage import contents
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
+from actlab.studies.schema import Probe
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
@@ -39,7 +40,6 @@ def check(study: Study) -> list[str]:
     activation, reference, metric, column, published value or figure.
     """
     from actlab.config.messages import one_line_errors
-    from actlab.engines.evaluation import made
     from actlab.reports import plots
 
     stages = [_to_check(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
@@ -191,3 +191,19 @@ def _parameters(unit: Any) -> set[str]:
 def is_known(path: str) -> bool:
     """Return whether a class belongs to actlab or its libraries, so that importing it runs no user code."""
     return path.partition(".")[0] in _KNOWN or "." not in path
+
+
+def made(probe: Probe) -> Any:
+    """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
+    from actlab.config.signatures import find, parameters
+
+    where = f"probe {probe.name!r}"
+    kind = find(probe.class_path, (object,), where)
+    takes = parameters(kind)
+    for name in probe.init_args:
+        if takes is not None and name not in takes:
+            raise unknown("argument", name, takes, f"In {where}, {probe.class_path}.")
+    try:
+        return kind(**probe.init_args)
+    except TypeError as error:
+        raise ActlabError(f"{where} cannot be created: {one_line(error)}") from error

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from lightning_fabric.utilities import rank_zero
 
-from actlab.studies.folders import hardware
+from actlab.runtime.machine import hardware
 
 SMALL = 400  # samples per update
 _GIB = 2**30

@@ -5,7 +5,7 @@ import torch
 
 from actlab import activations
 from actlab.activations.smooth import differentiable
-from actlab.engines.gradient_trial import fault_of_gradient, fault_of_rows, wrong_share
+from actlab.checks.gradient_trial import fault_of_gradient, fault_of_rows, wrong_share
 
 SHAPE = (8, 16)
 

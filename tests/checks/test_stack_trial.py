@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from actlab.engines import packing, stack_trial
+from actlab.checks import stack_trial
+from actlab.engines import packing
 from actlab.networks import Dropout, initialise
 from actlab.storage.files import read_json
 from actlab.studies import reading

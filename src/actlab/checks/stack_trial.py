@@ -22,13 +22,14 @@ from torch import Tensor
 
 from actlab.config.keys import set_dotted
 from actlab.config.values import label
-from actlab.engines.devices import threads
-from actlab.engines.settings import quiet
-from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
 from actlab.runtime.accidents import check_device
+from actlab.runtime.devices import threads
+from actlab.runtime.quiet import quiet
 from actlab.stacking import StackedTask
+from actlab.stacking.building import assemble
 from actlab.stacking.mapping import MappingError
+from actlab.stacking.network import task_state
 from actlab.studies.plan import Run
 from actlab.tasks.training import Training
 
@@ -89,7 +90,7 @@ class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoc
 def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
     """Return a copy of the weights of each run, under the names in its own task."""
     if isinstance(module, StackedTask):
-        every = [state_of(module.network, r) for r in range(len(module.members))]
+        every = [task_state(module.network, r) for r in range(len(module.members))]
     else:
         every = [module.state_dict()]
     return [{n: v.detach().clone() for n, v in one.items() if isinstance(v, Tensor)} for one in every]
@@ -156,7 +157,7 @@ def _fault_of(runs: Sequence[Run], watch: _Watch) -> str | None:
     """Train one run, or several as a stack; return the error that was raised, in words."""
     with TemporaryDirectory() as folder, quiet():
         try:
-            trainer, task, data = assemble(runs, watch, Path(folder))
+            trainer, task, data = assemble([run.config for run in runs], watch, Path(folder))
             for size in ("batch_size", "eval_batch_size"):
                 setattr(data, size, min(SAMPLES, getattr(data, size, SAMPLES)))
             trainer.fit(task, datamodule=data)

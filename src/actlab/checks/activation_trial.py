@@ -16,18 +16,18 @@ from torch import Tensor, nn
 
 from actlab import activations, experiments
 from actlab.callbacks import check_averaging
+from actlab.checks.cases import Cases, Faults, key_of
+from actlab.checks.cost import first_batch
+from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.config.keys import set_dotted
 from actlab.config.values import canonical, label
-from actlab.engines.cost import first_batch
-from actlab.engines.devices import threads
-from actlab.engines.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
-from actlab.engines.jobs import Cases, Faults, key_of
-from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.reports.notes import duration
 from actlab.runtime import signals
+from actlab.runtime.devices import threads
 from actlab.runtime.modules import evaluating
+from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.activations import Spec, create
-from actlab.engines import gradient_trial
-from actlab.engines.activation_trial import Input, check_call, gradient_of
-from actlab.engines.cost import ROUNDS, in_parts, kept_for_backward
-from actlab.engines.gradient_trial import copied, differs, wrong_share
+from actlab.checks import gradient_trial
+from actlab.checks.activation_trial import Input, check_call, gradient_of
+from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
+from actlab.checks.gradient_trial import copied, differs, wrong_share
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import SeedGlobal, Stream, attach
@@ -127,7 +127,7 @@ def _value(unit: nn.Module, x: Tensor) -> Tensor:
     return y
 
 
-# Requirements: those of `actlab.engines.activation_trial`.
+# Requirements: those of `actlab.checks.activation_trial`.
 
 
 def _output(make: Make, x: Tensor) -> str:

@@ -21,13 +21,13 @@ from actlab import experiments
 from actlab.config.keys import class_of
 from actlab.config.signatures import locate
 from actlab.config.values import label, same
-from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.errors import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_accident
+from actlab.runtime.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.runtime.modules import evaluating
 from actlab.studies.plan import Run
 from actlab.studies.points import Point

@@ -1,0 +1,1 @@
+"""What is tried before a study trains: activations, stacks, configs, costs."""

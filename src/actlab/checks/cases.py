@@ -1,0 +1,18 @@
+"""The cases that are tried before a study trains: each activation in each network."""
+
+from __future__ import annotations
+
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.values import canonical
+from actlab.studies.plan import Run
+
+Faults = dict[str, str | None]
+"""The fault of each case, an activation in a network, by its key; None if it has none."""
+Cases = dict[str, tuple[Run, bytes]]
+"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
+
+
+def key_of(run: Run) -> str:
+    """Return the key of a run's case: equal for runs with one activation in one network."""
+    data = class_of(run.config.get("data"))
+    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])

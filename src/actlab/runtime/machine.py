@@ -1,0 +1,27 @@
+"""Where numbers were computed: versions of packages and the processor."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+_PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect a run's numbers, for provenance."""
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+@cache
+def hardware() -> str:
+    """Return the processor's name and number of cores, for provenance."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

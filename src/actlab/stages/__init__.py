@@ -1,0 +1,1 @@
+"""What a study trains next: stages, and what they select."""
