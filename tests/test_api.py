@@ -16,6 +16,7 @@ import actlab
 from actlab.analysis import looks, results
 from actlab.api import StudyResults
 from actlab.errors import ActlabError
+from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
 from written_runs import ACT, LR, study, write
 
@@ -149,7 +150,7 @@ def test_values_keep_the_label_none(tmp_path):
     plan = study(grids=({ACT: ["relu"], LR: [None, 0.1]},), select=Selection())
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.1]})
-    assert set(StudyResults((results.load(plan, tmp_path),)).values[LR]) == {"None", "0.1"}
+    assert set(StudyResults((results.load(StudyFolder(plan, tmp_path)),)).values[LR]) == {"None", "0.1"}
 
 
 def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
@@ -159,7 +160,7 @@ def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
     for run in plan.runs():
         write(tmp_path / "s", run, {"test/error": [0.1 + 0.01 * run.seed + 0.2 * (run.point[ACT] == "relu")]})
     assert [one.outcome for one in actlab.run_study(plan, runs_dir=tmp_path).verdicts] == ["better"]
-    assert [look.get("question") for look in looks.read(tmp_path / "s")] == ["q"]
+    assert [look.get("question") for look in looks.read(StudyFolder(plan, tmp_path / "s"))] == ["q"]
 
 
 def test_an_argument_of_another_function_is_named_in_one_traceback():

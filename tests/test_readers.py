@@ -30,6 +30,7 @@ ALLOWED = {
     "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
+    "runtime.machine": {"cpuinfo.read_text": "a file of the kernel"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},
     "engines.sequential": {"folder.open": "of a RunFolder"},
 }

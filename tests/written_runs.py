@@ -6,7 +6,7 @@ from typing import Any
 
 from actlab.analysis.results import Results, load
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Block, Run, Selection, Study
 
 ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
@@ -66,7 +66,7 @@ def finished(
     for run in plan.runs():
         status = DIVERGED if bad(run) else FINISHED
         write(root, run, curves(run) if callable(curves) else curves, status, **facts)
-    return load(plan, root)
+    return load(StudyFolder(plan, root))
 
 
 def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:

@@ -111,14 +111,16 @@ def run_study(
     from actlab.engines.running import Engine, run
     from actlab.random.defaults import default_seed
     from actlab.reports.output import keep
+    from actlab.stages.opening import load
+    from actlab.studies.folders import StudyFolder
 
     plan = _plan(study, changes)
-    root = _folder(runs_dir, plan)
+    folder = StudyFolder(plan, _folder(runs_dir, plan))
     with default_seed():  # with ``jobs=0`` each run sets that of this process
-        failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
-    found = _read(plan, root, failed)
-    looks.record(found.study, root, [one.outcome for one in found.verdicts])
-    keep(found.stages, root)
+        failed = run(folder, Engine(stacked, max_stack, None, jobs))
+    found = StudyResults(tuple(load(folder)), failed)
+    looks.record(found.stages[-1].folder, [one.outcome for one in found.verdicts])
+    keep(found.stages, folder.path)
     return found
 
 
@@ -129,8 +131,11 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
     >>> results("demo", runs_dir="elsewhere").stages[-1].missing
     12
     """
+    from actlab.stages.opening import load
+    from actlab.studies.folders import StudyFolder
+
     plan = _plan(study, changes)
-    return _read(plan, _folder(runs_dir, plan))
+    return StudyResults(tuple(load(StudyFolder(plan, _folder(runs_dir, plan)))))
 
 
 def spec_of(activation: Activation) -> str | dict[str, Any]:
@@ -263,12 +268,6 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
     if changes:
         raise ActlabError(f"{', '.join(changes)}: give these to load_study, which made the study")
     return study
-
-
-def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
-    from actlab.stages.opening import load
-
-    return StudyResults(tuple(load(plan, root)), failed)
 
 
 def _plain(value: Any, place: str, levels: int = 50) -> Any:

@@ -14,6 +14,7 @@ from actlab.config.values import same
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
+from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
 from actlab.studies.points import Point
 from written_runs import ACT, DROP, LR, finished, one_unit, probe, study, write
@@ -44,7 +45,7 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
     typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
     with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
-        comparison.rows(results.load(typo, tmp_path))
+        comparison.rows(results.load(StudyFolder(typo, tmp_path)))
     assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
@@ -94,7 +95,7 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
     for run in plan.runs():
         if run.point[ACT] != "elu":
             write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     gelu, _, elu = (row.cells[0] for row in comparison.rows(loaded))
     assert comparison.hypotheses(loaded) == 2
     assert (gelu.p_holm, gelu.missing) == (2 * 2 / 64, 0)
@@ -105,7 +106,7 @@ def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp
     plan = study(seeds=tuple(range(8)), grids=({ACT: ["gelu", "relu"]},), select=Selection())
     gelu, _ = rows_of(tmp_path, replace(plan, seeds=tuple(range(7))), lambda run: 0.1 * run.seed)
     assert gelu.cells[0].p == 1
-    gelu, _ = comparison.rows(results.load(plan, tmp_path))
+    gelu, _ = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert (gelu.cells[0].p, gelu.cells[0].difference.low, gelu.cells[0].better.low) == (None,) * 3
     assert (gelu.cells[0].missing, gelu.cells[0].difference.mean) == (2, 0)
 
@@ -144,7 +145,7 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
         assert (cell.family, cell.biased) == ("", True)
     assert best.difference.mean == pytest.approx(-1)
     assert (error.p, error.p_holm, error.family) == (2 / 64, 2 * 2 / 64, "secondary")  # of gelu and elu
-    head, body = tables.grid(results.load(plan, tmp_path))
+    head, body = tables.grid(results.load(StudyFolder(plan, tmp_path)))
     assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
 
 
@@ -158,7 +159,7 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
     # On seeds of which none has chosen, the metric that chose is as fair as any other.
     for chosen_on, planned in (({20, 21}, True), ({5, 6}, False)):
         fresh = replace(plan, chosen_on=frozenset(chosen_on))
-        gelu, _ = comparison.rows(results.load(fresh, tmp_path))
+        gelu, _ = comparison.rows(results.load(StudyFolder(fresh, tmp_path)))
         assert [bool(cell.family) for cell in gelu.cells] == [planned, planned, True, planned]
 
 
@@ -179,13 +180,13 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
     before, after = (study(grids=(grid,), seeds=seeds) for seeds in ((0, 1), (1, 2)))
     tuned = [run for run in before.runs() if (run.point[LR], run.seed) == (0.2, 1)]
     costs = leave_costs(tmp_path, tuned[:3])
-    rows = comparison.rows(results.load(before, tmp_path))
+    rows = comparison.rows(results.load(StudyFolder(before, tmp_path)))
     measured = [*(cost["run"] for cost in costs), None]
     assert [row.cost and row.cost["run"] for row in rows] == measured
-    later = comparison.rows(results.load(after, tmp_path))
+    later = comparison.rows(results.load(StudyFolder(after, tmp_path)))
     assert [row.cost and row.cost["run"] for row in later] == measured
     leave_costs(tmp_path, [run for run in before.runs() if run.seed == 0])
-    assert not any(row.cost for row in comparison.rows(results.load(after, tmp_path)))
+    assert not any(row.cost for row in comparison.rows(results.load(StudyFolder(after, tmp_path))))
 
 
 @pytest.mark.parametrize(("reference", "expected"), [("relu", (2.0, 1.0)), ("gelu", (1.0, 0.5))])
@@ -197,7 +198,7 @@ def test_costs_are_relative_to_the_reference_that_is_asked_for(
     costs = leave_costs(tmp_path, plan.runs())
     costs[0] |= {"seconds_per_update": 2.0, "relative_to_reference": 2.0}
     (tmp_path / "cost.json").write_text(json.dumps(costs))
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     found = [row.cost for row in comparison.rows(loaded)]
     assert tuple(cost and cost["relative_to_reference"] for cost in found) == expected
     assert comparison.cost_base(loaded) == reference
@@ -221,7 +222,7 @@ def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
     plan = study(grids=({ACT: [*alike, {"name": "elu", "alpha": 2}]},), select=Selection())
     one_seed = [run for run in plan.runs() if run.seed == 0]
     costs = leave_costs(tmp_path, one_seed[1:])
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert [row.cost for row in comparison.rows(loaded)] == [None, *costs]
     assert comparison.cost_base(loaded) == "./two.py:bent"
 
@@ -231,14 +232,14 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ActlabError, match=r"unknown reference 'glu'; did you mean 'gelu'.*Allowed: ./mine\.py:bent"
     ):
-        comparison.rows(results.load(plan, tmp_path))
+        comparison.rows(results.load(StudyFolder(plan, tmp_path)))
 
 
 @pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
 def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
-    assert comparison.hypotheses(results.load(plan, tmp_path)) == 0
+    assert comparison.hypotheses(results.load(StudyFolder(plan, tmp_path))) == 0
     assert [cell.difference.pairs for row in rows for cell in row.cells] == [0, 0]
 
 
@@ -247,7 +248,7 @@ def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
     plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
     gelu, _ = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
     assert gelu.cells[0].difference.pairs == 6
-    assert comparison.reference_text(results.load(plan, tmp_path)) == "elu(alpha=2)"
+    assert comparison.reference_text(results.load(StudyFolder(plan, tmp_path))) == "elu(alpha=2)"
 
 
 def test_another_key_can_be_compared(tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> No
     plan = one_unit(table=table, published={"values": [entry]})
     write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
-    (row,) = comparison.rows(results.load(plan, tmp_path))
+    (row,) = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert [cell.published for cell in row.cells] == [None, (0.4, None)]
 
 
@@ -301,7 +302,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
 def test_a_published_value_at_an_unknown_grid_key_is_rejected(tmp_path: Path) -> None:
     entry = {"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}
     with pytest.raises(ActlabError, match=r"did you mean 'model\.lr'"):
-        comparison.rows(results.load(study(published={"values": [entry]}), tmp_path))
+        comparison.rows(results.load(StudyFolder(study(published={"values": [entry]}), tmp_path)))
 
 
 def test_a_mean_that_a_diverged_run_takes_away_is_not_replaced_by_a_median(tmp_path: Path) -> None:
@@ -333,12 +334,12 @@ def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Pa
             {"point": dict(run.point), "run": run.id, "seconds_per_update": price, "bytes_kept": 10 * price}
         )
     (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs]))
-    soi, relu = comparison.rows(results.load(plan, tmp_path))
+    soi, relu = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert relu.chosen == {DROP: 0.5}
     assert (soi.cost["relative_to_reference"], soi.cost["bytes_relative"]) == (2.0, 2.0)
     assert relu.cost["seconds_per_update"] == 1.5
     (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs[:2]]))
-    assert [row.cost for row in comparison.rows(results.load(plan, tmp_path))] == [None, None]
+    assert [row.cost for row in comparison.rows(results.load(StudyFolder(plan, tmp_path)))] == [None, None]
 
 
 def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_a_table_looks_each_point_up_once(tmp_path: Path, monkeypatch: pytest.Mo
         of_points = study(grids=(grid,), select=Selection(), seeds=(0,))
         run = of_points.runs()[0]
         write(tmp_path, run, {"test/error": [0.5]})
-        comparison.rows(results.load(of_points, tmp_path))
+        comparison.rows(results.load(StudyFolder(of_points, tmp_path)))
         counts.append(len(calls))
         calls.clear()
     assert counts[1] <= 4 * counts[0]

@@ -10,7 +10,7 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.analysis.curves import Curve, over_conditions, over_epochs
 from actlab.errors import ActlabError
-from actlab.studies.folders import DIVERGED, FINISHED
+from actlab.studies.folders import DIVERGED, FINISHED, StudyFolder
 from actlab.studies.plan import Selection
 from written_runs import ACT, LR, finished, one_unit, probe, study, write
 
@@ -47,7 +47,7 @@ def test_runs_without_a_number_are_the_worst(
     for run in plan.runs():
         values, how = (others, status) if run.seed else (whole, FINISHED)
         write(tmp_path, run, {"val/loss": values} if values else {}, how)
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
     assert (curve.n, curve.x.tolist()) == (3, [*range(1, len(whole) + 1)])
     assert (curve.band.median.tolist(), curve.band.low.tolist(), curve.band.high.tolist()) == (median, *range_)
@@ -79,7 +79,7 @@ def noisy(tmp_path: Path, seeds: int = 3, diverge: int = -1, skip: int = -1) -> 
             errors = {("test/error", f"noise={n}"): float(n) + run.seed / 10 for n in ("1", "0", "0.5")}
             layers = {("test/error", f"{c},layer=2"): 2 * value for (_, c), value in errors.items()}
             probe(tmp_path, run, "noise", errors | layers | {("test/loss", "noise=high"): 1.0})
-    return results.load(plan, tmp_path)
+    return results.load(StudyFolder(plan, tmp_path))
 
 
 def across(loaded: results.Results, condition: str = "", key: str = "noise") -> Curve | None:
@@ -106,7 +106,7 @@ def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: P
     plan, later = one_unit(seeds=3), lambda run: run.seed > 0
     finished(tmp_path, plan, lambda run: {} if run.seed else {"test/error": [0.5]}, later)
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     curve = across(loaded)
     assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
     along = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=1"))

@@ -11,7 +11,7 @@ import pytest
 from actlab.analysis import results
 from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError, read_json, write_json
-from actlab.studies.folders import Row, frame_of
+from actlab.studies.folders import Row, StudyFolder, frame_of
 from damaging import WAYS, damaged
 from written_runs import curves_of, finished, study, write
 
@@ -35,7 +35,7 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
         run = plan.runs()[number % 8]
         file = root / run.id / name
         file.write_bytes(damaged(file.read_bytes(), how, source))
-        loaded = results.load(plan, root).with_rows()
+        loaded = results.load(StudyFolder(plan, root)).with_rows()
         lost: tuple[str, ...] = ()
         if how not in ("bit", "twice") or loaded.left_out:  # these may change nothing, or a text in JSON
             (line,) = loaded.left_out
@@ -53,9 +53,9 @@ def test_damaged_costs_are_named(tmp_path: Path) -> None:
     (tmp_path / run.id).mkdir()
     entry = {"run": run.id, "point": {}, "seconds_per_update": 0.5, "bytes_kept": 3}
     write_json(tmp_path / "cost.json", [entry])
-    assert results.load(study(), tmp_path).costs == [entry]
+    assert results.load(StudyFolder(study(), tmp_path)).costs == [entry]
     (tmp_path / "cost.json").write_text('[{"run": 3}]')
-    loaded = results.load(study(), tmp_path)
+    loaded = results.load(StudyFolder(study(), tmp_path))
     assert loaded.costs == []
     assert "cost.json is damaged" in loaded.left_out[0]
 
@@ -67,7 +67,7 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     for file in (tmp_path / "cost.json", tmp_path / run.id / "result.json"):
         file.unlink(missing_ok=True)
         os.mkfifo(file)
-    assert all("not a regular file" in line for line in results.load(plan, tmp_path).left_out)
+    assert all("not a regular file" in line for line in results.load(StudyFolder(plan, tmp_path)).left_out)
     os.mkfifo(tmp_path / "x.ckpt")
     with pytest.raises(DamagedError, match="not a regular file"):
         checkpoints.read(tmp_path / "x.ckpt")
@@ -79,7 +79,7 @@ def test_a_result_of_another_kind_is_named(tmp_path: Path) -> None:
         run = plan.runs()[0]
         write(tmp_path, run, curves_of(run))
         (tmp_path / run.id / "result.json").write_text(content)
-        assert "result.json is damaged" in results.load(plan, tmp_path).left_out[0]
+        assert "result.json is damaged" in results.load(StudyFolder(plan, tmp_path)).left_out[0]
 
 
 def test_json_files_hold_what_was_written(tmp_path: Path) -> None:

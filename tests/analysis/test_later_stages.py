@@ -10,7 +10,7 @@ from actlab.errors import ActlabError
 from actlab.reports.pages.cells import heat_map
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
 from written_runs import ACT, LR, curves_of, study, write
@@ -24,14 +24,14 @@ THREE = ({ACT: ["gelu", "relu", "elu"], LR: [0.1, 0.01]},)
 def run_all(plan: Study, root: Path, *failed: str) -> list[Study]:
     """Write the runs of each stage as it opens, or the failures of some activations; the opened stages."""
     while True:
-        opened = opening.opened(plan, root)
+        opened = [stage.study for stage in opening.opened(StudyFolder(plan, root)).stages]
         for run in (run for stage in opened for run in stage.runs()):
             if run.point[ACT] in failed:
                 RunFolder(root, run).fail("ValueError: boom")
             else:
                 error = 0.2 if run.point[ACT] == "gelu" else 0.3
                 write(root, run, {**curves_of(run), "test/error": [error]})
-        if len(opened) == len(opening.opened(plan, root)):
+        if len(opened) == len(opening.opened(StudyFolder(plan, root)).stages):
             return opened
 
 
@@ -41,7 +41,7 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: P
     opened = run_all(plan, tmp_path, "elu")
     assert [len(stage.runs()) for stage in opened] == [12, 16, 2]
     assert [len(stage.planned()) for stage in opened] == [12, 24, 3]
-    loaded = opening.load(plan, tmp_path, "compare")[-1]
+    loaded = opening.load(StudyFolder(plan, tmp_path), "compare")[-1]
     assert (loaded.missing, len(loaded.failures)) == (8, 4)
     gelu, _, elu = comparison.rows(loaded)
     assert (elu.chosen, elu.tried, elu.planned, elu.finished, elu.edges) == ({}, 2, 8, 0, ())
@@ -51,27 +51,28 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: P
     said = verdict.lines(loaded)[-1]
     assert said.startswith("No verdict yet against relu on 1 comparison: ")
     assert said.endswith(" failed. Repair what failed and repeat the command.")
-    known = opening.read(tmp_path)
+    known = StudyFolder(plan, tmp_path).selection
     fixed = run_all(plan, tmp_path)
     assert [len(stage.runs()) for stage in fixed] == [12, 24, 3]
-    after = opening.read(tmp_path)
+    after = StudyFolder(plan, tmp_path).selection
     assert all(known[name].items() <= after[name].items() for name in known)
-    assert (opening.load(plan, tmp_path, "compare")[-1].looks, comparison.rows(loaded)[0]) == (0, gelu)
+    assert opening.load(StudyFolder(plan, tmp_path), "compare")[-1].looks == 0
+    assert comparison.rows(loaded)[0] == gelu
 
 
 def test_without_the_reference_there_is_no_verdict(tmp_path: Path) -> None:
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     assert len(run_all(plan, tmp_path, "relu")[-1].runs()) == 4
-    (said,) = verdict.lines(opening.load(plan, tmp_path)[-1])
+    (said,) = verdict.lines(opening.load(StudyFolder(plan, tmp_path))[-1])
     assert "No verdict yet against relu on 2 comparisons: " in said
 
 
 def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path: Path) -> None:
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, tmp_path, "elu")
-    first = opening.opened(plan, tmp_path)[0].runs()
+    first = opening.opened(StudyFolder(plan, tmp_path)).stages[0].study.runs()
     RunFolder(tmp_path, next(run for run in first if run.point[ACT] == "elu")).try_again()
-    assert len(opening.opened(plan, tmp_path)) == 1
+    assert len(opening.opened(StudyFolder(plan, tmp_path)).stages) == 1
 
 
 def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_seed_that_chose_is_not_compared(tmp_path: Path) -> None:
     run_all(plan, tmp_path)
     other = replace(plan, stages=(Stage("choose", (0, 7)), Stage("compare", (1, 2))))
     with pytest.raises(ActlabError, match=r"stage compare has seed 1, which selected .* above 1, or delete"):
-        opening.opened(other, tmp_path)
+        opening.opened(StudyFolder(other, tmp_path))
 
 
 def chose(folder: Path, *later: Stage) -> list[int]:
@@ -106,7 +107,7 @@ def chose(folder: Path, *later: Stage) -> list[int]:
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, folder)
     run_all(replace(plan, stages=later), folder)
-    found = heat_map(opening.load(replace(plan, stages=later), folder, "choose")[0])
+    found = heat_map(opening.load(StudyFolder(replace(plan, stages=later), folder), "choose")[0])
     return [cell["n"] for row in found["rows"] for cell in row["cells"]] if found else []
 
 
@@ -131,7 +132,7 @@ def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> 
     assert run.config["data"]["size"] == 2
     other = replace(plan, blocks=(blocks[0], replace(blocks[1], grid={**blocks[1].grid, MOMENTUM: [0.9]})))
     with pytest.raises(DamagedError, match=r"has chosen lr 0\.01, momentum 0\.5, which the grid does not have"):
-        opening.opened(other, tmp_path)
+        opening.opened(StudyFolder(other, tmp_path))
 
 
 @pytest.mark.parametrize("rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")])
@@ -142,7 +143,7 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path: Path, rule: Selection
         DamagedError,
         match=f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del",
     ):
-        opening.opened(replace(plan, select=rule), tmp_path)
+        opening.opened(StudyFolder(replace(plan, select=rule), tmp_path))
 
 
 def test_blocks_that_a_table_could_not_tell_apart_are_refused() -> None:

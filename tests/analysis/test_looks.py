@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Block, Selection, Stage, Study
 from written_runs import ACT, study, write
 
@@ -25,9 +25,9 @@ def finish(root: Path, plan: Study, *outcomes: str) -> results.Results:
     for run in (run for run in plan.runs() if not RunFolder(root, run).finished):
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
-    found = results.load(plan, root)
-    looks.record(plan, root, outcomes or [one.outcome for one in verdict.verdicts(found)])
-    assert results.load(plan, root).looks == found.looks  # recording a look does not change it
+    found = results.load(StudyFolder(plan, root))
+    looks.record(found.folder, outcomes or [one.outcome for one in verdict.verdicts(found)])
+    assert results.load(StudyFolder(plan, root)).looks == found.looks  # recording a look does not change it
     return found
 
 
@@ -51,7 +51,7 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     assert third.looks == 2
     assert p_of(third) == pytest.approx(12 * 2 / 2**16)
     assert finish(tmp_path, planned(8)).looks == 0, "the first seeds alone keep their first verdict"
-    assert [len(look["seeds"]) for look in looks.read(tmp_path)] == [8, 12, 16]
+    assert [len(look["seeds"]) for look in looks.read(StudyFolder(planned(8), tmp_path))] == [8, 12, 16]
 
 
 def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
@@ -59,8 +59,8 @@ def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
     for run in plan.runs():
         if run.seed < 8 or (run.seed == 8 and run.point[ACT] == "gelu"):
             write(tmp_path, run, {"test/error": [0.1 + 0.01 * (run.seed % 5)]})
-    assert results.load(plan, tmp_path).looks == 0
-    found = results.load(planned(8), tmp_path)
+    assert results.load(StudyFolder(plan, tmp_path)).looks == 0
+    found = results.load(StudyFolder(planned(8), tmp_path))
     assert found.looks == 1
     assert "or cut short" in verdict.lines(found)[-1]
 
@@ -73,7 +73,7 @@ def test_the_runs_of_another_stage_are_no_look(tmp_path):
         for run in replace(plan, seeds=stage.seeds).runs():
             write(tmp_path, run, {"test/error": [0.1 + 0.01 * (run.seed % 5)]})
     for stage in stages:
-        assert results.load(replace(plan, seeds=stage.seeds), tmp_path).looks == 0
+        assert results.load(StudyFolder(replace(plan, seeds=stage.seeds), tmp_path)).looks == 0
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -107,7 +107,7 @@ def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
     assert searched(12, "elu", "relu") == 2
     assert searched(8, "gelu", "relu") == 0  # the verdict that was seen first
     assert searched(12, "elu", "relu", question="other code") == 0
-    assert results.load(planned(12, ("elu", "relu")), tmp_path).looks == 0  # of no search
+    assert results.load(StudyFolder(planned(12, ("elu", "relu")), tmp_path)).looks == 0  # of no search
 
 
 def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):
@@ -118,7 +118,7 @@ def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):
     assert searched("gelu", "relu", "elu", failed="elu") == 0
     assert searched("gelu", "relu", "elu") == 0
     assert searched("gelu", "relu", "elu", failed="gelu") == 0
-    assert len(looks.read(tmp_path)) == 1
+    assert len(looks.read(StudyFolder(planned(8), tmp_path))) == 1
     assert searched("gelu", "relu", "silu") == 1, "as if the search had chosen another setting"
 
 
@@ -126,6 +126,6 @@ def test_a_damaged_record_is_reported_with_its_remedy(tmp_path):
     finish(tmp_path, planned(8))
     finish(tmp_path, planned(12))
     (tmp_path / looks.FILE).write_text("{")
-    (line,) = results.load(planned(12), tmp_path).left_out
+    (line,) = results.load(StudyFolder(planned(12), tmp_path)).left_out
     assert "looks.json is damaged" in line
     assert "delete it" in line

@@ -9,7 +9,7 @@ import pytest
 from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.studies import probe_files
-from actlab.studies.folders import FINISHED, Row, RunFolder
+from actlab.studies.folders import FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Run, Study
 from actlab.studies.schema import Probe
 from written_runs import one_unit, probe, write
@@ -25,7 +25,7 @@ def written(tmp_path: Path) -> tuple[Study, Run, Path]:
 
 def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert set(loaded.series[run.id].summaries) == {("test/error", ""), ("my_score", "")}
     assert [values.tolist() for values in loaded.series[run.id]["my_score", ""]] == [[1, 2], [1, 2]]
     assert loaded.series[run.id].summaries["test/error", ""] == (0.4, 0.4, 2.0, 0.5, 1.0)
@@ -41,7 +41,7 @@ def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> Non
     frame = pd.read_parquet(folder.path / "metrics.parquet")
     assert list(frame.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
     assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert loaded.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
     assert loaded.series[run.id]["val/dead", "layer=2"][1].tolist() == [0.2]
 
@@ -50,7 +50,7 @@ def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     probe(tmp_path, run, "noise", {("test/error", "noise=0.5"): 0.7, ("area", ""): 3.0})
     probe(tmp_path, run, "units", {("test/error", ""): 0.1})
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert loaded.series[run.id]["noise/test/error", "noise=0.5"][1].tolist() == [0.7]
     assert loaded.series[run.id]["units/test/error", ""][1].tolist() == [0.1]
     assert loaded.series[run.id]["noise/area", ""][1].tolist() == [3.0]
@@ -63,7 +63,7 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     early = probe(tmp_path, run, "early", {("test/error", ""): 0.1}, epoch=1)
     both = probe_files.file_of(folder, "both", [])
     pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both, index=False)
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert [values.tolist() for values in loaded.series[run.id]["both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
 
 
@@ -71,14 +71,14 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
     plan, run, _ = written(tmp_path)
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
-    (line,) = results.load(plan, tmp_path).left_out
+    (line,) = results.load(StudyFolder(plan, tmp_path)).left_out
     assert f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
     file.write_text("epoch,value\n1,2\n")
-    assert results.load(plan, tmp_path).left_out[0].startswith(f"{file} is damaged (")
+    assert results.load(StudyFolder(plan, tmp_path)).left_out[0].startswith(f"{file} is damaged (")
     file.unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
     with pytest.raises(ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"):
-        results.load(plan, tmp_path)
+        results.load(StudyFolder(plan, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["noise-v2", "noise"])
@@ -95,7 +95,7 @@ def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
     record = {"run": run.id, "rows": "?", "answered": probe_files.digest_of([*question, 4])}
     for digest, values in ((probe_files.digest_of(question), [0.7]), ("0" * 64, [])):
         old.with_suffix(".json").write_text(json.dumps({"digest": "?", **record, "asked": digest}))
-        loaded = results.load(asking, tmp_path)
+        loaded = results.load(StudyFolder(asking, tmp_path))
         probed = loaded.series[run.id].probed
         assert [v for of, found in probed.items() if of[0] == f"{name}/test/error" for v in found[1]] == values
         assert len(loaded.left_out) == 1 - len(values)
@@ -108,9 +108,9 @@ def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
 def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     probe(tmp_path, run, "noise", {("test/error", "noise=1"): 0.7})
-    assert "noise/test/error" in results.load(plan, tmp_path).conditions
+    assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).conditions
     loaded = results.load(
-        one_unit(probes=(Probe(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path
+        StudyFolder(one_unit(probes=(Probe(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path)
     )
     assert ["1 runs" in line for line in loaded.left_out] == [True]
     assert "noise/test/error" not in loaded.conditions
@@ -119,4 +119,4 @@ def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> Non
 def test_what_an_unfinished_run_left_is_not_read(tmp_path: Path) -> None:
     plan, _, folder = written(tmp_path)
     (folder / "result.json").unlink()
-    assert results.load(plan, tmp_path).series == {}
+    assert results.load(StudyFolder(plan, tmp_path)).series == {}

@@ -15,9 +15,8 @@ import pytest
 from actlab.analysis import results, scoreboard
 from actlab.reports import notes, stored, table_files, terminal
 from actlab.reports.pages import index
-from actlab.stages import opening
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import COSTS
+from actlab.studies.folders import COSTS, SELECTION, StudyFolder
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
 from written_runs import finished, probe, study
 
@@ -36,13 +35,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finished(root, plan)
     costs = [{"run": run.id, "point": dict(run.point), **COST} for run in plan.runs()]
     (root / COSTS).write_text(json.dumps(costs))
-    table_files.write(results.load(plan, root), root)
+    table_files.write(results.load(StudyFolder(plan, root)), root)
     return root
 
 
 def shown(root: Path) -> str:
     """Everything that a study shows of its records."""
-    loaded = results.load(study(), root)
+    loaded = results.load(StudyFolder(study(), root))
     table_files.to_markdown(loaded)
     return "\n".join(notes.footnotes(loaded))
 
@@ -123,19 +122,19 @@ SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, 
 
 
 def test_selections_of_other_types_are_named(tmp_path: Path) -> None:
-    file, faults = tmp_path / opening.FILE, {}
+    file, faults = tmp_path / SELECTION, {}
     for case, content, _ in retyped({"compare": {"{}": SELECTED}}):
         file.write_text(json.dumps(content))
         faults[case] = tried(lambda: damage_in(tmp_path))[1]
     assert not (wrong := listed(faults)), wrong
-    (tmp_path / opening.FILE).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
+    (tmp_path / SELECTION).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
     assert f"{file} is damaged (compare.{{}}.tried: input should be a valid integer" in damage_in(tmp_path)
 
 
 def damage_in(root: Path) -> str:
     """What is said of a damaged selection."""
     try:
-        opening.read(root)
+        StudyFolder(study(), root).selection  # noqa: B018 (read)
     except DamagedError as error:
         return str(error)
     return ""
@@ -158,12 +157,12 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
     finished(tmp_path, plan)
     file = probe(tmp_path, plan.runs()[0], "noise", {("test/loss", ""): 0.5})
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
-    (line,) = results.load(plan, tmp_path).left_out
+    (line,) = results.load(StudyFolder(plan, tmp_path)).left_out
     assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")
-    assert results.load(plan, tmp_path).missing == 1
+    assert results.load(StudyFolder(plan, tmp_path)).missing == 1
     table = pa.Table.from_pylist([ROWS])
     pq.write_table(table.append_column("value", table["value"]), file)  # a name twice
-    assert results.load(plan, tmp_path).left_out[0].startswith(f"{file} is damaged (")
+    assert results.load(StudyFolder(plan, tmp_path)).left_out[0].startswith(f"{file} is damaged (")
 
 
 def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column
 from actlab.errors import ActlabError
-from actlab.studies.folders import FINISHED, Row, RunFolder
+from actlab.studies.folders import FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, LR, curves_of, finished, one_unit, probe, study, write
 
@@ -65,7 +65,9 @@ def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Pa
         ("test", "error", 2, 0.1),
     )
     folder.finish(FINISHED, [Row(e, round(3 * e), s, m, "", v) for s, m, e, v in named])
-    assert results.load(plan, tmp_path).value(plan.runs()[0], Column("test/error", "selected")) == 0.5
+    assert (
+        results.load(StudyFolder(plan, tmp_path)).value(plan.runs()[0], Column("test/error", "selected")) == 0.5
+    )
 
 
 def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tm
     (run,) = plan.runs()
     write(tmp_path, run, {"val/loss": [0.9, 0.1, 0.5, 0.6]})
     probe(tmp_path, run, "noise", {("test/error", ""): 0.5}, epoch=4.0)
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert loaded.value(run, Column("noise/test/error", "selected")) is None
     assert loaded.value(run, Column("noise/test/error", "last")) == 0.5
 
@@ -110,7 +112,7 @@ def test_the_choice_takes_the_median_of_the_best_values(tmp_path: Path) -> None:
 
 
 def test_selecting_on_test_is_refused(full: results.Results, tmp_path: Path) -> None:
-    loaded = results.load(study(select=Selection((LR,), "test/error")), tmp_path)
+    loaded = results.load(StudyFolder(study(select=Selection((LR,), "test/error")), tmp_path))
     with pytest.raises(ActlabError, match="not a validation metric"):
         comparison.rows(loaded)
 
@@ -120,7 +122,7 @@ def test_missing_runs_are_counted_and_marked(tmp_path: Path) -> None:
     for run in plan.runs():
         if not (run.point[ACT] == "relu" and run.seed == 1):
             write(tmp_path, run, curves_of(run))
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert (loaded.finished, loaded.diverged, loaded.missing) == (6, 0, 2)
     gelu, relu = comparison.rows(loaded)
     assert (gelu.finished, gelu.planned, gelu.provisional) == (2, 2, False)
@@ -133,13 +135,13 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path: Path) -> N
     loaded = finished(tmp_path, study(seeds=(0, 1, 2)), curves, bad)
     assert (loaded.finished, loaded.diverged) == (8, 4)
     assert [row.chosen for row in comparison.rows(loaded)] == [{LR: 0.01}] * 2
-    only = results.load(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path)
+    only = results.load(StudyFolder(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path))
     (row,) = comparison.rows(only)
     assert (row.finished, row.diverged, row.cells[0].median) == (1, 2, math.inf)
 
 
 def test_nothing_run_is_no_error(tmp_path: Path) -> None:
-    loaded = results.load(study(), tmp_path / "none")
+    loaded = results.load(StudyFolder(study(), tmp_path / "none"))
     assert (loaded.finished, loaded.missing) == (0, 8)
     assert [row.cells[0].median for row in comparison.rows(loaded)] == [None, None]
 
@@ -151,7 +153,7 @@ def noisy(root: Path, plan: Study) -> results.Results:
     """A study of one run, which has recorded its test error and what the probe has measured."""
     write(root, plan.runs()[0], {"test/error": [0.9]})
     probe(root, plan.runs()[0], "noise", NOISY)
-    return results.load(plan, root)
+    return results.load(StudyFolder(plan, root))
 
 
 def test_a_column_names_the_condition_it_was_measured_under(tmp_path: Path) -> None:
@@ -204,4 +206,4 @@ def test_runs_on_two_revisions_of_a_dataset_are_not_compared(tmp_path):
     for number, run in enumerate(plan.runs()):
         write(tmp_path, run, curves_of(run), revisions={"someone/digits": "ab"[number // 7]})
     with pytest.raises(ActlabError, match=r"revision a of someone/digits, .* pin the other with --set"):
-        results.load(plan, tmp_path)
+        results.load(StudyFolder(plan, tmp_path))

@@ -15,7 +15,7 @@ from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
 from actlab.storage import series
 from actlab.storage.files import write_json
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from written_runs import ACT, LR, finished, one_unit, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
@@ -69,7 +69,7 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
         folder = RunFolder(Path(root), run)
         folder.open()
         folder.finish(FINISHED, rows)
-        loaded = results.load(plan, Path(root))
+        loaded = results.load(StudyFolder(plan, Path(root)))
         read = series.summaries(loaded.series[run.id].trained)
         assert repr(sorted(loaded.series[run.id].summaries.items())) == repr(sorted(read.items()))
         for column in columns_of(rows):
@@ -102,7 +102,7 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypat
         write(tmp_path, run, {"val/loss": [1.0, math.nan, 0.5], "test/error": [0.5, 0.1, 0.3]}, status, dead)
     read = []
     monkeypatch.setattr(series, "read", lambda file, *_: read.append(file))
-    assert len(comparison.rows(results.load(plan, tmp_path))) == 2
+    assert len(comparison.rows(results.load(StudyFolder(plan, tmp_path)))) == 2
     assert read == []
 
 
@@ -125,7 +125,7 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
         finished(tmp_path, plan, {"test/error": [0.5]})
         folder = RunFolder(tmp_path, plan.runs()[0])
         write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
-        loaded = results.load(plan, tmp_path)
+        loaded = results.load(StudyFolder(plan, tmp_path))
         assert loaded.missing == 1
         assert str(folder.path) in loaded.left_out[0]
         assert "run the study again" in loaded.left_out[0]

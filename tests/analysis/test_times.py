@@ -11,7 +11,7 @@ from actlab.analysis.results import Results
 from actlab.errors import ActlabError
 from actlab.reports import notes, table_files
 from actlab.reports.plots import read, read_entry
-from actlab.studies.folders import DIVERGED, FINISHED
+from actlab.studies.folders import DIVERGED, FINISHED, StudyFolder
 from actlab.studies.plan import Selection
 from written_runs import ACT, study, write
 
@@ -39,7 +39,7 @@ def written(root: Path, status: Any = None, parts: Any = None, **changes: Any) -
                 cost | {"seconds_in_parts": [COSTS[unit] * part for part in (parts or {}).get(unit, [1])]}
             )
     (root / "cost.json").write_text(json.dumps(costs))
-    return results.load(plan, root)
+    return results.load(StudyFolder(plan, root))
 
 
 def cells(loaded: Results, number: int = 1) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_an_epoch_counts_when_it_has_ended(tmp_path: Path) -> None:
     costs = json.loads((tmp_path / "cost.json").read_text())
     costs[1]["seconds_per_update"] = 0.15  # two and two thirds epochs of slow last as long as four of relu
     (tmp_path / "cost.json").write_text(json.dumps(costs))
-    assert cells(results.load(loaded.study, tmp_path))["slow"].median == pytest.approx(0.405)
+    assert cells(results.load(StudyFolder(loaded.study, tmp_path)))["slow"].median == pytest.approx(0.405)
 
 
 def test_it_is_neither_ranked_nor_tested(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_without_costs_there_is_no_panel_over_seconds(tmp_path: Path) -> None:
     panels = [{"title": "epochs"}, {"title": "seconds", "x": "seconds"}]
     loaded = written(tmp_path, figures=({"name": "both", "y": {"test/error": None}, "panels": panels},))
     (tmp_path / "cost.json").unlink()
-    loaded = results.load(loaded.study, tmp_path)
+    loaded = results.load(StudyFolder(loaded.study, tmp_path))
     plot = read_entry(loaded, loaded.study.figures[0])
     assert plot
     assert [panel.title for panel in plot.panels] == ["epochs"]

@@ -16,7 +16,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.verdict import SMOKE, Comparison, lines, needs, verdicts
 from actlab.errors import ActlabError
 from actlab.storage.files import write_json
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, finished, study, write
 
@@ -38,7 +38,7 @@ def loaded(root: Path, plan: Study, shifts: list[float], metric: str = "test/err
     for run in (run for run in plan.runs() if not RunFolder(root, run).finished):
         shift = shifts[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {metric: [0.5, 0.1 + 0.01 * (run.seed % 5) + shift]})
-    return results.load(plan, root)
+    return results.load(StudyFolder(plan, root))
 
 
 def verdict(*args, **changes) -> Comparison:
@@ -120,7 +120,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         "points test error."
     ]
     for given, advice in (("--fresh {}", f"times in five: --fresh {seeds}. So far"), ("", "five. So far")):
-        (line,) = lines(replace(plan, study=replace(plan.study, more_seeds=given)))
+        (line,) = lines(replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given))))
         assert advice in line
     (line,) = lines(loaded(tmp_path, planned(3), shifts))
     assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
@@ -152,13 +152,13 @@ def test_a_verdict_waits_for_all_planned_runs(tmp_path):
     *begun, last = plan.runs()
     for run in begun:
         write(tmp_path, run, {"test/error": [0.1 + 0.01 * run.seed]})
-    assert lines(results.load(plan, tmp_path)) == [
+    assert lines(results.load(StudyFolder(plan, tmp_path))) == [
         "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both "
         "sides have ended."
     ]
     RunFolder(tmp_path, last).open()
     RunFolder(tmp_path, last).fail("ValueError: broken")
-    (line,) = lines(results.load(plan, tmp_path))
+    (line,) = lines(results.load(StudyFolder(plan, tmp_path)))
     assert f"have ended, and {last.id} failed. Repair what failed" in line
     assert "which counts as a look" in line
 
@@ -184,10 +184,10 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
     assert found[0].cell.p_holm == found[0].cell.p == 2 / 2**8
     assert [line.startswith("Secondary: ") for line in lines(loaded)] == [False, True, True, True]
     other = replace(plan, primary={"metric": "test/loss"})
-    assert verdicts(results.load(other, tmp_path))[0].column.metric == "test/loss"
+    assert verdicts(results.load(StudyFolder(other, tmp_path)))[0].column.metric == "test/loss"
     for given in ({"metric": "val/loss"}, {"metric": "test/error", "at": "best"}):
         with pytest.raises(ActlabError, match="unknown primary column"):
-            verdicts(results.load(replace(plan, primary=given), tmp_path))
+            verdicts(results.load(StudyFolder(replace(plan, primary=given), tmp_path)))
 
 
 def test_chance_is_named(tmp_path):
@@ -199,7 +199,7 @@ def test_chance_is_named(tmp_path):
     assert "test error on this test set than relu" in found.text
     file = tmp_path / plan.runs()[0].id / "result.json"
     write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
-    assert [one.text for one in verdicts(results.load(plan, tmp_path))] == [found.text]
+    assert [one.text for one in verdicts(results.load(StudyFolder(plan, tmp_path)))] == [found.text]
 
 
 def test_smoke_runs_decide_nothing(tmp_path):
@@ -236,7 +236,7 @@ def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     spread = 0.4 * math.sqrt(14 / 13)  # points
     assert f"takes about {pairs_to_detect(0.2 / spread, 6)} seeds" in line
     assert "gelu, test error: a difference of 0.20 points to relu" in line
-    assert needs(results.load(planned(1), tmp_path), 0.2) == []
+    assert needs(results.load(StudyFolder(planned(1), tmp_path)), 0.2) == []
 
 
 @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def test_a_relative_time_has_its_spread(tmp_path, parts, text):
         entry |= {"bytes_kept": 1, "relative_to_reference": entry["seconds_per_update"]}
         costs.append(entry | ({"seconds_in_parts": slower} if slower else {}))
     (tmp_path / "cost.json").write_text(json.dumps(costs))
-    (found,) = verdicts(results.load(base.study, base.root))
+    (found,) = verdicts(results.load(StudyFolder(base.study, base.root)))
     assert found.text.partition("8 pairs).")[2].rpartition("probability.")[2] == text

@@ -9,7 +9,7 @@ import pytest
 from actlab.cli.tune import parser, planned
 from actlab.engines import training
 from actlab.stages import opening, search
-from actlab.studies.formats import Chosen
+from actlab.studies.formats import Selected
 from tiny_study import study_text
 
 TABLE = "table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]\n"
@@ -177,9 +177,9 @@ def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
     def question(*words: str, rates: str = "1e-4..1e-2") -> str:
         study = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
         grid = opening.whole(study, study.stages[0])
-        found: search.Trials = [(side, []) for side in search.sides(grid, study.stages[0].search)]
-        chosen: Chosen = {side.key: {"chosen": {}, "tried": 1, "seeds": []} for side, _ in found}
-        return search.compared(grid, grid, found, chosen).question
+        nothing: Selected = {"chosen": {}, "tried": 1, "seeds": []}
+        sides = search.sides(grid, study.stages[0].search)
+        return search.compared(grid, grid, [(side, nothing) for side in sides]).question
 
     same = {
         question(),

@@ -10,7 +10,6 @@ import torch
 from actlab.errors import ActlabError
 from actlab.storage import checkpoints
 from actlab.studies.folders import RunFolder
-from actlab.studies.states import state_of
 from damaging import WAYS, damaged
 from tiny_study import TWO, KilledError, assert_same, execute, kill_after, load, untried
 
@@ -46,7 +45,7 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed, way):
     (file,) = (root / "stacks" if stacked else root / runs[0].id).rglob("last.ckpt")
     file.write_bytes(damaged(file.read_bytes(), way, random.Random(0)))
     execute(runs, root, stacked)
-    reasons = [state_of(RunFolder(root, run)).reason for run in runs]
+    reasons = [RunFolder(root, run).state.reason for run in runs]
     lost = [run for run, reason in zip(runs, reasons, strict=True) if reason]
     assert all("checkpoint" in reason and f"delete {root}" in reason for reason in reasons if reason)
     assert lost == (runs if stacked else runs[:1]) or way != "cut"  # a bit may say nothing
@@ -88,7 +87,7 @@ def test_the_checkpoint_of_another_run_is_not_taken_up(tmp_path):
             execute([run], tmp_path, stacked=False, progress=kill_after(1))
     shutil.copy(RunFolder(tmp_path, one).checkpoint, RunFolder(tmp_path, other).checkpoint)
     execute([other], tmp_path, stacked=False)
-    assert f"it belongs to {one.id}" in state_of(RunFolder(tmp_path, other)).reason
+    assert f"it belongs to {one.id}" in RunFolder(tmp_path, other).state.reason
 
 
 def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):

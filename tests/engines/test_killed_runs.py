@@ -17,7 +17,6 @@ from actlab.errors import ActlabError
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Keep
-from actlab.studies.states import state_of
 from actlab.tasks.training import Training
 from damaging import damaged
 from tiny_study import KilledError, execute, left_in, untried
@@ -113,7 +112,7 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
     runs, stacked, expected = straight
     with files_end_at(30_000), pytest.raises(ActlabError, match=r"File too large.*the same command resumes"):
         execute(runs, tmp_path, stacked)
-    assert not any(state_of(RunFolder(tmp_path, run)).reason for run in runs)
+    assert not any(RunFolder(tmp_path, run).state.reason for run in runs)
     for what, number, way in MOMENTS.values():
         with pytest.raises(KilledError), killed_before(what, number):
             execute(runs, tmp_path, stacked)

@@ -15,7 +15,6 @@ from actlab.callbacks import by_unit, unit_statistics, watching
 from actlab.engines import packing
 from actlab.random.positions import Position
 from actlab.studies.folders import RunFolder
-from actlab.studies.states import state_of
 from damaging import damaged
 from tiny_study import KilledError, execute, kill_after, load, metrics, untried
 
@@ -110,7 +109,7 @@ def test_damage_is_named(trained, tmp_path):
     path = next(tmp_path.glob("*/units/1.npz"))
     path.write_bytes(damaged(path.read_bytes(), "bit", random.Random(0)))
     execute(runs[:1], tmp_path, False)
-    assert "1.npz is damaged or missing: delete " in state_of(RunFolder(tmp_path, runs[0])).reason
+    assert "1.npz is damaged or missing: delete " in RunFolder(tmp_path, runs[0]).state.reason
     shutil.rmtree(path.parents[1])
     execute(runs[:1], tmp_path, False)
     assert len(units(tmp_path, runs[0])) == 3 * 32

@@ -23,8 +23,7 @@ from actlab.engines.pool import Pool, train_here
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError
-from actlab.studies.folders import RunFolder
-from actlab.studies.states import state_of
+from actlab.studies.folders import RunFolder, StudyFolder
 from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load
 from toys import QUIET, Frames, FrameTask
 
@@ -121,7 +120,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
     assert train([Job((r,), 1) for r in (safe, deadly)], tmp_path) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "ended by signal 9 in 3 attempts" in state_of(RunFolder(tmp_path, deadly)).reason
+    assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).state.reason
 
 
 @pytest.mark.usefixtures("importable")
@@ -152,7 +151,7 @@ def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path):
     endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})
     assert train([Job((r,), 1) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "made no progress for " in state_of(RunFolder(tmp_path, endless)).reason
+    assert "made no progress for " in RunFolder(tmp_path, endless).state.reason
 
 
 def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tmp_path, monkeypatch):
@@ -163,12 +162,12 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
         overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"],
         activations=["./endless.py:endless"],
     )
-    assert running.run(study, tmp_path / "runs", running.Engine(stalled=10.0)) == 1
-    failed = [run for run in study.runs() if state_of(RunFolder(tmp_path / "runs", run)).kind == "failed"]
+    assert running.run(StudyFolder(study, tmp_path / "runs"), running.Engine(stalled=10.0)) == 1
+    failed = [run for run in study.runs() if RunFolder(tmp_path / "runs", run).state.kind == "failed"]
     assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
     assert (
         "activation endless cannot be tried: the process made no progress for 10 s"
-        in state_of(RunFolder(tmp_path / "runs", failed[0])).reason
+        in RunFolder(tmp_path / "runs", failed[0]).state.reason
     )
 
 
@@ -180,7 +179,7 @@ def test_an_error_of_a_job_ends_no_other_job(runs, tmp_path, here):
         train_here(Arranged(jobs, Settings(jobs=0), True, []), jobs, tmp_path, ignore)
     else:
         train(jobs, tmp_path, settings=Settings())
-    failed, other = (state_of(RunFolder(tmp_path, run)) for run in runs[:2])
+    failed, other = (RunFolder(tmp_path, run).state for run in runs[:2])
     assert "nowhere" in failed.reason
     assert other.kind == "finished"
 
@@ -206,7 +205,7 @@ def test_a_lost_accelerator_ends_its_worker_and_the_other_runs_go_on(tmp_path, m
         Worker, "ask", lambda self, *args, **how: asked.append(self.process) or ask(self, *args, **how)
     )
     assert train([Job(tuple(runs), 1)], tmp_path, settings=Settings()) == []
-    states = {run.seed: state_of(RunFolder(tmp_path, run)) for run in runs}
+    states = {run.seed: RunFolder(tmp_path, run).state for run in runs}
     assert (states[0].kind, states[1].kind) == ("failed", "finished")
     assert "AcceleratorError: CUDA error: device-side assert triggered" in states[0].reason
     assert asked == [None] * 3  # the stack and each run had a process of its own
@@ -274,7 +273,7 @@ def test_the_process_that_plans_has_ended_when_others_train(tmp_path, monkeypatc
 
     monkeypatch.setattr(Pool, "train", training_begins)
     with pytest.raises(KilledError):
-        running.run(load(tmp_path, overrides=TWO), tmp_path / "runs", running.Engine(jobs=1))
+        running.run(StudyFolder(load(tmp_path, overrides=TWO), tmp_path / "runs"), running.Engine(jobs=1))
 
 
 def test_data_are_prepared_first_with_all_threads(tmp_path, monkeypatch):
@@ -288,7 +287,7 @@ def test_data_are_prepared_first_with_all_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(MNISTDataModule, "prepare_data", noted)
     torch.set_num_threads(2)
     study = load(tmp_path, overrides=[*TWO, "trainer.max_epochs=1"])
-    assert running.run(study, tmp_path / "runs", running.Engine(jobs=0)) == 0
+    assert running.run(StudyFolder(study, tmp_path / "runs"), running.Engine(jobs=0)) == 0
     assert threads[0] == 2
 
 

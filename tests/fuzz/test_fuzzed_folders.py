@@ -14,7 +14,6 @@ from actlab.runtime.signals import Stopped
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
-from actlab.studies.states import state_of
 from fuzzing import FINISHED, WAYS, damage, listed, mistake, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
@@ -205,7 +204,7 @@ def test_damaged_folders_of_a_killed_study(study, killed, tmp_path, words):
             )
             if not one.finished:
                 fault = fault or (
-                    "" if state_of(one).reason and told else f"{run.id} has not finished: {outcome.out[-300:]}"
+                    "" if one.state.reason and told else f"{run.id} has not finished: {outcome.out[-300:]}"
                 )
             else:
                 found, wanted = (pd.read_parquet(f.path / "metrics.parquet") for f in (one, straight))

@@ -10,7 +10,7 @@ import pytest
 from actlab.analysis import results
 from actlab.config.values import label
 from actlab.studies import reading
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 
 Written = Callable[..., results.Results]
 EPOCHS = 4
@@ -98,6 +98,6 @@ def written(tmp_path: Path, templates: Path) -> Written:
             if not (skip and skip(run)):
                 copy(templates, RunFolder(root, run), DIVERGED if diverge and diverge(run) else FINISHED)
         root.mkdir(parents=True, exist_ok=True)
-        return results.load(study, root)
+        return results.load(StudyFolder(study, root))
 
     return write

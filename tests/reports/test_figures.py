@@ -20,7 +20,7 @@ from actlab.reports import figures, stored, style
 from actlab.reports.panels import Plot, limits, read_curves
 from actlab.reports.plots import read_entry
 from actlab.studies import probe_files
-from actlab.studies.folders import Row, RunFolder
+from actlab.studies.folders import Row, RunFolder, StudyFolder
 
 
 def plot_of(loaded: Any, number: int = 0) -> Plot:
@@ -98,7 +98,7 @@ def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
         {"model.activation": ["elu"], "model.lr": [1e-3]},
     ]
     blocks = tuple(replace(block, grid={**block.grid, **grid}) for grid in grids)
-    loaded = results.load(replace(loaded.study, blocks=blocks), loaded.root)
+    loaded = results.load(StudyFolder(replace(loaded.study, blocks=blocks), loaded.root))
     plot = plot_of(loaded)
     assert {line.label for panel in plot.panels for line in panel.lines} == {"gelu_tanh", "relu"}
     assert "Drawn at lr 0.0001. Without a run there, so not drawn: elu." in plot.caption
@@ -243,7 +243,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
             for named in (("test", "error", where), ("train", "error", where), dead):
                 rows.append(Row(float(epoch), epoch, *named, value))
         probe_files.write(probe_files.file_of(loaded.root / run.id, "noise", []), rows)
-    return results.load(loaded.study, loaded.root)
+    return results.load(StudyFolder(loaded.study, loaded.root))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -282,7 +282,7 @@ def test_values_at_selection_are_those_at_the_end_where_last_values_select(writt
     for rule, place in (("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")):
         loaded = noisy(written, ("xlabel: strength", "at: selected"))
         select = replace(loaded.study.select, at=rule)
-        plot = plot_of(replace(loaded, study=replace(loaded.study, select=select)), 1)
+        plot = plot_of(replace(loaded, folder=loaded.folder.of(replace(loaded.study, select=select))), 1)
         assert f"Values: {place} (plain)" in plot.caption
 
 
@@ -420,7 +420,7 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
         folder.open()
         named = (("train", "loss"), ("val", "loss"), ("test", "error"))
         folder.finish("finished", [Row(1.0, 1, s, m, "", 0.3) for s, m in named], seconds=1.0)
-    loaded = results.load(loaded.study, loaded.root)
+    loaded = results.load(StudyFolder(loaded.study, loaded.root))
     plot = plot_of(loaded)
     assert "A line ends where the first of its runs has ended: elu." in plot.caption
     elu = next(line for line in plot.panels[0].lines if line.label == "elu")

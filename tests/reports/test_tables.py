@@ -18,7 +18,7 @@ from actlab.analysis.columns import Column
 from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 from actlab.studies import probe_files
-from actlab.studies.folders import Row
+from actlab.studies.folders import Row, StudyFolder
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +209,7 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     ]
     for entries, heads in bases:
         (root / "cost.json").write_text(json.dumps(entries))
-        head, _ = tables.grid(results.load(written().study, root))
+        head, _ = tables.grid(results.load(StudyFolder(written().study, root)))
         assert [name for name in head if "\n/ " in name] == heads
 
 
@@ -242,7 +242,9 @@ def test_the_spread_of_costs_is_said(written: Any) -> None:
         ]
         (loaded.root / "cost.json").write_text(json.dumps(costs))
         return next(
-            note for note in notes.remarks(results.load(loaded.study, loaded.root)) if "Time of" in note
+            note
+            for note in notes.remarks(results.load(StudyFolder(loaded.study, loaded.root)))
+            if "Time of" in note
         )
 
     quiet = said()
@@ -395,7 +397,7 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
         if run.seed == 0:
             file = probe_files.file_of(loaded.root / run.id, "noise", [])
             probe_files.write(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)])
-    probed = results.load(loaded.study, loaded.root)
+    probed = results.load(StudyFolder(loaded.study, loaded.root))
     gap = r"Not measured: noise test error \(noise=1, last\) for 6 of 12 runs \((.*) and 3 more\): the medians"
     (lacking,) = re.findall(gap, printed(probed))
     shown = {run.id for run in probed.runs if run.seed == 1}

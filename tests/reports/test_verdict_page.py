@@ -9,7 +9,7 @@ import pytest
 
 from actlab.analysis import results, verdict
 from actlab.analysis.statistics import sampling_error
-from actlab.studies.folders import DIVERGED, FINISHED
+from actlab.studies.folders import DIVERGED, FINISHED, StudyFolder
 from actlab.studies.plan import Selection
 from page_blocks import blocks_of
 from written_runs import ACT, study, write
@@ -46,7 +46,9 @@ def printed(example: str, root: Path) -> str:
             value = math.inf if word == "diverged" else float(word) / 100
             status = DIVERGED if word == "diverged" else FINISHED
             write(root, run, {"test/error": [value]}, status=status, scored={"test": 1000})
-    return "\n".join(textwrap.fill(line, WIDTH) for line in verdict.lines(results.load(plan, root)))
+    return "\n".join(
+        textwrap.fill(line, WIDTH) for line in verdict.lines(results.load(StudyFolder(plan, root)))
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

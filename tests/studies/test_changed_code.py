@@ -9,7 +9,8 @@ from actlab.analysis import looks
 from actlab.stages import opening, search
 from actlab.storage import contents
 from actlab.studies import reading
-from actlab.studies.formats import Chosen
+from actlab.studies.folders import StudyFolder
+from actlab.studies.formats import Selected
 from actlab.studies.plan import Study
 from tiny_study import study_text
 
@@ -130,13 +131,14 @@ def test_a_look_that_an_earlier_version_recorded_counts(tmp_path, monkeypatch):
         study = reading.load("tiny.yaml")
         asked, grid = study.stages[0].search, opening.whole(study, study.stages[0])
         assert asked
-        found: search.Trials = [(side, []) for side in search.sides(grid, asked)]
-        chosen: Chosen = {side.key: {"chosen": {}, "tried": 1, "seeds": []} for side, _ in found}
-        return search.compared(grid, grid, found, chosen)
+        nothing: Selected = {"chosen": {}, "tried": 1, "seeds": []}
+        return search.compared(grid, grid, [(side, nothing) for side in search.sides(grid, asked)])
 
     with earlier_version():
-        looks.record(compared(), tmp_path, ["better"])
-        assert looks.earlier(looks.read(tmp_path), compared(), tmp_path) == 0
-    question = looks.read(tmp_path)[0].get("question", "")
+        looks.record(StudyFolder(compared(), tmp_path), ["better"])
+        assert (
+            looks.earlier(looks.read(StudyFolder(compared(), tmp_path)), StudyFolder(compared(), tmp_path)) == 0
+        )
+    question = looks.read(StudyFolder(compared(), tmp_path))[0].get("question", "")
     other = looks.Look(seeds=[7], runs=["x-0123456789abcdef"], question=question)
-    assert looks.earlier([other], compared(), tmp_path) == 1
+    assert looks.earlier([other], StudyFolder(compared(), tmp_path)) == 1

@@ -15,7 +15,7 @@ from actlab.checks import cost
 from actlab.reports import notes
 from actlab.storage.files import read_json
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.locks import holding
 from tiny_study import trained_once
 
@@ -121,7 +121,7 @@ def test_costs_of_a_table_were_measured_together(finished, tmp_path):
     for activations in ("[relu,silu]", "[relu,elu,silu]"):  # relu and elu were measured before
         assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
     found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
-    costs = results.load(found, tmp_path / "runs/tiny").costs
+    costs = results.load(StudyFolder(found, tmp_path / "runs/tiny")).costs
     assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]
     assert len({entry["measured"] for entry in costs}) == 1
     file = tmp_path / "runs/tiny/cost.json"

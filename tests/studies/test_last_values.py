@@ -8,6 +8,7 @@ import pytest
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import reading
+from actlab.studies.folders import StudyFolder
 from tiny_study import study_text
 from written_runs import write
 
@@ -85,4 +86,4 @@ def test_a_metric_evaluated_once_at_the_end_selects_without_a_best_checkpoint(co
     assert rates == {f"lr{entry['chosen']['model.optimizer.lr']:g}"}
     (tmp_path / "mine.yaml").write_text(text.replace("at: last}", "at: best}") + STAGES)
     with pytest.raises(DamagedError, match="by the min of the last val/loss, not the min of the best val/loss"):
-        opening.opened(reading.load("mine.yaml"), root)
+        opening.opened(StudyFolder(reading.load("mine.yaml"), root))

@@ -12,7 +12,7 @@ from actlab.errors import ActlabError
 from actlab.reports import notes, plots
 from actlab.reports.plots import read
 from actlab.studies import reading
-from actlab.studies.folders import DIVERGED, FINISHED, Row
+from actlab.studies.folders import DIVERGED, FINISHED, Row, StudyFolder
 from actlab.studies.plan import Selection
 from tiny_study import trained_once
 from written_runs import ACT, study, write
@@ -58,7 +58,7 @@ def copied(trained, tmp_path, monkeypatch):
 
 
 def test_table_and_curves_show_them(copied):
-    loaded = results.load(reading.load("study.yaml"), copied / "runs/study")
+    loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
     relu, swish = (row.cells[1] for row in comparison.rows(loaded))
     assert (relu.values, relu.column.ranked, relu.p, len(swish.values)) == ({}, False, None, 2)
     assert not any("Not measured" in note for note in notes.remarks(loaded))
@@ -104,7 +104,7 @@ def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
     text = STUDY.replace("[relu, ./learnt_parameters.py:Swish]", "[relu]").partition("figures:")[0]
     column = "  - {metric: activation/beta, condition: layer=2, ranked: false}\n"
     (copied / "study.yaml").write_text(text.replace(column, ""))
-    loaded = results.load(reading.load("study.yaml"), copied / "runs/study")
+    loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
     assert loaded.finished == 2
     assert read(loaded) == []
 
@@ -141,7 +141,7 @@ def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
     for run in plan.runs():
         rows = [Row(float(e), e, "activation", "beta", "layer=1", 0.1 * e) for e in (1, 2, 3)[: 3 - run.seed]]
         write(tmp_path, run, {"val/loss": [1.0]}, DIVERGED if run.seed else FINISHED, rows)
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     (row,) = comparison.rows(loaded)
     assert row.cells[0].values == {0: pytest.approx(0.3)}
     (line,) = read(loaded)[0].lines
@@ -153,10 +153,10 @@ def test_runs_that_are_missing_may_record_them(tmp_path):
     plan = study(grids=({ACT: ["relu", "mine"]},), select=Selection(), table=({"metric": "test/error"}, beta))
     first, *_, last = plan.runs()
     write(tmp_path, first, {"test/error": [0.1]})
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert [cell.median for cell in comparison.rows(loaded)[0].cells] == [0.1, None]
     write(tmp_path, last, {"test/error": [0.1]}, rows=[Row(1.0, 1, "activation", "beta", "layer=1", 0.5)])
-    loaded = results.load(plan, tmp_path)
+    loaded = results.load(StudyFolder(plan, tmp_path))
     assert [cell.median for cell in comparison.rows(loaded)[1].cells] == [0.1, 0.5]
     with pytest.raises(ActlabError, match="condition of activation/beta"):
         loaded.check("activation/beta", "layer=7")

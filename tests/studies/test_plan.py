@@ -23,6 +23,7 @@ from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.studies import groups, points, reading, schema
+from actlab.studies.folders import StudyFolder
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -589,7 +590,7 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
         "select: {tune: [model.network.dropout]}\n"
         "stages: [{name: choose, set: {trainer.max_epochs: 2}}, {name: compare, seeds: 5-6}]\n"
     )
-    assert opening.opened(study(text), tmp_path)[0].cut.startswith("2 epochs")
+    assert opening.opened(StudyFolder(study(text), tmp_path)).stages[0].study.cut.startswith("2 epochs")
     assert study(text).cut == ""
 
 
@@ -601,7 +602,7 @@ def test_loggers_distinguish_activations_of_one_name(study, tmp_path, names):
     one = study(activations=[str(tmp_path / f"{name}:bent") for name in names])
     logged: dict[Any, set[Any]] = {}
     for run in one.runs():
-        make = loggers.logger_factory("test_plan.Kept", one, tmp_path)
+        make = loggers.logger_factory("test_plan.Kept", StudyFolder(one, tmp_path))
         assert make
         logger = make(run)
         logged.setdefault(logger.config["setting"], set()).add((logger.config["activation"], logger.tags[-1]))

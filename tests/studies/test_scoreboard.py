@@ -9,7 +9,7 @@ import pytest
 from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
 from actlab.studies import reading
-from actlab.studies.folders import FINISHED, RunFolder
+from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def test_tasks_that_do_not_fit_into_the_budget_are_left_out_by_name(here, cli, m
     clock, first = iter(range(10**6)), [*scoreboard.TASKS][:3]
     passed = 0.0
 
-    def trained(study, root, engine):
+    def trained(folder, engine):
         nonlocal passed
         passed += 400
         return 0
 
-    def remaining(study, root, worker, rounds):
+    def remaining(folder, worker, rounds):
         nonlocal passed
         passed += 20
         return 60.0
@@ -138,8 +138,8 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
     helper = Inline()
     monkeypatch.setattr(helper, "call", lambda function, run: 10)
     # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
-    assert estimates.remaining(study, tmp_path, helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
     for run in study.runs()[:2]:
         RunFolder(tmp_path, run).open()
         RunFolder(tmp_path, run).finish(FINISHED, [], seconds=1.0)
-    assert estimates.remaining(study, tmp_path, helper, 1) == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10
+    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10

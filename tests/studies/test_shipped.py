@@ -9,6 +9,7 @@ import yaml
 from actlab.analysis import comparison
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import load
+from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load as read
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_
     Margins of kept studies came after the runs; those of claims have no published difference beside them.
     """
     assert "primary" in yaml.safe_load(path.read_text(encoding="utf-8"))
-    results = load(read(str(path)), tmp_path)
+    results = load(StudyFolder(read(str(path)), tmp_path))
     assert results.primary
     assert results.primary.ranked
     if path.stem in {*KEPT, "demo"} or path.stem.startswith("claim_") or results.primary.margin is None:

@@ -14,6 +14,7 @@ from actlab.storage.files import read_json, write_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
+from actlab.studies.folders import SELECTION, StudyFolder
 from actlab.tasks import ClassificationTask
 from tiny_study import trained_once
 from tolerances import ROUNDED, counted
@@ -44,7 +45,8 @@ table: [{metric: test/error, at: last, percent: true}]
 
 
 def loaded(tmp_path, **options):
-    return opening.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
+    study = reading.load(str(tmp_path / "mine.yaml"), **options)
+    return [stage.study for stage in opening.opened(StudyFolder(study, tmp_path / "runs/mine")).stages]
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +95,11 @@ def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, tr
     shutil.copytree(trained, tmp_path / "runs")
     root = tmp_path / "runs/mine"
     assert "are not shown" not in study(STAGED, "show").out
-    (root / opening.FILE).unlink()
+    (root / SELECTION).unlink()
     first, *others = root.glob("*-seed[01]-*")
     for path in others:
         shutil.rmtree(path)
-    said = f"6 finished runs of stage compare are not shown: the stage requires {opening.FILE} or the 7 missing"
+    said = f"6 finished runs of stage compare are not shown: the stage requires {SELECTION} or the 7 missing"
     for command in ("show", "plan"):
         assert said in study(STAGED, command).out, command
     shutil.rmtree(first)

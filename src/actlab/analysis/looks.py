@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, write_json
 from actlab.studies import locks
+from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Study
 
 FILE = "looks.json"
@@ -34,32 +33,33 @@ class Look(TypedDict):
     question: NotRequired[str]
 
 
-def read(root: Path) -> list[Look]:
+def read(folder: StudyFolder) -> list[Look]:
     """Return the recorded looks of a study's folder, the first look first."""
-    file = root / FILE
-    return read_json(file, list[Look], _REMEDY) if file.exists() else []
+    return folder.stored(FILE, list[Look], _REMEDY)
 
 
-def record(study: Study, root: Path, outcomes: Iterable[str]) -> None:
+def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
     """Record that verdicts on a study are about to be shown, if any of them is decided."""
     if not any(outcome in DECIDED for outcome in outcomes):
         return
-    with locks.alone(root, locks.DECIDING):
-        known, look = read(root), _look_at(study)
+    study = folder.study
+    with locks.alone(folder.path, locks.DECIDING):
+        known, look = read(folder), _look_at(study)
         same = (n for n, other in enumerate(known) if _is_of(other, study) and _agree(other, look))
         place = next(same, len(known))
         # At a later look an activation that had failed may have runs.
         known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))]
-        write_json(root / FILE, known)
+        folder.store(FILE, known)
 
 
-def earlier(looks: list[Look], study: Study, root: Path) -> int:
+def earlier(looks: list[Look], folder: StudyFolder) -> int:
     """Return at how many looks a verdict was seen before.
 
     Without a search these are the looks at fewer seeds of some of the runs, and one more if runs were begun
     with seeds that are left out now. After a search they are the looks at the same question, with other runs,
     that were recorded before this one; at the same runs but for activations that failed it is the same look.
     """
+    study = folder.study
     now = _look_at(study)
     alike = [look for look in looks if _is_of(look, study)]
     if study.question:
@@ -67,16 +67,17 @@ def earlier(looks: list[Look], study: Study, root: Path) -> int:
         return seen.index(True) if True in seen else len(seen)
     seeds = {frozenset(look["seeds"]) for look in alike if not set(now["runs"]).isdisjoint(look["runs"])}
     before = sum(fewer < set(now["seeds"]) for fewer in seeds)
-    return before + (frozenset(now["seeds"]) not in seeds and _left_out(study, root))
+    return before + (frozenset(now["seeds"]) not in seeds and _left_out(folder))
 
 
-def _left_out(study: Study, root: Path) -> bool:
+def _left_out(folder: StudyFolder) -> bool:
     """Return whether a folder has runs of the study with seeds of no stage, which selected no settings."""
-    names = (_SEED.search(folder.name) for folder in root.glob("*-seed*"))
+    study = folder.study
+    names = (_SEED.search(path.name) for path in folder.path.glob("*-seed*"))
     of_stages = {seed for stage in study.stages for seed in stage.seeds}
     others = {int(found[1]) for found in names if found} - {*study.seeds, *study.chosen_on} - of_stages
     wanted = replace(study, seeds=tuple(sorted(others))).runs() if others else ()
-    return any((root / run.id).is_dir() for run in wanted)
+    return any((folder.path / run.id).is_dir() for run in wanted)
 
 
 def factor(number: int) -> int:

@@ -11,12 +11,11 @@ from typing import Any
 
 from actlab.errors import ActlabError
 from actlab.storage import series
-from actlab.storage.files import DamagedError, read_json
+from actlab.storage.files import DamagedError
 from actlab.storage.series import Key, Series, Summary
 from actlab.studies import probe_files
-from actlab.studies.folders import COSTS, RunFolder
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.formats import Cost, Result
-from actlab.studies.plan import Run
 
 
 @dataclass
@@ -36,18 +35,17 @@ class Recorded:
         return self.probed[key] if key in self.probed else self.trained[key]
 
 
-def read(
-    root: Path, runs: Iterable[Run], wanted: Mapping[str, Collection[str]]
-) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
-    """Return series and results of the finished runs among ``runs`` by id, and a line for what is left out.
+def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
+    """Return series and results of the finished runs of a study by id, and a line for what is left out.
 
     The name of a series is ``split/metric``, or the metric alone if it has no split; a probe's has the probe's
-    name and a slash in front. ``wanted`` has the current definition of each probe, by name; measurements with
-    another one are left out, and so are damaged runs.
+    name and a slash in front. What a probe measured by another definition than the study's is left out, and
+    so are damaged runs.
     """
+    wanted = probe_files.wanted(study.study.probes, study.study.keep)
     recorded, results, left_out = dict[str, Recorded](), dict[str, Result](), list[str]()
     outdated: Counter[str] = Counter()
-    for folder in (RunFolder(root, run) for run in runs):
+    for folder in study.runs:
         if folder.finished:
             try:
                 result = folder.result()
@@ -81,13 +79,6 @@ def _recorded(
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
         probed.update(found)
     return Recorded(folder.metrics, trained | series.summaries(probed), probed), old
-
-
-def costs(root: Path) -> list[Cost]:
-    """Return the entries of a study's ``cost.json`` whose runs still exist; empty without the file."""
-    file, remedy = root / COSTS, "delete it; the next run measures the costs again"
-    entries = read_json(file, list[Cost], remedy) if file.exists() else []
-    return [entry for entry in entries if (root / entry["run"]).is_dir()]
 
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,24 +21,29 @@ from actlab.config.values import same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
-from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, RunFolder
+from actlab.studies.folders import DIVERGED, FAILED, StudyFolder
 from actlab.studies.formats import Cost, Measured, Result
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
-from actlab.studies.states import FAILED, state_of
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
 _RECORDED = "The finished runs recorded these."
+
+
+class Tried(Protocol):
+    """A grid point with the settings that were tried there, such as a `Group`."""
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The settings with their runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
     """The finished runs of a study, as returned by `load`."""
 
-    study: Study
-    root: Path  # the study's folder
+    folder: StudyFolder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
     series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
     costs: list[Measured] = field(default_factory=list)  # in ``cost.json``, of settings that could be timed
@@ -49,6 +54,16 @@ class Results:
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
+
+    @property
+    def study(self) -> Study:
+        """The study, or the stage as a study."""
+        return self.folder.study
+
+    @property
+    def root(self) -> Path:
+        """The path of the study's folder."""
+        return self.folder.path
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -306,10 +321,10 @@ class Results:
         """Return the grid point of a group without the compared value."""
         return group.point.without([self.study.compare])
 
-    def chosen(self, group: Group) -> Setting | None:
-        """Return a group's setting with the best median of the selection metric; None if no run has ended."""
-        begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
-        if len(group.settings) == 1 or not begun:
+    def chosen(self, place: Tried) -> Setting | None:
+        """Return the setting with the best median of the selection metric; None if no run has ended."""
+        begun = [s for s in place.settings if any(run.id in self.results for run in s.runs)]
+        if len(place.settings) == 1 or not begun:
             return begun[0] if begun else None
         sign = -1 if self.study.select.mode == "max" else 1
         return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
@@ -345,16 +360,15 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
     return unknown("metric", metric, recorded, which + remedy)
 
 
-def load(study: Study, root: Path) -> Results:
-    """Load the finished runs of a study from the folder that contains the run folders."""
-    runs = study.runs()
-    recorded, results, left_out = reading.read(root, runs, probe_files.wanted(study.probes, study.keep))
+def load(folder: StudyFolder) -> Results:
+    """Load the finished runs of a study, or of a stage."""
+    recorded, results, left_out = reading.read(folder)
     _check_revisions(results.values())
     costs: list[Cost] = []
-    costed = not study.reference
+    costed = not folder.study.reference
     try:
-        ids = {run.id for run in runs}
-        known = [cost for cost in reading.costs(root) if cost["run"] in ids]
+        ids = {run.run.id for run in folder.runs}
+        known = [cost for cost in folder.costs if cost["run"] in ids]
         costs = max(reading.timed_together(known), key=len, default=[])
         costed = costed or bool(costs)
     except DamagedError as error:
@@ -362,18 +376,18 @@ def load(study: Study, root: Path) -> Results:
         costed = True
     looked = 0
     try:
-        looked = looks.earlier(looks.read(root), study, root)
+        looked = looks.earlier(looks.read(folder), folder)
     except DamagedError as error:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
-    states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
+    states = {run.run.id: run.state for run in folder.runs if run.run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
-        *(study, root, results, recorded, measured, costed, tuple(left_out)),
+        *(folder, results, recorded, measured, costed, tuple(left_out)),
         looks=looked,
-        failures={**study.failed, **failures},
+        failures={**folder.study.failed, **failures},
     )
-    if results and (needed := [metric for metric in undirected(study) if metric in loaded.conditions]):
+    if results and (needed := [metric for metric in undirected(folder.study) if metric in loaded.conditions]):
         raise metrics.undirected(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 

@@ -23,6 +23,7 @@ from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import whole
 from actlab.stages.search import at_ends
 from actlab.storage import contents
+from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
@@ -47,7 +48,7 @@ def check(study: Study) -> list[str]:
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
-    planned = Results(stages[-1], Path(), {}, {}, declared=declared(runs))
+    planned = Results(StudyFolder(stages[-1], Path()), {}, {}, declared=declared(runs))
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")

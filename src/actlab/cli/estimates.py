@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.stages import opening
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
@@ -58,14 +57,14 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     return Timing(study, seconds, updates)
 
 
-def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) -> float:
+def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> float:
     """Return the seconds that the unfinished runs of all stages take one by one, for updates only."""
-    ready = opening.opened(study, root, False)
-    todo = [run for run in ready[-1].runs() if not RunFolder(root, run).finished]
+    study, ready = folder.study, opening.opened(folder, store=False).stages
+    todo = [run.run for run in ready[-1].runs if not run.finished]
     later = study.stages[len(ready) :]
     if not todo and not later:
         return 0.0
-    timing = measure(ready[-1], todo or ready[-1].runs(), helper, rounds)
+    timing = measure(ready[-1].study, todo or ready[-1].study.runs(), helper, rounds)
     total = timing.of(todo)
     for stage in later:  # one setting of each group, and the stage's own seeds and length
         for group in groups(opening.whole(study, replace(stage, seeds=stage.seeds[:1]))):

@@ -15,10 +15,9 @@ from actlab.analysis.points import few, printer
 from actlab.config.keys import import_path
 from actlab.config.values import canonical, label
 from actlab.errors import ActlabError
-from actlab.stages import opening
 from actlab.storage.files import has_id
-from actlab.studies.folders import RunFolder
-from actlab.studies.plan import Run, Study
+from actlab.studies.folders import RunFolder, StudyFolder, directions_in
+from actlab.studies.plan import Run
 
 NAMES = {
     "csv": "pytorch_lightning.loggers.CSVLogger",
@@ -48,7 +47,7 @@ class Loggers:
             "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
-            "modes": {**opening.directions(self.root), **self.modes},
+            "modes": {**directions_in(self.root), **self.modes},
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
@@ -61,7 +60,7 @@ class Loggers:
         return self.texts.get(canonical(value)) or label(value)
 
 
-def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
+def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
     """Return a factory of loggers for the runs of a study: one of `NAMES`, or any class by its import path."""
     if name is None:
         return None
@@ -78,14 +77,15 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
         raise ActlabError(
             f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
         )
+    study = folder.study
     known = {name: mode for name, mode in study.modes.items() if mode}
-    return Loggers(path, study.name, root, study.tags, known, _distinct_texts(study.runs()))
+    return Loggers(path, study.name, folder.path, study.tags, known, _distinct_texts(study.runs()))
 
 
-def unlogged(runs: Sequence[Run], root: Path) -> str:
+def unlogged(stages: Sequence[StudyFolder]) -> str:
     """Return a line about the finished runs that no logger has logged; empty without any."""
-    finished = [run.id for run in runs if RunFolder(root, run).finished]
-    names = [name for name in finished if not has_id(root / name)]
+    finished = [run for stage in stages for run in stage.runs if run.finished]
+    names = [run.run.id for run in finished if not has_id(run.path)]
     if not names:
         return ""
     return (

@@ -18,6 +18,7 @@ from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.reports.notes import duration
 from actlab.stages import opening
+from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
@@ -106,9 +107,9 @@ def main(argv: Sequence[str]) -> int:
         if time.monotonic() - start + seconds[study.name] > limit:
             late.append(study.name)
             continue
-        root = runs / study.name
-        failed += run(study, root, Engine())
-        output.write(opening.load(study, root), root, html=True)
+        folder = StudyFolder(study, runs / study.name)
+        failed += run(folder, Engine())
+        output.write(opening.load(folder), folder.path, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import boards as files
     from actlab.reports.pages import index
@@ -159,7 +160,7 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, flo
     for study in studies:
         begun = time.monotonic()
         try:
-            updates = estimates.remaining(study, runs / study.name, worker, _ROUNDS)
+            updates = estimates.remaining(StudyFolder(study, runs / study.name), worker, _ROUNDS)
         except estimates.NoEstimateError as reason:
             print(f"{study.name}: {reason}")
         else:

@@ -22,7 +22,8 @@ from actlab.errors import ActlabError, Parser
 from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
-from actlab.studies.plan import MAX_STACK, Study
+from actlab.studies.folders import StudyFolder
+from actlab.studies.plan import MAX_STACK
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 
 if TYPE_CHECKING:
@@ -213,59 +214,59 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
-    root = args.runs_dir / study.name
+    folder = StudyFolder(study, args.runs_dir / study.name)
     if args.command == "plan":
-        show_plan(study, root, args.time, args.stage)
+        show_plan(folder, args.time, args.stage)
         with Worker() as worker:
             for line in check(study, worker):
                 print(line)
-        for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
+        for line in () if args.detect is None else study_output.detection(folder, args.stage, args.detect):
             print(line)
     elif args.command == "status":
-        show_status(study, root, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
+        show_status(folder, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
     elif args.command == "run":
-        return run_and_show(study, root, args, argv)
+        return run_and_show(folder, args, argv)
     elif args.command == "clean":
-        clean(study, root, args.all, args.yes, shlex.join(["actlab", "study", *argv]))
+        clean(folder, args.all, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
-        study_output.dashboards(loaded(study, root, args.stage)[-1], args.entity, args.project)
+        study_output.dashboards(loaded(folder, args.stage)[-1], args.entity, args.project)
     elif args.command == "report":
-        opened, folder = loaded(study, root, args.stage), study_output.folder_of(study, root, args.stage)
+        opened, path = loaded(folder, args.stage), study_output.folder_of(folder, args.stage)
         paper = study_output.paper_of(args)
         study_output.record_look(opened[-1])
-        study_output.report(opened, folder, args.html)
+        study_output.report(opened, path, args.html)
         if paper:
-            study_output.draw_for_paper(opened[-1], folder, paper)
+            study_output.draw_for_paper(opened[-1], path, paper)
     else:
-        opened = loaded(study, root, args.stage)
+        opened = loaded(folder, args.stage)
         study_output.show(opened[-1], args.form)
-        if line := ignored([run for one in opened for run in one.runs], root):
+        if line := ignored([one.folder for one in opened]):
             print(f"note: {line}", file=sys.stderr)
     return 0
 
 
-def loaded(study: Study, root: Path, stage: str | None) -> list[Results]:
+def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
     """Return the results of the open stages, of which the last is shown; see `opening.load`.
 
     Raises:
         ActlabError: if the last one is a search, whose trials have no table.
     """
-    opened = opening.load(study, root, stage)
+    opened = opening.load(folder, stage)
     if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
-            f"nothing is compared in {root}: trials of the search have not ended, so run the study again, or "
-            "all have failed or diverged, so search other values"
+            f"nothing is compared in {folder.path}: trials of the search have not ended, so run the study "
+            "again, or all have failed or diverged, so search other values"
         )
     return opened
 
 
-def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
+def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> int:
     """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
     from actlab.reports import output  # imported lazily: loads templates and figures
 
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
-    loggers = logger_factory(args.logger, study, root)
+    loggers = logger_factory(args.logger, folder)
     reserved = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
     machines: AbstractContextManager[Cluster | None] = nullcontext()
     if args.cluster is not None:
@@ -279,23 +280,23 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         engine = Engine(
             stacked, args.max_stack, loggers, args.jobs, args.wait, cluster=cluster, shard=args.shard
         )
-        failed = run(study, root, engine, args.stage)
+        failed = run(folder, engine, args.stage)
     if args.shard is not None:
         print("costs and tables: start the study without --shard when all shards have ended")
         return int(failed > 0)
-    with locks.alone(root, locks.WRITING):
-        opened = loaded(study, root, args.stage)
+    with locks.alone(folder.path, locks.WRITING):
+        opened = loaded(folder, args.stage)
         study_output.record_look(opened[-1])
         study_output.show(opened[-1])
-        if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
+        if loggers and (line := unlogged([one.folder for one in opened])):
             print(f"\nnote: {line}")
-        folder = study_output.folder_of(study, root, args.stage)
+        path = study_output.folder_of(folder, args.stage)
         if args.report or args.html:
-            written = study_output.report(opened, folder, args.html)
+            written = study_output.report(opened, path, args.html)
             if loggers and loggers.path == NAMES["wandb"]:
-                study_output.publish(opened[-1], folder, written)
+                study_output.publish(opened[-1], path, written)
         else:
-            output.keep(opened, folder)
-        if args.activations and args.seeds is None and not study.stages and not failed:
+            output.keep(opened, path)
+        if args.activations and args.seeds is None and not folder.study.stages and not failed:
             study_output.suggest(opened[-1], ["study", *argv], args.reference)
     return int(failed > 0)

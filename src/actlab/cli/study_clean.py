@@ -14,23 +14,21 @@ from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.files import leftovers, remove, temporary
 from actlab.studies import changes, locks, stacks
-from actlab.studies.folders import RESULT, RunFolder
-from actlab.studies.plan import Study
-from actlab.studies.states import OVER, state_of
+from actlab.studies.folders import OVER, RESULT, StudyFolder
 
 _RUN = re.compile(r".+-[0-9a-f]{16}")
 
 
-def clean(study: Study, root: Path, whole: bool, sure: bool, again: str) -> None:
+def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
     """List what a study's folder no longer needs, or all that it holds, and delete it if ``sure``."""
-    ready = opening.opened(study, root, store=False)
-    planned = {run.id: RunFolder(root, run) for stage in ready for run in stage.runs()}
-    unfinished = {name for name, folder in planned.items() if state_of(folder).kind not in OVER}
+    root, ready = folder.path, opening.opened(folder, store=False).stages
+    planned = {run.run.id: run for stage in ready for run in stage.runs}
+    unfinished = {name for name, run in planned.items() if run.state.kind not in OVER}
     there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}
     others = there - planned.keys()
     kept = set[str]()
-    if not whole and (len(ready) < len(study.stages) or there.isdisjoint(planned)):
-        now = changes.digests(folder.run for folder in planned.values())
+    if not whole and (len(ready) < len(folder.study.stages) or there.isdisjoint(planned)):
+        now = changes.digests(run.run for run in planned.values())
         kept = {name for name in others if not changes.changed(root / name, now)}  # not those of earlier code
         unfinished, others = unfinished | kept, others - kept
     if kept:
@@ -41,9 +39,9 @@ def clean(study: Study, root: Path, whole: bool, sure: bool, again: str) -> None
         )
     items = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(leftovers(root, pattern))]
     members = {stack.folder: stack.members for stack in stacks.begun(root)}
-    for folder in sorted((root / stacks.FOLDER).glob("[!.]*/")):
-        if any(folder.iterdir()) and unfinished.isdisjoint(members.get(folder, ())):
-            items.append(folder)
+    for stack in sorted((root / stacks.FOLDER).glob("[!.]*/")):
+        if any(stack.iterdir()) and unfinished.isdisjoint(members.get(stack, ())):
+            items.append(stack)
     items += [root / name for name in sorted(others)]
     if whole and root.exists():
         items = sorted(path for path in root.iterdir() if path.name != locks.FOLDER)

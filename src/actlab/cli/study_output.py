@@ -14,19 +14,19 @@ from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, needing
 from actlab.stages import opening
-from actlab.studies.plan import Study
+from actlab.studies.folders import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.reports.style import Paper
 
 
-def detection(study: Study, root: Path, stage: str | None, size: float) -> list[str]:
+def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
     from actlab.analysis import verdict
 
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
-    found = verdict.needs(opening.load(study, root, stage)[-1], size)
+    found = verdict.needs(opening.load(folder, stage)[-1], size)
     if not found:
         raise ActlabError(
             "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "
@@ -58,7 +58,7 @@ def record_look(shown: Results) -> None:
     """Record the verdicts that are about to be shown; see `actlab.analysis.looks`."""
     from actlab.analysis import looks, verdict
 
-    looks.record(shown.study, shown.root, [one.outcome for one in verdict.verdicts(shown)])
+    looks.record(shown.folder, [one.outcome for one in verdict.verdicts(shown)])
 
 
 def show(shown: Results, form: str | None = None) -> None:
@@ -158,10 +158,11 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
         print(address)
 
 
-def folder_of(study: Study, root: Path, stage: str | None) -> Path:
+def folder_of(folder: StudyFolder, stage: str | None) -> Path:
     """Return the folder for table, figures and page; an earlier stage has its own subfolder."""
-    last = study.stages[-1].name if study.stages else None
-    return root if stage in (None, last) else root / str(stage)
+    stages = folder.study.stages
+    last = stages[-1].name if stages else None
+    return folder.path if stage in (None, last) else folder.path / str(stage)
 
 
 def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from actlab.analysis.points import few, plural
 from actlab.cli import estimates
@@ -17,37 +16,48 @@ from actlab.reports.notes import duration
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, FINISHED, VALUES, RunFolder
+from actlab.studies.folders import (
+    DAMAGED,
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    OVER,
+    STARTED,
+    VALUES,
+    WAITING,
+    State,
+    StudyFolder,
+)
 from actlab.studies.groups import groups
 from actlab.studies.locks import is_held
-from actlab.studies.plan import Run, Study
-from actlab.studies.states import DAMAGED, FAILED, OVER, STARTED, WAITING, State, state_of
+from actlab.studies.plan import Run
 
 RUNNING = "running"  # printed of a run that a process holds
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 States = Mapping[str, State]  # by run id
 
 
-def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
+def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None:
     """Print the runs of all open stages or ``only`` of one, with their states and the remaining work."""
-    ready = opening.opened(study, root) if only is None else opening.until(study, root, only)[-1:]
-    runs = [r for stage in ready for r in stage.runs()]
-    states = states_of(runs, root)
+    ready = opening.opened(folder)
+    stages = ready.stages if only is None else ready.until(only)[-1:]
+    states = states_of(stages)
+    runs = [run.run for stage in stages for run in stage.runs]
     words = {r.id: in_words(states[r.id], r) for r in runs}
     widest = max(map(len, words.values()))
     for r in runs:
         print(f"{words[r.id]:<{widest}}  {r.id}")
     todo = [r for r in runs if states[r.id].kind not in OVER]
     left = sum(r.epochs or 1 for r in todo)
-    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
-    for line in (*(() if only else unopened(study, root, ready)), *filter(None, [ignored(runs, root)])):
+    print(f"{folder.study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
+    for line in (*(() if only else unopened(ready)), *filter(None, [ignored(stages)])):
         print(line)
     if todo and timed:
         from actlab.engines.workers import Worker
 
         try:
             with Worker() as helper:
-                timing = estimates.measure(ready[-1], todo, helper, rounds=8)
+                timing = estimates.measure(stages[-1].study, todo, helper, rounds=8)
         except estimates.NoEstimateError as reason:
             print(reason)
             return
@@ -55,11 +65,11 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
         print(f"about {duration(timing.of(todo))} one by one, {said}")
 
 
-def states_of(runs: Iterable[Run], root: Path) -> States:
+def states_of(stages: Sequence[StudyFolder]) -> States:
     """Return the states of runs by id; an unfinished run that a process holds is running."""
-    found = {run.id: state_of(RunFolder(root, run)) for run in runs}
+    found = {run.run.id: run.state for stage in stages for run in stage.runs}
     for name, state in found.items():
-        if state.kind in (STARTED, WAITING) and is_held(root, name):
+        if state.kind in (STARTED, WAITING) and is_held(stages[0].path, name):
             found[name] = state._replace(kind=RUNNING)
     return found
 
@@ -72,40 +82,41 @@ def in_words(state: State, run: Run) -> str:
     return f"running, {epoch}" if state.kind == RUNNING else epoch
 
 
-def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
+def unopened(ready: opening.Opened) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
-    _, trials = opening.searched(study, root)
-    search = study.stages[0].search if study.stages else None
-    if search and (left := sum(search.trials - len(tried) for side, tried in trials if side.space)):
-        yield f"then {left} more trials of stage {study.stages[0].name}, proposed from these results"
-    for stage in study.stages[len(ready) :]:
-        points = len(trials) or len(groups(ready[0]))
+    stages = ready.folder.study.stages
+    search = stages[0].search if stages else None
+    if search and (left := sum(search.trials - len(side.trials) for side in ready.sides if side.space)):
+        yield f"then {left} more trials of stage {stages[0].name}, proposed from these results"
+    for stage in stages[len(ready.stages) :]:
+        points = len(ready.sides) or len(groups(ready.stages[0].study))
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
-    if line := opening.unopened(study, root, ready):
+    if line := ready.unopened():
         yield line
 
 
-def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
+def show_status(folder: StudyFolder, again: str, only: str | None = None) -> None:
     """Print how many runs of each stage are in which state, and what to do next; change nothing."""
-    ready = opening.opened(study, root, False) if only is None else opening.until(study, root, only, False)[-1:]
-    runs = {run.id: run for stage in ready for run in stage.runs()}
-    states = states_of(runs.values(), root)
+    ready, study = opening.opened(folder, store=False), folder.study
+    stages = ready.stages if only is None else ready.until(only)[-1:]
+    runs = {run.run.id: run.run for stage in stages for run in stage.runs}
+    states = states_of(stages)
     now = time.time()
-    names = [only] if only else [stage.name for stage in study.stages[: len(ready)]]
-    print(f"{study.name}: {plural(len(runs), 'run')} in {root}\n")
-    for line in _table(names or ["all"], [[states[r.id] for r in stage.runs()] for stage in ready], now):
+    names = [only] if only else [stage.name for stage in study.stages[: len(stages)]]
+    print(f"{study.name}: {plural(len(runs), 'run')} in {folder.path}\n")
+    for line in _table(names or ["all"], [[states[r.run.id] for r in stage.runs] for stage in stages], now):
         print(line.rstrip())
     print()
-    waiting = [] if only else [*unopened(study, root, ready)]
-    lacking = _lacking_probes(study, root, states)
+    waiting = [] if only else [*unopened(ready)]
+    lacking = _lacking_probes(folder, states)
     probes = [f"probe {name}: evaluated on {done}" for name, done in lacking.items()]
     for line in (*_details(states, runs, now), *probes, *waiting):
         print(line)
-    if line := ignored(list(runs.values()), root):
+    if line := ignored(stages):
         print(line)
     todo = [f"evaluates probe {name}" for name in lacking]
-    todo += ["measures costs"] if any(uncosted(stage, root) for stage in ready) else []
-    drawn = (folder_of(study, root, only) / VALUES).exists()
+    todo += ["measures costs"] if any(map(uncosted, stages)) else []
+    drawn = (folder_of(folder, only) / VALUES).exists()
     print(f"next: {_next(states, bool(waiting), again, todo, drawn)}")
 
 
@@ -143,14 +154,14 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
         yield f"{kind}{detail}: {few(alike[kind, detail])}"
 
 
-def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
+def _lacking_probes(folder: StudyFolder, states: States) -> dict[str, str]:
     """Return how many finished runs have results, for each probe that lacks some."""
     finished = [name for name, state in states.items() if state.kind == FINISHED]
-    wanted = probe_files.wanted(study.probes, study.keep)
+    wanted = probe_files.wanted(folder.study.probes, folder.study.keep)
     done = dict.fromkeys(wanted, 0)
     for name in finished if wanted else ():
         with suppress(DamagedError):  # named by `show`
-            for probe, (question, _) in probe_files.found_in(root / name).items():
+            for probe, (question, _) in probe_files.found_in(folder.path / name).items():
                 done[probe] = done.get(probe, 0) + (question in wanted.get(probe, ()))
     of = f"of {len(finished)} finished runs"
     return {name: f"{done[name]} {of}" for name in wanted if done[name] < len(finished)}

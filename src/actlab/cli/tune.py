@@ -19,6 +19,7 @@ from actlab.storage.files import write_atomically
 from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
+from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import UNIT, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import seed_list
@@ -89,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     study = planned(args, unit, as_given=fault is None)
     if fault:
         print(f"without {label(unit)} as given: {fault}")
-    return run_and_show(study, args.runs_dir / study.name, args, argv)
+    return run_and_show(StudyFolder(study, args.runs_dir / study.name), args, argv)
 
 
 def planned(args: Namespace, unit: Any, as_given: bool) -> Study:

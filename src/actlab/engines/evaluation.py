@@ -34,7 +34,6 @@ from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_nam
 from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Run
 from actlab.studies.schema import Probe
-from actlab.studies.states import state_of
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
@@ -62,7 +61,7 @@ def execute(
     failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
         busy = False
-        finished = [run for run in runs if state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED)]
+        finished = [run for run in runs if RunFolder(root, run).state.kind in (FINISHED, DIVERGED)]
         for evaluation in evaluations:
             name = evaluation.probe.name
             left = [run for run in evaluation.missing(finished) if (name, run.id) not in tried]

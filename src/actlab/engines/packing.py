@@ -34,9 +34,8 @@ from actlab.runtime.machine import versions
 from actlab.stacking import task as stacking
 from actlab.storage.files import read_json, write_json
 from actlab.studies import stacks
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies.folders import DAMAGED, DIVERGED, FINISHED, RunFolder
 from actlab.studies.plan import MAX_STACK, Run
-from actlab.studies.states import DAMAGED, state_of
 
 TRIALS = "trials.json"
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
@@ -139,7 +138,7 @@ def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[R
 
 def _is_over_or_alone(folder: RunFolder) -> bool:
     """Whether a run needs no stack. One that diverged is trained again if the stack has no checkpoint."""
-    kind = state_of(folder).kind
+    kind = folder.state.kind
     return kind in (FINISHED, DAMAGED) or (kind != DIVERGED and folder.checkpoint.exists())
 
 

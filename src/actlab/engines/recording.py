@@ -134,7 +134,7 @@ class Recorder(Checkpoint):
                 self._diverge(r, trainer)
                 continue
             if trainer.is_global_zero:
-                folder.append(rows)
+                folder.add_rows(rows)
                 folder.keep_matrices(matrices[r])
                 unit_records.append(folder, epoch, units, r)
             self._keep(r, trainer, epoch, rows)

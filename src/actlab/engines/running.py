@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis.columns import undirected
 from actlab.analysis.points import few, plural
-from actlab.analysis.reading import costs, timed_together
+from actlab.analysis.reading import timed_together
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config import metrics
@@ -30,14 +29,13 @@ from actlab.errors import ActlabError
 from actlab.reports.notes import busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
-from actlab.storage.files import DamagedError, write_json
+from actlab.storage.files import DamagedError
 from actlab.studies import changes, locks, stacks
-from actlab.studies.folders import COSTS, DIRECTIONS, RunFolder, finished_in
+from actlab.studies.folders import COSTS, DIRECTIONS, FAILED, RunFolder, StudyFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
-from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
@@ -63,8 +61,8 @@ class Engine(NamedTuple):
         return Inline() if self.jobs == 0 else Worker(stalled=self.stalled)
 
 
-def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
-    """Train every unfinished run of a study in its folder ``root``, stage by stage, and evaluate its probes.
+def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
+    """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
     ``only`` names a single stage to run, at the settings selected for it. Returns the number of runs and
     evaluations that failed.
@@ -72,34 +70,40 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     Raises:
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
     """
+    study = folder.study
     check_jobs(engine.jobs)
     if engine.shard and any(stage.search for stage in study.stages):
         raise ActlabError(
             f"--shard: {study.name} searches, and each batch needs the results of all batches before"
         )
     if engine.wait or engine.cluster:
-        locks.check(root)
+        locks.check(folder.path)
     with engine.worker() as worker:
         for line in check(study, worker):
             print(line)
-        direct(study, root, worker)
-        root.mkdir(parents=True, exist_ok=True)
+        direct(folder, worker)
+        folder.path.mkdir(parents=True, exist_ok=True)
         if only is not None:
-            opening.until(study, root, only)
-        failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
+            opening.opened(folder).until(only)
+        names = [stage.name for stage in study.stages] or [""]
+        failed, number, runs, said = 0, 0, 0, set[str]()
         tried, passed = set[str](), set[str]()
-        for reached, stage in opening.in_turn(study, root):
-            if only in (None, reached):
-                for line in stage.notes[len(study.notes) :]:  # of its selection
-                    print(line, flush=True)
-                failed += Start(stage, root, engine, worker, tried, passed).run(reached)
-            for line in search.lines(*opening.searched(study, root)) if reached == names[0] else ():
+        while number < len((ready := opening.opened(folder)).stages):
+            for line in search.lines(study, ready.sides):
                 if line not in said:
                     print(line, flush=True)
                 said.add(line)
-    if only is None and reached != names[-1]:
-        later = names[names.index(reached) + 1]
-        print(f"stage {later} starts when all runs of the stages before it have ended")
+            stage, reached = ready.stages[number], names[number]
+            if len(stage.runs) <= runs:  # a search has no further batch
+                number, runs = number + 1, 0
+                continue
+            runs = len(stage.runs)
+            if only in (None, reached):
+                for line in stage.study.notes[len(study.notes) :]:  # of its selection
+                    print(line, flush=True)
+                failed += Start(stage, engine, worker, tried, passed).run(reached)
+    if only is None and number < len(names):
+        print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed
 
 
@@ -116,65 +120,61 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
     return lines
 
 
-def direct(study: Study, root: Path, worker: Worker | Inline) -> None:
+def direct(folder: StudyFolder, worker: Worker | Inline) -> None:
     """Store the directions that only the modules of a study know, if any is needed, before anything trains.
 
     Raises:
         ActlabError: for a metric whose direction nothing says, and that is ranked, read at its best or selects.
     """
-    if not undirected(study):
+    if not undirected(folder.study):
         return
-    known = opening.directed(study, root)
-    runs = (opening.whole(known, known.stages[0]) if known.stages else known).runs()
-    if undirected(known) or not all(RunFolder(root, run).finished for run in runs):
+    known = folder.directed
+    study = known.study
+    grid = known.of(opening.whole(study, study.stages[0])) if study.stages else known
+    if undirected(study) or not all(run.finished for run in grid.runs):
         with phase("asking the module which values of its metrics are better"):
-            found = worker.call("actlab.checks.directions:directions", runs)
+            found = worker.call("actlab.checks.directions:directions", grid.study.runs())
         if unknown := undirected(replace(study, directions=found)):
             raise metrics.undirected(unknown[0])
-        write_json(root / DIRECTIONS, found)
+        folder.store(DIRECTIONS, found)
 
 
 @dataclass
 class Start:
     """One start of a stage, or of a study without stages."""
 
-    study: Study  # the stage as a study
-    root: Path
+    folder: StudyFolder  # of the stage as a study
     engine: Engine
     worker: Worker | Inline  # tries, measures and evaluates
     tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
     passed: set[str]  # keys of the cases in which this command has found no state outside instances
 
-    @cached_property
-    def folders(self) -> list[RunFolder]:
-        """The folders of all runs."""
-        return [RunFolder(self.root, run) for run in self.study.runs()]
-
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
         self._tidy()
-        todo = [folder for folder in self.folders if not folder.finished]
+        study, path, runs = self.folder.study, self.folder.path, self.folder.runs
+        todo = [folder for folder in runs if not folder.finished]
         todo = [f for f in todo if f.run.id not in self.tried or not f.failure_file.exists()]
-        where = f"{self.study.name}, stage {name}" if name else self.study.name
-        done = sum(folder.finished for folder in self.folders)
-        print(f"{where}: {len(self.folders)} runs, {done} finished, {len(todo)} to run, in {self.root}")
-        if line := ignored(self.study.runs(), self.root):
+        where = f"{study.name}, stage {name}" if name else study.name
+        done = sum(folder.finished for folder in runs)
+        print(f"{where}: {len(runs)} runs, {done} finished, {len(todo)} to run, in {path}")
+        if line := ignored([self.folder]):
             print(line)
         failed = self.train(todo) if todo else 0
         self._tidy()
         if self.engine.shard is None:
             failed += self.measure()
-        if self.study.probes:
+        if study.probes:
             with phase("evaluating probes"):
                 failed += self.evaluate()
         return failed
 
     def _tidy(self) -> None:
         """Delete what runs that have finished no longer need, also what a killed process left."""
-        finished = [folder for folder in self.folders if folder.finished]
+        finished = [folder for folder in self.folder.runs if folder.finished]
         for folder in finished:
             folder.tidy()
-        stacks.end(self.root, (folder.run.id for folder in finished))
+        stacks.end(self.folder.path, (folder.run.id for folder in finished))
 
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
@@ -190,7 +190,7 @@ class Start:
         todo = [folder for folder in todo if folder.run.id not in faults]
         if not todo:
             return len(faults)
-        found = self.arranged(self.study.planned(), todo)
+        found = self.arranged(todo)
         mine = {name for job in found.jobs for name in job.names}
         todo = [folder for folder in todo if folder.run.id in mine]
         for folder in todo:
@@ -205,11 +205,11 @@ class Start:
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
         workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
-        with Display([folder.run for folder in todo], self.root, self.study.select) as display:
+        with Display([folder.run for folder in todo], self.folder.path, self.folder.study.select) as display:
             train = self._engine(found, display)
             busy = train(found.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
-                busy = train(pool.freed(busy, self.root, display))
+                busy = train(pool.freed(busy, self.folder.path, display))
         if busy:
             number = sum(len(job.runs) for job in busy)
             print(
@@ -219,20 +219,20 @@ class Start:
         if display.early:
             after = " to ".join(f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)}))
             print(f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}")
-        states = {folder.run.id: state_of(folder) for folder in todo}
+        states = {folder.run.id: folder.state for folder in todo}
         failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
         for name, failure in failed.items():
             print(f"{name} failed: {failure}")
         return len(faults) + len(failed)
 
-    def arranged(self, runs: Sequence[Run], todo: Sequence[RunFolder]) -> Arranged:
+    def arranged(self, todo: Sequence[RunFolder]) -> Arranged:
         """Return how the runs are trained; without stacks if trying one has ended the worker."""
-        engine = self.engine
+        engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
         unfinished, stacked = [folder.run for folder in todo], engine.stacked
-        given = (runs, unfinished, self.root, engine.max_stack, jobs, engine.shard)
+        given = (runs, unfinished, root, engine.max_stack, jobs, engine.shard)
         arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
-        with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
+        with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
                     found: Arranged = arrange(stacked)
@@ -241,7 +241,7 @@ class Start:
                     stacked = False
                     found = arrange(stacked)
             if found.untimed:
-                settings.keep(self.root, self._timed(found))
+                settings.keep(root, self._timed(found))
                 said, found = found.said, arrange(stacked)
                 found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
         return found
@@ -260,7 +260,7 @@ class Start:
     def _engine(self, found: Arranged, progress: Progress) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""
         engine = self.engine
-        given: dict[str, Any] = {"root": self.root, "progress": progress, "logger": engine.logger}
+        given: dict[str, Any] = {"root": self.folder.path, "progress": progress, "logger": engine.logger}
         if engine.cluster is not None:
             return partial(engine.cluster.train, found, **given)
         locked = engine.shard is None
@@ -270,27 +270,29 @@ class Start:
 
     def measure(self) -> int:
         """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
-        with locks.alone(self.root, locks.MEASURING):
-            if not (unknown := uncosted(self.study, self.root)):
+        study = self.folder.study
+        with locks.alone(self.folder.path, locks.MEASURING):
+            if not (unknown := uncosted(self.folder)):
                 return 0
-            tuned = [key for key in self.study.select.tune if short(key) == "lr"]
+            tuned = [key for key in study.select.tune if short(key) == "lr"]
             with phase("measuring the time and memory of an update"):
-                rounds = 1 if self.study.smoke else None
-                measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
+                rounds = 1 if study.smoke else None
+                measured = measure_costs(self.worker, unknown, study, tuned, rounds)
             if how := busy(measured):
                 print(
                     f"costs are left out: other programs kept the machine busy ({how}); the same command "
                     "measures them again when it is idle"
                 )
                 return 0
-            write_json(self.root / COSTS, [*_costs(self.root), *measured])
+            self.folder.store(COSTS, [*_costs(self.folder), *measured])
         return int(not measured)
 
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
-        runs, shard = self.study.runs(), self.engine.shard
-        mine = runs if shard is None else runs[shard.part :: shard.of]
-        given = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
+        shard = self.engine.shard
+        mine = self.folder.runs if shard is None else self.folder.runs[shard.part :: shard.of]
+        runs, probes = [folder.run for folder in mine], self.folder.study.probes
+        given = (runs, self.folder.path, probes, self.engine.wait, shard is None)
         try:
             return int(self.worker.call("actlab.engines.evaluation:execute", *given))
         except EndedError as ended:
@@ -300,17 +302,17 @@ class Start:
             return 1
 
 
-def uncosted(study: Study, root: Path) -> list[Run]:
+def uncosted(folder: StudyFolder) -> list[Run]:
     """Return the finished runs unless the costs of all their grid points were measured together.
 
     Points that differ only in a learning rate have the same cost.
     """
-    if not study.reference:
+    if not folder.study.reference:
         return []
-    together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(root))]
-    finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
+    together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(folder))]
+    finished = {run.run.id: run.run for run in folder.runs if run.finished}
     alike: dict[tuple[int, Point], set[str]] = {}
-    for number, group in enumerate(groups(study)):
+    for number, group in enumerate(groups(folder.study)):
         for setting in group.settings:
             priced_alike = alike.setdefault((number, setting.priced), set())
             priced_alike.update(run.id for run in setting.runs)
@@ -319,10 +321,10 @@ def uncosted(study: Study, root: Path) -> list[Run]:
     return [] if known else list(finished.values())
 
 
-def _costs(root: Path) -> list[Cost]:
+def _costs(folder: StudyFolder) -> list[Cost]:
     """Return the measured costs; empty if the file is damaged, so that costs are measured again."""
     try:
-        return costs(root)
+        return folder.costs
     except DamagedError:
         return []
 
@@ -341,22 +343,23 @@ def measure_costs(
     return found
 
 
-def ignored(runs: Sequence[Run], root: Path) -> str:
-    """Return a line about finished runs that share names with ``runs`` but differ; empty without any.
+def ignored(stages: Sequence[StudyFolder]) -> str:
+    """Return a line about finished runs that share names with runs of ``stages`` but differ; empty without any.
 
     It names the files that have changed since, of the first 20 of these runs.
     """
+    runs, folder = [run.run for stage in stages for run in stage.runs], stages[0]
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
-    unlike = [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
+    unlike = [n for n in folder.finished() if n not in names and n.rpartition("-")[0] in alike]
     if not unlike:
         return ""
     now = changes.digests(runs)
-    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(root / name, now))
+    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(folder.path / name, now))
     why = " of other settings, data or code, or of an earlier version of actlab"
     if since:
         why = f", because {few([*since])} has been changed since"
-    return f"ignored in {root}: {plural(len(unlike), 'finished run')}{why}"
+    return f"ignored in {folder.path}: {plural(len(unlike), 'finished run')}{why}"
 
 
 def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:

@@ -23,6 +23,7 @@ from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
 from actlab.storage.files import DamagedError, regular, write_atomically
+from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load
 
 NAME = "curves.csv"
@@ -81,7 +82,7 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     ours = load_curves(path).query("figure == @wanted") if path.exists() else None
     if ours is None and entry.get("published"):  # keep the paper's own epochs
         entry = {**entry, "published": {**entry["published"], "stretch": 1.0}}
-    planned = Results(plan, path.parent, {}, {})
+    planned = Results(StudyFolder(plan, path.parent), {}, {})
     panels = [_panel(planned, panel, ours) for panel in plots.checked(planned, entry)]
     plot = Plot(wanted, panels, "" if ours is None else str(entry.get("caption", "")))
     with mpl.rc_context(style.RC):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
@@ -20,14 +19,12 @@ from actlab.analysis.points import plural
 from actlab.config.keys import short
 from actlab.config.values import canonical, value_key
 from actlab.errors import needing
-from actlab.storage.files import read_json, write_json
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
-from actlab.studies.formats import Chosen, Selected
-from actlab.studies.groups import groups
-from actlab.studies.plan import UNIT, Keep, Study
+from actlab.studies.folders import DIVERGED, FAILED, FINISHED, StudyFolder
+from actlab.studies.formats import Selected
+from actlab.studies.groups import Setting, groups
+from actlab.studies.plan import UNIT, Keep, Run, Study
 from actlab.studies.points import Point
 from actlab.studies.spaces import Choices, Search, Space
-from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -37,13 +34,35 @@ FILE, _REMEDY = "proposals.json", "delete it; Optuna then proposes trials again"
 BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
-class Side(NamedTuple):
+class Trial(NamedTuple):
+    """A setting that was or will be trained."""
+
+    number: int  # counted from 0 for each side
+    values: dict[str, Any]  # of the search space
+    runs: tuple[Run, ...] = ()
+    # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
+    value: float | None = None
+    failed: bool = False  # whether all runs have ended or failed, and one has failed
+
+
+@dataclass(frozen=True)
+class Side:
     """A grid point at which something is searched, or nothing."""
 
     point: Point  # its activation has its arguments as given
     block: int  # index of its block
     space: dict[str, Space]  # by config key, and by argument of the activation
     name: str  # the grid point in words, without keys that have one value in the grid
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The trials as settings, with their runs."""
+        return [Setting(Point(trial.values), trial.runs) for trial in self.trials]
+
+    def block_of(self, chosen: Mapping[str, Any]) -> int:
+        """Return the index of the block, for any setting."""
+        return self.block
 
     @property
     def key(self) -> str:
@@ -64,28 +83,6 @@ class Side(NamedTuple):
         return Point(found)
 
 
-class Trial(NamedTuple):
-    """A setting that was or will be trained."""
-
-    number: int  # counted from 0 for each side
-    values: dict[str, Any]  # of the search space
-    # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
-    value: float | None = None
-    failed: bool = False  # whether all runs have ended or failed, and one has failed
-
-
-Trials = list[tuple[Side, list[Trial]]]
-
-
-class StagePoint(NamedTuple):
-    """A grid point of a later stage."""
-
-    block: int  # index of its block
-    values: Point  # of each key
-    entry: Selected  # how these were selected
-    edges: tuple[str, ...]  # keys and arguments whose value is an end of what was tried
-
-
 def sides(study: Study, search: Search) -> list[Side]:
     """Return what is searched at each grid point."""
     found = []
@@ -101,12 +98,12 @@ def sides(study: Study, search: Search) -> list[Side]:
     return found
 
 
-def study_of(study: Study, found: Trials) -> Study:
+def study_of(study: Study, sides: Iterable[Side]) -> Study:
     """Return the study that trains trials: grid points with searched values."""
     blocks = []
-    for side, trials in found:
+    for side in sides:
         own = study.blocks[side.block]
-        for trial in trials:
+        for trial in side.trials:
             point = side.at(trial.values)
             keys = dict.fromkeys([*own.grid, *(key for key in trial.values if key in point)])
             blocks.append(replace(own, grid={key: [point[key]] for key in keys}))
@@ -117,136 +114,95 @@ def study_of(study: Study, found: Trials) -> Study:
 
 def at_ends(study: Study, search: Search) -> Study:
     """Return a study with the first and the last value of each space, for checks."""
-    found = []
-    for side in sides(study, search):
-        ends = [{key: space.ends[n] for key, space in side.space.items()} for n in (0, -1)]
-        found.append((side, [Trial(0, values) for values in ends]))
-    return study_of(study, found)
+    ends = [
+        replace(side, trials=tuple(Trial(0, {k: s.ends[n] for k, s in side.space.items()}) for n in (0, -1)))
+        for side in sides(study, search)
+    ]
+    return study_of(study, ends)
 
 
-def trials(study: Study, search: Search, root: Path, store: bool = False) -> Trials:
-    """Return the trials of each side so far, and the next batch; ``store`` keeps it for later starts.
+def proposed(folder: StudyFolder, search: Search, store: bool = False) -> list[Side]:
+    """Return the sides with their trials so far, and the next batch; ``store`` keeps it for later starts.
 
     Raises:
         ActlabError: without Optuna.
     """
-    path = root / FILE
-    known = read_json(path, dict[str, list[dict[str, Any]]], _REMEDY) if path.exists() else {}
-    proposed, found = copy.deepcopy(known), []
-    for side in sides(study, search):
-        runs = study_of(study, [(side, [Trial(0, {})])]).runs()
+    known = folder.stored(FILE, dict[str, list[dict[str, Any]]], _REMEDY)
+    batches, found = copy.deepcopy(known), []
+    for side in sides(folder.study, search):
+        runs = study_of(folder.study, [replace(side, trials=(Trial(0, {}),))]).runs()
         key = canonical([run.id for run in runs]) + canonical({key: str(s) for key, s in side.space.items()})
-        found.append((side, _trials(study, search, side, root, proposed.setdefault(key, []))))
-    if store and root.exists() and proposed != known and not is_over(found):
-        write_json(path, proposed)
+        trials = _trials(folder, search, side, batches.setdefault(key, [])) if side.space else []
+        found.append(replace(side, trials=tuple(trials)))
+    if store and folder.path.exists() and batches != known and not is_over(found):
+        folder.store(FILE, batches)
     return found
 
 
-def _trials(
-    study: Study, search: Search, side: Side, root: Path, proposed: list[dict[str, Any]]
-) -> list[Trial]:
-    """Return the trials of a side; those that are not among the ``proposed`` parameters are added to them."""
-    if not side.space:
-        return []
+def _trials(folder: StudyFolder, search: Search, side: Side, known: list[dict[str, Any]]) -> list[Trial]:
+    """Return the trials of a side; parameters that are not among the ``known`` ones are added to them."""
     require_optuna()
     import optuna
 
-    asked = optuna.create_study(direction="maximize" if study.select.mode == "max" else "minimize")
+    sampled = optuna.create_study(direction="maximize" if folder.study.select.mode == "max" else "minimize")
     spaces = {key: _distribution(space) for key, space in side.space.items()}
-    found: list[Trial] = []
-    while len(found) < search.trials and all(trial.value is not None for trial in found):
-        asked.sampler = _sampler(len(found))
+    trials: list[Trial] = []
+    while len(trials) < search.trials and all(trial.value is not None for trial in trials):
+        sampled.sampler = _sampler(len(trials))
         batch = []
-        for number in range(len(found), min(len(found) + BATCH, search.trials)):
-            if number < len(proposed):
-                asked.enqueue_trial(proposed[number])
-            batch.append(asked.ask(spaces))
-            proposed[number:] = proposed[number:] or [batch[-1].params]
-        for one in batch:
-            trial = Trial(one.number, {key: s.rounded(one.params[key]) for key, s in side.space.items()})
-            found.append(_read(trial, study_of(study, [(side, [trial])]), root))
-            if (value := found[-1].value) is not None:
-                asked.tell(one.number, value)
-    return found
+        for number in range(len(trials), min(len(trials) + BATCH, search.trials)):
+            if number < len(known):
+                sampled.enqueue_trial(known[number])
+            batch.append(sampled.ask(spaces))
+            known[number:] = known[number:] or [batch[-1].params]
+        for asked in batch:
+            values = {key: s.rounded(asked.params[key]) for key, s in side.space.items()}
+            trials.append(_read(folder, side, Trial(asked.number, values)))
+            if (value := trials[-1].value) is not None:
+                sampled.tell(asked.number, value)
+    return trials
 
 
-def _read(trial: Trial, study: Study, root: Path) -> Trial:
-    """Return a trial with its value, or with its failure; ``study`` has its only setting."""
-    kinds = {state_of(RunFolder(root, run)).kind for run in study.runs()}
+def _read(folder: StudyFolder, side: Side, trial: Trial) -> Trial:
+    """Return a trial with its runs, and with its value or failure if they have ended."""
+    setting = folder.of(study_of(folder.study, [replace(side, trials=(trial,))]))
+    trial = trial._replace(runs=tuple(setting.study.runs()))
+    kinds = {run.state.kind for run in setting.runs}
     if not kinds <= {FINISHED, DIVERGED}:
         return trial._replace(failed=kinds <= {FINISHED, DIVERGED, FAILED})
-    loaded = results.load(study, root)
+    loaded = results.load(setting)
     (group,) = loaded.groups
     return trial._replace(value=loaded.scores(group.settings)[0])
 
 
-def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen:
-    """Return the best trial of each side; before all are over what is known of as many, else nothing.
-
-    A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
-    """
-    if not is_over(found):
-        ids = {name for run in study_of(study, found).runs() for name in run.names}
-        kept = [known.get(side.key) for side, _ in found]
-        same = all(one and one.get("trials") == search.trials and not stale(one, ids) for one in kept)
-        return known if same else {}
-    chosen: Chosen = {}
-    for side, trials in found:
-        best = _chosen(study, trials)
-        first = trials[0].values if trials else {}
-        chosen[side.key] = {
-            "point": dict(side.point),
-            "chosen": best.values if best else first,
-            "tried": len({Point(trial.values) for trial in trials}) or 1,
-            "trials": search.trials,
-            "metric": study.select.metric,
-            "mode": study.select.mode,
-            "at": study.select.at,
-            "seeds": [*study.seeds] if best or not trials else [],
-            "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
-        }
-    return chosen
-
-
-def stale(entry: Selected, ids: Collection[str]) -> bool:
-    """Return whether an entry was selected by runs of other code or settings: none of the ``ids``, if any."""
-    chose = entry.get("runs", [])
-    return bool(ids and chose) and {*ids}.isdisjoint(chose)
-
-
-def _chosen(study: Study, trials: Sequence[Trial]) -> Trial | None:
+def best_of(study: Study, side: Side) -> Trial | None:
     """Return the best trial that has ended, the first of equal ones; None if a run failed or all diverged."""
-    if any(trial.failed for trial in trials) or diverged(trials):
+    ended = [trial for trial in side.trials if trial.value is not None]
+    if any(trial.failed for trial in side.trials) or diverged(side):
         return None
     sign = -1 if study.select.mode == "max" else 1
-    ended = [trial for trial in trials if trial.value is not None]
     return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
-def diverged(trials: Sequence[Trial]) -> bool:
+def diverged(side: Side) -> bool:
     """Return whether there are trials, and all have diverged."""
-    return bool(trials) and all(trial.value is not None and math.isinf(trial.value) for trial in trials)
+    values = [trial.value for trial in side.trials]
+    return bool(values) and all(value is not None and math.isinf(value) for value in values)
 
 
-def is_over(found: Trials) -> bool:
+def is_over(sides: Iterable[Side]) -> bool:
     """Return whether no trial waits for runs: each has a value or has failed."""
-    return all(trial.failed or trial.value is not None for _, trials in found for trial in trials)
+    return all(trial.failed or trial.value is not None for side in sides for trial in side.trials)
 
 
-def places(found: Trials, chosen: Chosen) -> list[StagePoint]:
-    """Return the grid points of the next stage."""
-    entries = [(side, chosen[side.key], chosen[side.key]["chosen"]) for side, _ in found]
-    return [StagePoint(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
-
-
-def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
+def compared(study: Study, grid: Study, choices: Sequence[tuple[Side, Selected]]) -> Study:
     """Return the stage after a search with what its tables say of the search.
 
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
-    asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
+    asked = study_of(grid, [replace(side, trials=(Trial(0, {}),)) for side, _ in choices])
     runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
-    tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
+    tried = [f"{side.name} tried {settings(side, entry['tried'])}" for side, entry in choices]
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
@@ -263,17 +219,17 @@ def settings(side: Side, number: int) -> str:
     return plural(number, "setting") + (f" ({space})" if space else "")
 
 
-def lines(study: Study, found: Trials) -> Iterator[str]:
+def lines(study: Study, sides: Sequence[Side]) -> Iterator[str]:
     """Yield a line for each trial that has ended, one for the best of each side, and its values at an edge."""
-    for side, trials in found:
-        for trial in trials:
+    for side in sides:
+        for trial in side.trials:
             if trial.value is not None:
                 yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
-    best = [(side, _chosen(study, trials)) for side, trials in found]
+    best = [(side, best_of(study, side)) for side in sides]
     said = [_text(study, side, trial) for side, trial in best if trial is not None]
     if said:
         yield f"best so far: {'; '.join(said)}"
-    for side, chosen in best if is_over(found) else ():
+    for side, chosen in best if is_over(sides) else ():
         for key in side.edges(chosen.values) if chosen is not None else ():
             searched = f"the chosen {key} is at the edge of what was searched ({side.space[key]})"
             yield f"{side.name}: {searched}; a better one may lie beyond it"

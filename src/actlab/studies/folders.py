@@ -1,4 +1,4 @@
-"""Run folders: the files of a run, identical for every engine.
+"""Folders: that of a run, whose files are identical for every engine, and that of a study.
 
 ::
 
@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from actlab.config.metrics import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
@@ -40,20 +43,24 @@ from actlab.storage.files import (
     write_json,
 )
 from actlab.storage.mappings import written
-from actlab.studies.formats import Result
-from actlab.studies.plan import Run
+from actlab.studies.formats import Chosen, Cost, Failure, Result
+from actlab.studies.plan import Run, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
+WAITING, STARTED, FAILED, DAMAGED = "waiting", "started", "failed", "damaged"
 METRICS = "metrics.parquet"  # file name in a run's folder: all rows
 MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
 DIRECTIONS = "directions.json"  # likewise: `min` or `max` by metric, where only the objects of a module say it
+SELECTION, RESELECT = "selection.json", "delete it; the settings of later stages are then selected again"
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
+OVER = (FINISHED, DIVERGED, DAMAGED)  # states that the next start of the study leaves as they are
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
 
 
@@ -116,6 +123,19 @@ def _cells(row: Row) -> list[Any]:
     return [*row[:6], *filter(None, row[6:])]
 
 
+class State(NamedTuple):
+    """The state of a run. Whether a process holds it is another question: `actlab.studies.locks.is_held`.
+
+    ``waiting`` has completed no epoch, ``started`` can be resumed, ``failed`` is tried again by the next start,
+    ``damaged`` has a malformed ``result.json``; else a run is ``finished`` or ``diverged``.
+    """
+
+    kind: str
+    epochs: int = 0  # that an unfinished run has completed
+    changed: float | None = None  # time of the last progress, in seconds since 1970
+    reason: str = ""  # why the run failed or is damaged
+
+
 class RunFolder:
     """The folder of one run: paths, state, writing and checked reading of its files."""
 
@@ -149,6 +169,26 @@ class RunFolder:
         if (found["id"], found["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         return found
+
+    @property
+    def state(self) -> State:
+        """The state of the run, from its files alone."""
+        if self.finished:
+            try:
+                return State(self.result()["status"], changed=self.changed)
+            except DamagedError as error:
+                return State(DAMAGED, self.epochs, self.changed, str(error))
+        if not self.path.exists():
+            return State(WAITING)
+        epochs, changed = self.epochs, self.changed
+        if self.failure_file.exists():
+            try:
+                reason = read_json(self.failure_file, Failure, "delete it")["error"]
+            except DamagedError as error:
+                reason = str(error)
+            return State(FAILED, epochs, changed, reason)
+        begun = epochs > 0 or self.checkpoint.exists()  # a member of a stack has no checkpoint of its own
+        return State(STARTED, epochs, changed) if begun else State(WAITING)
 
     def try_again(self) -> None:
         """Delete the record of an earlier failure."""
@@ -190,8 +230,8 @@ class RunFolder:
         csv.writer(text).writerows([Row._fields if loops else Row._fields[:-1], *map(_cells, rows)])
         write_atomically(self._so_far, text.getvalue())  # also over a pipe, which `open` would wait for
 
-    def append(self, rows: Iterable[Row]) -> None:
-        """Append rows to ``metrics.csv``; raise an OSError if the folder was moved or deleted."""
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Add rows to ``metrics.csv``; raise an OSError if the folder was moved or deleted."""
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path} was deleted or moved while its run was trained: put it back")
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
@@ -234,6 +274,58 @@ class RunFolder:
             shutil.rmtree(self.path / UNITS_SO_FAR, ignore_errors=True)
 
 
-def finished_in(root: Path) -> list[str]:
-    """Return the names of the finished runs in a study's folder, of any plan."""
-    return [result.parent.name for result in root.glob(f"[!.]*/{RESULT}")]
+@dataclass(frozen=True)
+class StudyFolder:
+    """A study, or a stage as a study, with the folder of its runs and of the files that they share."""
+
+    study: Study
+    path: Path
+
+    def of(self, study: Study) -> StudyFolder:
+        """Return the same folder with another study: a stage, or the trials of a search."""
+        return StudyFolder(study, self.path)
+
+    @cached_property
+    def runs(self) -> list[RunFolder]:
+        """The folders of the study's runs, in its order."""
+        return [RunFolder(self.path, run) for run in self.study.runs()]
+
+    @property
+    def directed(self) -> StudyFolder:
+        """The study with what its folder says: stored directions of metrics, and which runs were begun."""
+        names = os.listdir(self.path) if self.path.is_dir() else ()  # noqa: PTH208 (pathlib takes ten times as long)
+        directions = self.study.directions or directions_in(self.path)
+        return self.of(replace(self.study, directions=directions, begun=frozenset(names)))
+
+    @property
+    def costs(self) -> list[Cost]:
+        """The entries of ``cost.json`` whose runs still exist; empty without the file."""
+        entries = self.stored(COSTS, list[Cost], "delete it; the next run measures the costs again")
+        return [entry for entry in entries if (self.path / entry["run"]).is_dir()]
+
+    @property
+    def selection(self) -> dict[str, Chosen]:
+        """The stored selections of later stages, by stage and grid point; empty without the file."""
+        return self.stored(SELECTION, dict[str, Chosen], RESELECT)
+
+    def stored(self, name: str, kind: type[T], remedy: str) -> T:
+        """Return the checked content of a JSON file that the runs share; empty without the file."""
+        return _stored(self.path / name, kind, remedy)
+
+    def store(self, name: str, content: Any) -> None:
+        """Write a JSON file that the runs share."""
+        write_json(self.path / name, content)
+
+    def finished(self) -> list[str]:
+        """Return the names of the finished runs, of any plan."""
+        return [result.parent.name for result in self.path.glob(f"[!.]*/{RESULT}")]
+
+
+def directions_in(root: Path) -> dict[str, Literal["min", "max"]]:
+    """Return ``min`` or ``max`` by metric, as a study's folder stores it; few studies need the file."""
+    remedy = "delete it; the next start of the study writes it again"
+    return _stored(root / DIRECTIONS, dict[str, Literal["min", "max"]], remedy)
+
+
+def _stored(file: Path, kind: type[T], remedy: str) -> T:
+    return read_json(file, kind, remedy) if file.exists() else kind()

@@ -34,6 +34,19 @@ class Group:
     point: Point
     settings: tuple[Setting, ...]
 
+    @property
+    def key(self) -> str:
+        """The key of what is chosen here, in ``selection.json``."""
+        return self.point.text
+
+    def at(self, chosen: Mapping[str, Any]) -> Point:
+        """Return the grid point with chosen values of the tuned keys."""
+        return self.point | chosen
+
+    def block_of(self, chosen: Mapping[str, Any]) -> int | None:
+        """Return the index of the block of a setting; None if it was not tried."""
+        return next((setting.runs[0].block for setting in self.settings if setting.tuned == chosen), None)
+
     def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the tuned keys whose chosen value is the lowest or highest number that was tried."""
         tried = {key: Choices(tuple(setting.tuned.get(key) for setting in self.settings)) for key in chosen}
