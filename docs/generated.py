@@ -39,7 +39,7 @@ class Key(NamedTuple):
 def parts() -> dict[str, list[Key]]:
     """Return the keys of each part of a study file; a panel's keys are those that a figure lacks."""
     top = schema.File.model_json_schema()
-    places = top["$defs"]["Column"]["properties"]["at"]["anyOf"]
+    places = top["$defs"]["ColumnPart"]["properties"]["at"]["anyOf"]
     found: dict[str, list[Key]] = {}
     waiting: list[tuple[str, type[BaseModel], Mapping[str, Any]]] = [("study", schema.File, top)]
     while waiting:

@@ -11,7 +11,7 @@ from actlab.errors import ActlabError
 from actlab.studies import probe_files
 from actlab.studies.folders import FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Run, Study
-from actlab.studies.schema import Probe
+from actlab.studies.schema import ProbePart
 from written_runs import one_unit, probe, write
 
 
@@ -84,7 +84,7 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["noise-v2", "noise"])
 def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
     """They lie beside a record with the digest of what was asked."""
-    asking = one_unit(probes=(Probe(name=name, class_path="actlab.probes.InputNoise"),))
+    asking = one_unit(probes=(ProbePart(name=name, class_path="actlab.probes.InputNoise"),))
     (run,) = asking.runs()
     write(tmp_path, run, {"test/error": [0.5]})
     question = probe_files.asked(asking.probes[0], asking.keep)
@@ -110,7 +110,9 @@ def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> Non
     probe(tmp_path, run, "noise", {("test/error", "noise=1"): 0.7})
     assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).conditions
     loaded = results.load(
-        StudyFolder(one_unit(probes=(Probe(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path)
+        StudyFolder(
+            one_unit(probes=(ProbePart(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path
+        )
     )
     assert ["1 runs" in line for line in loaded.left_out] == [True]
     assert "noise/test/error" not in loaded.conditions

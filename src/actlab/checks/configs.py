@@ -27,7 +27,7 @@ from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
-from actlab.studies.schema import Probe
+from actlab.studies.schema import ProbePart
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
@@ -194,7 +194,7 @@ def is_known(path: str) -> bool:
     return path.partition(".")[0] in _KNOWN or "." not in path
 
 
-def made(probe: Probe) -> Any:
+def made(probe: ProbePart) -> Any:
     """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
     from actlab.config.signatures import find, parameters
 

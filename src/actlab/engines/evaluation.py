@@ -33,7 +33,7 @@ from actlab.studies import probe_files
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Run
-from actlab.studies.schema import Probe
+from actlab.studies.schema import ProbePart
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
@@ -44,7 +44,7 @@ _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_
 def execute(
     runs: Sequence[Run],
     root: Path,
-    probes: Sequence[Probe],
+    probes: Sequence[ProbePart],
     wait: bool = False,
     locked: bool = True,
 ) -> int:
@@ -88,7 +88,7 @@ def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
 class _Evaluation:
     """One probe of a study; ``digests`` of data and code that are known are not computed again."""
 
-    def __init__(self, probe: Probe, root: Path, digests: dict[str, str | None]) -> None:
+    def __init__(self, probe: ProbePart, root: Path, digests: dict[str, str | None]) -> None:
         self.probe, self.root, self.digests = probe, root, digests
         self.evaluate = made(probe)
 

@@ -23,7 +23,7 @@ from actlab.config.values import as_number, in_full, is_imported, label, named, 
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
 from actlab.studies.points import Point
-from actlab.studies.schema import Probe
+from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
@@ -217,7 +217,7 @@ class Study:
     compare: str = ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
     select: Selection = Selection()
     stages: tuple[Stage, ...] = ()  # in order; empty if the study runs as a whole; see `actlab.stages.opening`
-    probes: tuple[Probe, ...] = ()  # evaluations after training
+    probes: tuple[ProbePart, ...] = ()  # evaluations after training
     keep: Keep = Keep()
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)  # columns
     # Metric, ``at`` and condition of the column that answers the question; by default the first that is ranked.

@@ -22,7 +22,7 @@ from actlab.storage import series
 from actlab.storage.files import DamagedError, read_json, replacing
 from actlab.studies.folders import Row, frame_of
 from actlab.studies.plan import Keep
-from actlab.studies.schema import Probe
+from actlab.studies.schema import ProbePart
 
 _FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?")
 _REMEDY = "delete it, and run the study again"
@@ -34,7 +34,7 @@ class _Record(TypedDict):
 
 
 def asked(
-    probe: Probe, keep: Keep, known: dict[str, str | None] | None = None, by_bytes: bool = False
+    probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None, by_bytes: bool = False
 ) -> list[Any]:
     """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab.
 
@@ -46,7 +46,7 @@ def asked(
     return [probe.class_path, probe.init_args, probe.places, *sorted(sources.values()), *rule]
 
 
-def wanted(probes: Iterable[Probe], keep: Keep) -> dict[str, set[str]]:
+def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, set[str]]:
     """Return how the digests of each probe's request begin, by today's rule and that of earlier versions."""
     return {p.name: {digest_of(asked(p, keep, None, former))[:16] for former in (False, True)} for p in probes}
 

@@ -206,7 +206,9 @@ def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
-    given = file.blocks if file.blocks is not None else [schema.Block(grid=grid) for grid in as_list(file.grid)]
+    given = (
+        file.blocks if file.blocks is not None else [schema.BlockPart(grid=grid) for grid in as_list(file.grid)]
+    )
     if not given or not all(block.grid for block in given):
         raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
     blocks = []
@@ -276,7 +278,7 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
             raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
 
 
-def _search(stage: schema.Stage, blocks: Sequence[Block], smoke: bool) -> Search:
+def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
     grid = [(key, values) for block in blocks for key, values in block.grid.items()]
     units = [unit for key, values in grid if short(key) == UNIT for unit in values]
     keys: dict[str, Space] = {}

@@ -49,7 +49,7 @@ class Select(Part):
     mode: Mode = None
 
 
-class Block(Part):
+class BlockPart(Part):
     """A grid over its own base config."""
 
     grid: dict[str, Any] = Field(description="dotted config key → values")
@@ -64,7 +64,7 @@ class Block(Part):
     )
 
 
-class Stage(Part):
+class StagePart(Part):
     """A part of the study that runs at the settings that the previous stage selected."""
 
     name: str = Field(pattern=NAME, description="name for `--stage`, and in files")
@@ -88,7 +88,7 @@ class Stage(Part):
     )
 
 
-class Probe(Part):
+class ProbePart(Part):
     """An evaluation of checkpoints after training."""
 
     name: str = Field(pattern=NAME, description="first part of the names of its metrics, and name of its files")
@@ -104,7 +104,7 @@ class Probe(Part):
         return as_list(self.at)
 
 
-class Column(Part):
+class ColumnPart(Part):
     """A column of the table."""
 
     metric: str = Field(description="split/metric, or probe/split/metric")
@@ -183,7 +183,7 @@ class Drawn(Part):
     log: bool = Field(default=False, description="a logarithmic y axis")
 
 
-class Panel(Drawn):
+class PanelPart(Drawn):
     """One pair of axes."""
 
     title: str = Field(default="", description="title, and name in `curves.csv`")
@@ -202,7 +202,7 @@ class Figure(Drawn):
     name: str = Field(default="curves", pattern=NAME, description="name of the files")
     lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
     fixed: dict[str, Any] = Field(default={}, description="tuned values to draw instead of the selected values")
-    panels: list[Panel] = Field(
+    panels: list[PanelPart] = Field(
         default=[], description="the panels; default: one panel with the figure's own keys"
     )
     published: Curves | None = Field(default=None, description="published curves to draw below ours")
@@ -219,7 +219,7 @@ class File(Part):
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
         default=None, description="dotted config key → values: a run for each combination and seed"
     )
-    blocks: list[Block] | None = Field(
+    blocks: list[BlockPart] | None = Field(
         default=None,
         description="grids with base configs of their own, instead of `grid`: other networks or tasks",
     )
@@ -230,13 +230,13 @@ class File(Part):
     select: Select = Field(
         default=Select(), description="which grid keys are tuned rather than compared, and by what"
     )
-    stages: list[Stage] = Field(
+    stages: list[StagePart] = Field(
         default=[], description="parts that run in order, each at what the stage before it has selected"
     )
-    probes: list[Probe] = Field(default=[], description="evaluations of checkpoints after training")
+    probes: list[ProbePart] = Field(default=[], description="evaluations of checkpoints after training")
     keep: list[Place] = Field(default=[], description="checkpoints to keep: last, best, or numbers of epochs")
-    table: list[Column] = Field(
-        default=[Column(metric="test/error", percent=True)], description="columns of the table"
+    table: list[ColumnPart] = Field(
+        default=[ColumnPart(metric="test/error", percent=True)], description="columns of the table"
     )
     primary: Primary | None = Field(
         default=None,
@@ -308,6 +308,13 @@ def _place(error: Any) -> list[str | int]:
 
 
 _PARTS: dict[str, type[Part]] = {
-    **{"": File, "select": Select, "blocks": Block, "stages": Stage, "probes": Probe, "table": Column},
-    **{"primary": Primary, "published": Published, "values": Value, "figures": Figure, "panels": Panel},
+    **{
+        "": File,
+        "select": Select,
+        "blocks": BlockPart,
+        "stages": StagePart,
+        "probes": ProbePart,
+        "table": ColumnPart,
+    },
+    **{"primary": Primary, "published": Published, "values": Value, "figures": Figure, "panels": PanelPart},
 }

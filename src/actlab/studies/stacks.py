@@ -22,7 +22,7 @@ FOLDER, FILE, CHECKPOINT = "stacks", "stack.json", "last.ckpt"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class _Record(TypedDict):
+class _Stored(TypedDict):
     members: list[str]
     threads: Threads
     parts: NotRequired[list[list[str]]]
@@ -47,7 +47,7 @@ def begun(root: Path) -> list[Stack]:
     found = []
     for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
         remedy = f"delete {path.parent}; its runs start from scratch"
-        record = read_json(path, _Record, remedy)
+        record = read_json(path, _Stored, remedy)
         members, parts = record["members"], record.get("parts", [])
         if id_of(members) != path.parent.name or not {*itertools.chain(*parts)} <= {*members}:
             raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
@@ -63,7 +63,7 @@ def begin(folder: Path, members: Sequence[str], threads: int) -> None:
 
 def split(folder: Path, parts: Sequence[Sequence[str]]) -> None:
     """Replace a stack by its parts, in one step."""
-    record = read_json(folder / FILE, _Record, f"delete {folder}; its runs start from scratch")
+    record = read_json(folder / FILE, _Stored, f"delete {folder}; its runs start from scratch")
     write_json(folder / FILE, {**record, "parts": [[*part] for part in parts]})
 
 
@@ -71,5 +71,5 @@ def end(root: Path, finished: Iterable[str]) -> None:
     """Delete what is left of the stacks all of whose runs are among ``finished``."""
     done = {*finished}
     for path in (root / FOLDER).glob(f"[!.]*/{FILE}"):
-        if done.issuperset(read_json(path, _Record, "delete it")["members"]):
+        if done.issuperset(read_json(path, _Stored, "delete it")["members"]):
             shutil.rmtree(path.parent, ignore_errors=True)
