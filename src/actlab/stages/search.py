@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
 from actlab.analysis.points import plural
+from actlab.analysis.results import Results
 from actlab.config.keys import short
 from actlab.config.values import canonical, value_key
 from actlab.errors import needing
-from actlab.studies.folders import DIVERGED, FAILED, FINISHED, StudyFolder
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Setting, groups
 from actlab.studies.plan import UNIT, Keep, Run, Study
@@ -39,6 +41,7 @@ class Trial(NamedTuple):
 
     number: int  # counted from 0 for each side
     values: dict[str, Any]  # of the search space
+    proposed: Mapping[str, Any] = {}  # the same before they were rounded
     runs: tuple[Run, ...] = ()
     # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
     value: float | None = None
@@ -128,51 +131,63 @@ def proposed(folder: StudyFolder, search: Search, store: bool = False) -> list[S
         ActlabError: without Optuna.
     """
     known = folder.stored(FILE, dict[str, list[dict[str, Any]]], _REMEDY)
-    batches, found = copy.deepcopy(known), []
+    proposals, found = copy.deepcopy(known), []
     for side in sides(folder.study, search):
         runs = study_of(folder.study, [replace(side, trials=(Trial(0, {}),))]).runs()
         key = canonical([run.id for run in runs]) + canonical({key: str(s) for key, s in side.space.items()})
-        trials = _trials(folder, search, side, batches.setdefault(key, [])) if side.space else []
-        found.append(replace(side, trials=tuple(trials)))
-    if store and folder.path.exists() and batches != known and not is_over(found):
-        folder.store(FILE, batches)
+        of_side = proposals.setdefault(key, [])
+        side = _with_trials(folder, side, of_side[: search.trials])
+        while batch := _next_batch(folder.study, search, side):
+            of_side += batch
+            side = _with_trials(folder, side, of_side)  # their runs may be there, without the file
+        found.append(side)
+    if store and folder.path.exists() and proposals != known and not is_over(found):
+        folder.store(FILE, proposals)
     return found
 
 
-def _trials(folder: StudyFolder, search: Search, side: Side, known: list[dict[str, Any]]) -> list[Trial]:
-    """Return the trials of a side; parameters that are not among the ``known`` ones are added to them."""
+def _with_trials(folder: StudyFolder, side: Side, proposals: Iterable[Mapping[str, Any]]) -> Side:
+    """Return a side with a trial for each of the proposed parameters, and its value or failure if any."""
+    trials = []
+    for number, params in enumerate(proposals):
+        try:
+            values = {key: space.rounded(params[key]) for key, space in side.space.items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedError(f"{folder.path / FILE} is damaged ({params}): {_REMEDY}") from error
+        trial = Trial(number, values, params)
+        runs = study_of(folder.study, [replace(side, trials=(trial,))]).runs()
+        trials.append(trial._replace(runs=tuple(runs)))
+    if not trials:
+        return side
+    side = replace(side, trials=tuple(trials))
+    loaded = results.load(folder.of(study_of(folder.study, [side])))
+    return replace(side, trials=tuple(_read(trial, loaded) for trial in trials))
+
+
+def _read(trial: Trial, loaded: Results) -> Trial:
+    """Return a trial with its value, or with its failure, if its runs have ended."""
+    names = {run.id for run in trial.runs}
+    if not names <= loaded.results.keys():
+        return trial._replace(failed=names <= loaded.results.keys() | loaded.failures.keys())
+    return trial._replace(value=loaded.scores([Setting(Point(trial.values), trial.runs)])[0])
+
+
+def _next_batch(study: Study, search: Search, side: Side) -> list[dict[str, Any]]:
+    """Return the parameters of the next trials; none while one waits for runs or has failed."""
+    number = min(BATCH, search.trials - len(side.trials)) if side.space else 0
+    if number < 1 or any(trial.value is None for trial in side.trials):
+        return []
     require_optuna()
     import optuna
 
-    sampled = optuna.create_study(direction="maximize" if folder.study.select.mode == "max" else "minimize")
+    sampled = optuna.create_study(
+        direction="maximize" if study.select.mode == "max" else "minimize", sampler=_sampler(len(side.trials))
+    )
     spaces = {key: _distribution(space) for key, space in side.space.items()}
-    trials: list[Trial] = []
-    while len(trials) < search.trials and all(trial.value is not None for trial in trials):
-        sampled.sampler = _sampler(len(trials))
-        batch = []
-        for number in range(len(trials), min(len(trials) + BATCH, search.trials)):
-            if number < len(known):
-                sampled.enqueue_trial(known[number])
-            batch.append(sampled.ask(spaces))
-            known[number:] = known[number:] or [batch[-1].params]
-        for asked in batch:
-            values = {key: s.rounded(asked.params[key]) for key, s in side.space.items()}
-            trials.append(_read(folder, side, Trial(asked.number, values)))
-            if (value := trials[-1].value) is not None:
-                sampled.tell(asked.number, value)
-    return trials
-
-
-def _read(folder: StudyFolder, side: Side, trial: Trial) -> Trial:
-    """Return a trial with its runs, and with its value or failure if they have ended."""
-    setting = folder.of(study_of(folder.study, [replace(side, trials=(trial,))]))
-    trial = trial._replace(runs=tuple(setting.study.runs()))
-    kinds = {run.state.kind for run in setting.runs}
-    if not kinds <= {FINISHED, DIVERGED}:
-        return trial._replace(failed=kinds <= {FINISHED, DIVERGED, FAILED})
-    loaded = results.load(setting)
-    (group,) = loaded.groups
-    return trial._replace(value=loaded.scores(group.settings)[0])
+    for trial in side.trials:
+        params = dict(trial.proposed)
+        sampled.add_trial(optuna.create_trial(params=params, distributions=spaces, value=trial.value))
+    return [sampled.ask(spaces).params for _ in range(number)]
 
 
 def best_of(study: Study, side: Side) -> Trial | None:
