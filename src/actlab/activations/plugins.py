@@ -116,12 +116,6 @@ def named(target: Any) -> Any:
     )
 
 
-def absolute(name: str) -> str:
-    """Return ``name`` with a file path made absolute, so that it is valid in any working directory."""
-    source, colon, attribute = name.rpartition(":")
-    return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
-
-
 def _import_module(source: str) -> types.ModuleType:
     try:
         with importing(source):

@@ -14,7 +14,7 @@ from torch import nn
 from actlab.activations import plugins
 from actlab.errors import ActlabError, shown, unknown
 from actlab.random.streams import Uniform
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spellings import absolute, activation_spec
 from actlab.validation import validated, validated_but
 
 Spec = str | Mapping[str, Any] | Callable[..., Any]
@@ -207,7 +207,7 @@ def factory(spec: Spec) -> Factory:
     False
     """
     name, params = parse_spec(spec, {})
-    made = Factory(plugins.absolute(name), params)
+    made = Factory(absolute(name), params)
     with torch.random.fork_rng(devices=[]):
         made(24)  # features
     return made
