@@ -260,16 +260,6 @@ def test_the_network_gives_the_number_of_channels() -> None:
     assert factory(inside)(5).get_parameter("activation.weight").shape == (5,)
 
 
-def test_a_learnt_sigma_stays_positive() -> None:
-    module = create("gelu", learnable="sigma")
-    optimizer = torch.optim.SGD(module.parameters(), 10.0)
-    for _ in range(20):
-        optimizer.zero_grad()
-        module(torch.linspace(-3, 3, 64)).sum().backward()
-        optimizer.step()
-    assert module(torch.linspace(-3, 3, 64)).isfinite().all()
-
-
 def test_elu_is_asymptotic_to_the_cauchy_form() -> None:
     """P §5: ELU(α = 1/π) and xP(C ≤ x) part by 1/π on the right, by 0 on the left, like 1/x."""
     cauchy, elu = create("cauchy_lu"), create("elu", alpha=1 / math.pi)
@@ -288,21 +278,9 @@ def test_logistic_and_normal_differ_by_a_tenth() -> None:
 
 def test_torch_modules_are_torch_modules() -> None:
     """All that torch has, but for the one whose draws belong to a run: so costs compare torch's kernels."""
-    for name, kind in (
-        ("gelu", nn.GELU),
-        ("gelu_tanh", nn.GELU),
-        ("relu", nn.ReLU),
-        ("leaky_relu", nn.LeakyReLU),
-        ("srelu", nn.Threshold),
-        ("elu", nn.ELU),
-        ("silu", nn.SiLU),
-        ("prelu", nn.PReLU),
-        ("identity", nn.Identity),
-        ("tanh", nn.Tanh),
-        ("sigmoid", nn.Sigmoid),
-        ("mish", nn.Mish),
-        ("softplus", nn.Softplus),
-    ):
+    for name in ("ELU", "GELU", "Identity", "Mish", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softplus", "Tanh"):
+        assert type(create(name.lower())) is getattr(nn, name)
+    for name, kind in (("gelu_tanh", nn.GELU), ("leaky_relu", nn.LeakyReLU), ("srelu", nn.Threshold)):
         assert type(create(name)) is kind
     x = torch.linspace(-5, 5, 64)
     assert torch.equal(create("gelu_tanh")(x), nn.functional.gelu(x, approximate="tanh"))

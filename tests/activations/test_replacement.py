@@ -97,15 +97,8 @@ def model_of_many():
     gelus = [nn.GELU(), nn.GELU("tanh")]
     parts = [nn.ELU(0.5), nn.ELU(), *gelus, nn.Threshold(0, 0), Subclass(), Slope(1), Slope(2)]
     shifted: actlab.activations.Spec = {"name": "soi", "mu": 1.0}
-    names: list[actlab.activations.Spec] = [
-        "srelu",
-        "cauchy_lu",
-        "laplace_lu",
-        shifted,
-        "soi",
-        "adaptive_dropout",
-    ]
-    return nn.Sequential(*parts, *map(actlab.create, names), actlab.activations.Function(swish, {}))
+    named = ["srelu", "cauchy_lu", "laplace_lu", shifted, "soi", "adaptive_dropout"]
+    return nn.Sequential(*parts, *map(actlab.create, named), actlab.activations.Function(swish, {}))
 
 
 SLOPE = f"{__name__}:Slope"
@@ -166,6 +159,9 @@ def test_mode_device_and_dtype_are_those_of_the_place():
     actlab.replace(model, "relu", "prelu")
     assert [model[1][1].weight.dtype, model[2].weight.dtype] == [torch.float64, torch.float16]
     assert [model[1][1].training, model[2].training, model.training] == [False, True, True]
+    learnt = nn.Sequential(nn.Linear(2, 2), nn.PReLU(2).double())
+    actlab.replace(learnt, "prelu", {"name": "gelu", "learnable": "mu"})
+    assert learnt[1].mu.dtype == torch.float64
     meta = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.ReLU())
     actlab.replace(meta, "relu", {"name": "prelu", "channels": 2})
     assert meta[1].weight.device.type == "meta"
@@ -259,12 +255,6 @@ def test_wide_and_complex_tensors_keep_their_dtype():
     actlab.replace(model, "relu", Mixed)
     found = [str(value.dtype)[6:] for value in model[1].buffers()]
     assert found == ["float16", "float16", "float64", "complex64", "int32"]
-
-
-def test_a_learnt_activation_is_replaced_in_its_own_dtype():
-    model = nn.Sequential(nn.Linear(2, 2), nn.PReLU(2).double())
-    actlab.replace(model, "prelu", {"name": "gelu", "learnable": "mu"})
-    assert model[1].mu.dtype == torch.float64
 
 
 def test_functional_calls_are_listed_by_module_and_spelling():

@@ -93,15 +93,7 @@ def test_violated_requirements_are_named_and_studies_reject(named, cli, name, ro
     assert f"{row}  " in outcome.out
     assert text in " ".join(outcome.out.split())
     assert f"Studies reject this activation: {row}.\n" in outcome.out
-
-
-@pytest.mark.parametrize("name", ["torch:relu_", "{name: torch.nn:ELU, inplace: true}"])
-def test_an_activation_that_changes_its_input_is_told_so(cli, name):
-    outcome = cli("check", name)
-    assert outcome.code == 1
-    assert outcome.out.count("changes its input: return a new tensor") == 1
-    assert "smooth" not in outcome.out
-    assert "leaf Variable" not in outcome.out
+    assert "smoothness" not in outcome.out, "rows after a violated requirement would repeat the fault"
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,6 @@ def frozen(act):
 
 
 @fault
-def frozen_bias(act):
-    layer = nn.Linear(8, 8)
-    layer.bias.requires_grad_(False)
-    return [layer, act()]
-
-
-@fault
 def asleep(act):
     return [nn.Linear(8, 8), Dropout(0.5).eval(), act()]
 
@@ -92,13 +85,6 @@ def tied(act):
 @fault
 def parametrized(act):
     return [parametrizations.weight_norm(nn.Linear(8, 8)), act()]
-
-
-@fault
-def hooked(act):
-    layer = nn.Linear(8, 8)
-    layer.register_forward_hook(lambda module, given, output: 2 * output)
-    return [layer, act()]
 
 
 @fault
@@ -120,12 +106,6 @@ def one_buffer_more(act):
     layer = nn.Linear(8, 8)
     layer.register_buffer("calls", torch.zeros(()))
     return [layer, act()]
-
-
-@fault
-def dropout_in_two_parts(act):
-    drop = Dropout(0.4)
-    return [nn.Sequential(nn.Linear(8, 8), drop), act(), drop]
 
 
 @fault
@@ -218,21 +198,6 @@ class OnlyInTraining(ClassificationTask):
         return 2 * super().training_step(batch, batch_idx)
 
 
-class Logging(ClassificationTask):
-    """Records a metric of its own."""
-
-    def on_validation_epoch_end(self):
-        super().on_validation_epoch_end()
-        self.log("val/norm", self.network[1].weight.norm())
-
-
-class Clipped(ClassificationTask):
-    """Clips large gradients, which a trial may not see."""
-
-    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
-        self.clip_gradients(optimizer, 1e3, "norm")
-
-
 class ClippedSGD(torch.optim.SGD):
     """Divides gradients by the norm of a whole parameter."""
 
@@ -295,8 +260,6 @@ def test_nothing_else_is_found(runs):
     [
         ("FifthEpoch", "on_train_epoch_start"),
         ("OnlyInTraining", "training_step"),
-        ("Logging", "on_validation_epoch_end"),
-        ("Clipped", "configure_gradient_clipping"),
     ],
 )
 def test_a_task_with_a_hook_of_its_own_is_trained_alone(runs, tmp_path, task, hook):

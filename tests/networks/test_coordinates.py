@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks import CoordinateMLP
 from actlab.networks.init import weights_of_run
 
@@ -43,9 +42,3 @@ def test_runs_of_a_seed_share_their_weights_whatever_the_activation_and_settings
         torch.testing.assert_close(one.weight * ratio, other.weight)
         torch.testing.assert_close(one.bias * ratio, other.bias)
     assert not layers(3)[1].weight.equal(layers(4)[1].weight)
-
-
-@pytest.mark.parametrize("options", [{"hidden": ()}, {"gain": 0.0}, {"omega": -1.0}])
-def test_bad_settings_are_named(options):
-    with pytest.raises(ActlabError, match=f"CoordinateMLP: {next(iter(options))}: expected"):
-        layers(**options)

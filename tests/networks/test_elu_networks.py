@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from actlab.activations import factory
-from actlab.errors import ActlabError
 from actlab.networks import ConvStacks, Dropout
 from actlab.optim import Scheduler, Steps
 from actlab.tasks import ClassificationTask
@@ -146,24 +145,3 @@ def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
     assert straight["global_step"] == cut["global_step"] == 6
     for name, value in straight["state_dict"].items():
         assert torch.equal(cut["state_dict"][name], value), name
-
-
-def test_the_logits_have_a_layer_that_no_setting_repeats():
-    """K alone sets its units: ten classes do not ask for a stack of ten or a hundred units."""
-    for classes in (10, 100):
-        network = ConvStacks(factory("elu"), classes, stacks=SMALL, dropout=RATES)
-        layers = [layer for layer in network if isinstance(layer, nn.Conv2d)]
-        assert [layer.out_channels for layer in layers] == [4, 4, 6, 8, 8, 8, 8, classes]
-        assert network(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"dropout": [0.1]}, "1 dropouts for 5 stacks"),
-        ({"input_shape": (3, 64, 64)}, "maps of 2×2 after the last stack"),
-    ],
-)
-def test_malformed_options_are_rejected(options, words):
-    with pytest.raises(ActlabError, match=words):
-        ConvStacks(factory("elu"), 10, **{"stacks": SMALL, "dropout": RATES, **options})

@@ -8,10 +8,13 @@ from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.networks import (
+    GPT,
     INIT_RULES,
     MLP,
     Autoencoder,
     ConvNet,
+    ConvStacks,
+    CoordinateMLP,
     Dropout,
     PyramidNet,
     ResNet,
@@ -122,3 +125,27 @@ def test_the_memory_order_changes_speed_alone(network):
         found.append([y, *made.parameters(), *(p.grad for p in made.parameters())])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "message"),
+    [
+        (ConvStacks, {"dropout": [0.1]}, "1 dropouts for 6 stacks"),
+        (ConvStacks, {"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
+        (GPT, {"heads": 5}, "width 64 of a GPT with 5 heads"),
+        (GPT, {"width": 6}, "width 6 of a GPT with 2 heads: give a multiple of the heads, at least 8"),
+        (GPT, {"input_shape": (3, 32, 32)}, r"takes tokens \(T,\), not samples of shape \(3, 32, 32\)"),
+        (GPT, {"init": "he"}, "init: expected .* or 'fan_in', got 'he'"),
+        (PyramidNet, {"stacks": [[1, 4]]}, r"stack \[1, 4\]: give layers, units and receptive field"),
+        (PyramidNet, {"input_shape": (2, 4, 24)}, r"\(2, 4, 24\) is too small for 4 stacks"),
+        *((ResNet, {"depth": n}, rf"depth {n} of a residual network: give 2 \+ 6n") for n in (2, 18, 21)),
+        *((WideResNet, {"depth": depth}, r"4 \+ 6n") for depth in (4, 12)),
+        (WideResNet, {"block": "papers"}, "did you mean 'paper'"),
+        (CoordinateMLP, {"hidden": ()}, "CoordinateMLP: hidden: expected"),
+        (CoordinateMLP, {"gain": 0.0}, "CoordinateMLP: gain: expected"),
+        (CoordinateMLP, {"omega": -1.0}, "CoordinateMLP: omega: expected"),
+    ],
+)
+def test_malformed_options_are_rejected(network, options, message):
+    with pytest.raises(ActlabError, match=message), torch.device("meta"):
+        network(nn.ReLU, 5, **options)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks import Dropout, PyramidNet
 from actlab.networks.init import weights_of_run
 from actlab.networks.pyramid import SpatialPyramidPool
@@ -76,15 +75,3 @@ def test_weights_are_normal_by_hes_rule():
     for layer in (m for m in network if isinstance(m, nn.Conv2d | nn.Linear)):
         assert layer.weight.std().item() == pytest.approx((2 / layer.weight[0].numel()) ** 0.5, rel=0.1)
         assert not layer.bias.any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stacks": [[1, 4]]}, r"stack \[1, 4\]: give layers, units and receptive field"),
-        ({"input_shape": (2, 4, 24)}, r"\(2, 4, 24\) is too small for 2 stacks"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ActlabError, match=message):
-        of_run(0, **options)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks import ResNet
 from actlab.networks.resnet import ResidualBlock
 
@@ -56,9 +55,3 @@ def test_initial_weights_follow_hes_rule():
         assert layer.weight.var().item() == pytest.approx(2 / layer.weight[0].numel(), rel=0.1)
     assert network.head[-1].weight.var().item() == pytest.approx(1 / 64, rel=0.2)
     assert not network.head[-1].bias.any()
-
-
-@pytest.mark.parametrize("depth", [2, 18, 21])
-def test_another_depth_is_rejected(depth):
-    with pytest.raises(ActlabError, match=rf"depth {depth} of a residual network: give 2 \+ 6n"):
-        ResNet(nn.ReLU, **{**SMALL, "depth": depth})

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from actlab.errors import ActlabError
 from actlab.networks import Dropout, WideResNet
 from actlab.networks.init import weights_of_run
 from actlab.networks.wide_resnet import BLOCKS
@@ -106,16 +105,6 @@ def test_stem_stages_and_head():
     assert network.head(x).shape == (1, 100)
 
 
-def test_biases_of_the_paper():
-    """Both 3×3 convolutions of a block and the dense layer have one; stem and shortcuts have none."""
-    network: Any = WideResNet(nn.ReLU, **SMALL)
-    assert network.stem[0].bias is None
-    for block in network.blocks:
-        assert block.shortcut.bias is None
-        assert all(m.bias is not None for m in block.branch if isinstance(m, nn.Conv2d))
-    assert network.head[-1].bias is not None
-
-
 def test_initial_weights_of_the_paper():
     """He with gain √2 for stem and blocks, gain 1 for the dense layer, Glorot for shortcuts, biases 0."""
     network = WideResNet(nn.ReLU, 100, depth=10)
@@ -142,12 +131,3 @@ def test_blocks_of_one_seed_start_from_the_same_weights():
 
     for block in BLOCKS:
         assert all(map(torch.equal, weights(block), weights("paper")))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"depth": 12}, r"4 \+ 6n"), ({"depth": 4}, r"4 \+ 6n"), ({"block": "papers"}, "did you mean 'paper'")],
-)
-def test_malformed_options_are_rejected(options, message):
-    with pytest.raises(ActlabError, match=message):
-        WideResNet(nn.ReLU, **{**SMALL, **options})

@@ -92,15 +92,6 @@ class Single(nn.Module):
         return x.relu()
 
 
-class Timid(nn.Module):
-    """Cannot be timed without gradients in training mode, in which no network calls it."""
-
-    def forward(self, x):
-        if self.training and not torch.is_grad_enabled():
-            raise RuntimeError("not like this")
-        return x.relu()
-
-
 class Centred(nn.Module):
     """Declares to be elementwise, which it is not."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from actlab.activations.deterministic import SigmoidGELU
+from actlab.activations.learnt import GELU
 from actlab.datamodules import MNISTDataModule
 from actlab.tasks import ClassificationTask
 
@@ -26,7 +26,10 @@ def noisy(x):  # in evaluation too
     return (x + 0.5 * torch.randn_like(x)).relu()
 
 
-class Centred(SigmoidGELU):  # says of its forward what another one's class has said
+class Centred(GELU):  # says of its forward what another one's class has said
+    def __init__(self):
+        super().__init__(mu=0.0, sigma=1.0)
+
     def forward(self, x):
         return super().forward((x - x.mean(0)) * (torch.rand_like(x) if self.training else 0.5))
 

@@ -9,7 +9,7 @@ from torch import nn
 from actlab import networks
 from actlab.errors import ActlabError
 from actlab.networks import ConvNet, WideResNet
-from actlab.networks.wide_resnet import Block
+from actlab.networks.wide_resnet import WideBlock
 from actlab.optim import L2, AdamEpsilonInRoot
 from actlab.stacking import StackedTask, layers, stacked_form, walked
 from actlab.tasks import ClassificationTask
@@ -33,7 +33,7 @@ def one_by_one(monkeypatch):
     """Convolutions may be called member by member."""
     monkeypatch.setattr(layers, "_FORMS", dict(layers._FORMS))
     stacked_form(nn.Conv2d)(layers.PerMember)
-    stacked_form(Block)(walked)
+    stacked_form(WideBlock)(walked)
 
 
 def task(seed, network=CONVNET, optimizer=OPTIMIZERS["adam"], activation="gelu_tanh"):

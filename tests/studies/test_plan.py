@@ -504,6 +504,8 @@ def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
         ("activations", "glu", "unknown activation 'glu'"),
         ("activations", "./nowhere.py:Unit", r"there is no file '.*/nowhere\.py'"),
         ("activations", "nowhere.units:Unit", "'nowhere.units': there is no module"),
+        ("activations", "nowhere.units.Unit", "'nowhere.units': there is no module"),
+        ("overrides", "model.activation={class_path: nowhere.units.Unit}", "there is no module 'nowhere'"),
     ],
 )
 def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, option, value, message):

@@ -21,7 +21,7 @@ shape and do the same in training and evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from actlab.activations.gates import GATES
 from actlab.activations.learnt import GELU, per_channel_or_shared
+from actlab.activations.plugins import Function
 from actlab.activations.registry import register
 from actlab.errors import ActlabError
 
@@ -36,89 +37,39 @@ SLOPE = 1.702  # σ(1.702x) approximates Φ(x) (P §2)
 VANISHED = 40.0  # exp(−40²/2) is 0 in float64
 
 
-class Gate(nn.Module):
-    """The activation x·P(X ≤ x) for a fixed distribution of X, with its limits at ±∞ (P §2, §5).
+class Elementwise(Function):
+    """A module that calls a deterministic function of each element, in the same way in both modes."""
 
-    Args:
-        cdf: distribution of X, a key of `actlab.activations.gates.GATES`; location 0, scale 1.
-    """
-
-    elementwise = True
-    stochastic = False
-
-    def __init__(self, cdf: str) -> None:
-        super().__init__()
-        self.cdf = cdf
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x·P(X ≤ x), elementwise on any shape."""
-        return GATES[self.cdf](x)
-
-    def extra_repr(self) -> str:
-        """Return the name of the distribution, for printing."""
-        return self.cdf
+    def __init__(self, function: Callable[..., Tensor], **params: Any) -> None:
+        super().__init__(function, params)
+        self.elementwise, self.stochastic = True, False
 
 
-class SigmoidGELU(nn.Module):
-    """The activation x·σ(1.702x), computed as SiLU(1.702x)/1.702 (P §2).
-
-    This form saves half as much for the backward pass as a product with a sigmoid.
-    """
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x·σ(1.702x), elementwise on any shape; float16 and bfloat16 are computed in float32."""
-        z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
-        return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
+def gated(x: Tensor, cdf: str) -> Tensor:
+    """Return x·P(X ≤ x) for a key of `actlab.activations.gates.GATES`, with its limits at ±∞ (P §2, §5)."""
+    return GATES[cdf](x)
 
 
-class SquaredReLU(nn.Module):
-    """The activation max(0, x)² (So et al. 2021)."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return max(0, x)², elementwise on any shape."""
-        return F.relu(x).square()
+def sigmoid_gelu(x: Tensor) -> Tensor:
+    """Return x·σ(1.702x); float16 and bfloat16 are computed in float32 (P §2)."""
+    z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
+    return (F.silu(z) * (1 / SLOPE)).to(x.dtype)  # saves half as much for the backward pass as x·σ(…)
 
 
-class Sine(nn.Module):
-    """The activation sin(x) (Sitzmann et al. 2020 §3)."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return sin(x), elementwise on any shape."""
-        return torch.sin(x)
+def squared_relu(x: Tensor) -> Tensor:
+    """Return max(0, x)² (So et al. 2021)."""
+    return F.relu(x).square()
 
 
-class Gaussian(nn.Module):
-    """The activation exp(−x²/2) (Ramasinghe & Lucey 2022)."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return exp(−x²/2), elementwise on any shape; float16 and bfloat16 are computed in float32."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        near = F.hardtanh(wide, -VANISHED, VANISHED)  # at ±∞ a derivative would be 0·∞
-        return torch.exp(near * near * -0.5).to(x.dtype)
+def gaussian(x: Tensor) -> Tensor:
+    """Return exp(−x²/2); float16 and bfloat16 are computed in float32 (Ramasinghe & Lucey 2022)."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    near = F.hardtanh(wide, -VANISHED, VANISHED)  # at ±∞ a derivative would be 0·∞
+    return torch.exp(near * near * -0.5).to(x.dtype)
 
 
-@register("identity", formula="x", source="control, P §4")
-def identity() -> nn.Module:
-    """Return the identity, the linear activation."""
-    return nn.Identity()
-
-
-@register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")
-def relu() -> nn.Module:
-    """Return a rectified linear unit."""
-    return nn.ReLU()
+register("identity", formula="x", source="control, P §4")(lambda: nn.Identity())
+register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")(lambda: nn.ReLU())
 
 
 @register("leaky_relu", formula="max(x, 0) + slope·min(x, 0)", source="Maas et al. 2013; E Fig. 1")
@@ -134,14 +85,7 @@ def leaky_relu(slope: float = 0.1) -> nn.Module:
     return nn.LeakyReLU(slope)
 
 
-@register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")
-def srelu() -> nn.Module:
-    """Return a shifted ReLU.
-
-    >>> srelu()(torch.tensor([-2.0, -0.5, 2.0])).tolist()
-    [-1.0, -0.5, 2.0]
-    """
-    return nn.Threshold(-1.0, -1.0)
+register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")(lambda: nn.Threshold(-1.0, -1.0))
 
 
 @register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
@@ -175,10 +119,7 @@ def elu(alpha: float = 1.0) -> nn.Module:
     return nn.ELU(alpha)
 
 
-@register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")
-def silu() -> nn.Module:
-    """Return a sigmoid linear unit."""
-    return nn.SiLU()
+register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")(lambda: nn.SiLU())
 
 
 @register("gelu", formula="x·Φ((x − μ)/σ)", source="Hendrycks & Gimpel 2016; P §2")
@@ -220,87 +161,28 @@ def gelu(
     )
 
 
-@register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")
-def gelu_tanh() -> nn.Module:
-    """Return the tanh approximation of the GELU."""
-    return nn.GELU(approximate="tanh")
-
-
-@register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")
-def gelu_sigmoid() -> nn.Module:
-    """Return the sigmoid approximation of the GELU."""
-    return SigmoidGELU()
-
-
-@register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")
-def cauchy_lu() -> nn.Module:
-    """Return x·P(C ≤ x) for a Cauchy variable C.
-
-    It tends to −1/π at −∞ and is asymptotic to ELU(α = 1/π), up to 1/π on the positive side.
-
-    >>> cauchy_lu()(torch.tensor([-1.0, 1.0])).tolist()
-    [-0.25, 0.75]
-    """
-    return Gate("cauchy")
-
-
-@register("laplace_lu", formula="x·P(L ≤ x), L ~ Laplace(0, 1)", source="P §5, Fig. 8")
-def laplace_lu() -> nn.Module:
-    """Return x·P(L ≤ x) for a Laplace variable L."""
-    return Gate("laplace")
-
-
-@register("tanh", formula="tanh(x)", source="classic")
-def tanh() -> nn.Module:
-    """Return the hyperbolic tangent."""
-    return nn.Tanh()
-
-
-@register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")
-def sigmoid() -> nn.Module:
-    """Return the logistic function."""
-    return nn.Sigmoid()
-
-
-@register("relu_squared", formula="max(0, x)²", source="So et al. 2021 (Primer)")
-def relu_squared() -> nn.Module:
-    """Return a squared ReLU.
-
-    >>> relu_squared()(torch.tensor([-2.0, 3.0])).tolist()
-    [0.0, 9.0]
-    """
-    return SquaredReLU()
-
-
-@register("mish", formula="x·tanh(log(1 + eˣ))", source="Misra 2019")
-def mish() -> nn.Module:
-    """Return the Mish activation."""
-    return nn.Mish()
-
-
-@register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011")
-def softplus() -> nn.Module:
-    """Return the softplus activation, a smooth form of ReLU."""
-    return nn.Softplus()
-
-
-@register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")
-def sine() -> nn.Module:
-    """Return the sine.
-
-    SIREN's frequency ω₀ is a factor of the weights, so it belongs to the network.
-
-    >>> sine()(torch.tensor([0.0, torch.pi / 2])).tolist()
-    [0.0, 1.0]
-    """
-    return Sine()
-
-
-@register("gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)")
-def gauss() -> nn.Module:
-    """Return the Gaussian of standard deviation 1 and height 1.
-
-    >>> gauss()(torch.tensor([0.0, 100.0])).tolist()
-    [1.0, 0.0]
-    """
-    return Gaussian()
+register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")(
+    lambda: nn.GELU(approximate="tanh")
+)
+register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")(lambda: Elementwise(sigmoid_gelu))
+# tends to −1/π at −∞; asymptotic to ELU(α = 1/π), up to 1/π on the positive side
+register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")(
+    lambda: Elementwise(gated, cdf="cauchy")
+)
+register("laplace_lu", formula="x·P(L ≤ x), L ~ Laplace(0, 1)", source="P §5, Fig. 8")(
+    lambda: Elementwise(gated, cdf="laplace")
+)
+register("tanh", formula="tanh(x)", source="classic")(lambda: nn.Tanh())
+register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")(lambda: nn.Sigmoid())
+register("relu_squared", formula="max(0, x)²", source="So et al. 2021 (Primer)")(
+    lambda: Elementwise(squared_relu)
+)
+register("mish", formula="x·tanh(log(1 + eˣ))", source="Misra 2019")(lambda: nn.Mish())
+register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011")(
+    lambda: nn.Softplus()
+)
+# without SIREN's frequency ω₀, a factor of the weights, which belongs to the network
+register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")(lambda: Elementwise(torch.sin))
+register("gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)")(
+    lambda: Elementwise(gaussian)
+)

@@ -116,12 +116,6 @@ def named(target: Any) -> Any:
     )
 
 
-def absolute(name: str) -> str:
-    """Return ``name`` with a file path made absolute, so that it is valid in any working directory."""
-    source, colon, attribute = name.rpartition(":")
-    return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
-
-
 def _import_module(source: str) -> types.ModuleType:
     try:
         with importing(source):
@@ -181,16 +175,16 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
         target = wraps(target)(lambda *args, _call=target, **kwargs: _call(*args, **kwargs))
     call = target if is_class else applied(target)
     params, hints, known = dict(params), _hints(call), parameters(call)
-    missing = None if known is None else _check_params(label, known, hints, params)
-    widths, others = ([n for n in missing or () if (n in WIDTHS) is sized] for sized in (True, False))
+    missing = [] if known is None else _check_params(label, known, hints, params)
+    widths, others = [n for n in missing if n in WIDTHS], [n for n in missing if n not in WIDTHS]
     inputs, fault = others or widths, None
     variadic = not missing and any(p.kind is p.VAR_POSITIONAL for p in (known or {}).values())
     # the only missing parameter of a function is its input, unless its type says otherwise
     plain = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
     if not is_class and (known is None or variadic or plain):
         try:
-            given = params | {name: _found_width(label, name) for name in widths if others}
-            return _wrap_function(label, target, given, others)
+            given = params | {name: _site_width(label, name) for name in widths if others}
+            return _wrap_function(label, target, given)
         except ActlabError as error:
             if known is None or others:
                 raise
@@ -199,7 +193,7 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
         example = f"{{name: {label}, {others[0]}: …}}, with {WIDTH} for the number of features at each site"
         raise ActlabError(f"{label} needs a value for {', '.join(map(repr, others))}; write {example}")
     try:
-        module = _call(label, call, params | {name: _found_width(label, name) for name in widths})
+        module = _call(label, call, params | {name: _site_width(label, name) for name in widths})
     except ActlabError as error:
         if fault is None or widths:
             raise
@@ -216,13 +210,13 @@ def applied(function: Any) -> Any:
     return function.apply if isinstance(function, type) else function  # type: ignore[attr-defined]
 
 
-def _found_width(label: str, name: str) -> int:
-    if (found := _width.get()) is None:
+def _site_width(label: str, name: str) -> int:
+    if (width := _width.get()) is None:
         raise WidthError(
             f"{label} needs the number of features at its site for {name!r}: call act(width) in the network, "
             f"example=INPUT in actlab.replace, or give a value, as in {{name: {label}, {name}: 64}}"
         )
-    return found
+    return width
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
@@ -249,7 +243,7 @@ def _check_params(
             and not is_text
             and (hint is Any or not _matches_hint(value, hint))
         ):
-            params[key] = value = _found_width(label, key)
+            params[key] = value = _site_width(label, key)
         if not _matches_hint(value, hint):
             wanted, given = _hint_text(hints[key]), f"{value!r} ({type(value).__name__})"
             allowed = ", ".join(named)
@@ -286,7 +280,7 @@ def _hint_text(hint: Any) -> str:
     return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
-def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: list[str] | None) -> nn.Module:
+def _wrap_function(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
     faults = []
     for x in map(torch.zeros, _SHAPES):
@@ -296,11 +290,9 @@ def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: 
             if isinstance(y, Tensor) and y.shape == x.shape:
                 return Function(target, params)
             what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            needs = f", or give a value for {missing[0]!r}" if missing else ""
             given = f"a {tuple(x.shape)} tensor"
             raise ActlabError(
-                f"{label}, given {given}, returned {what}, not {given}; "
-                f"return a tensor of the input's shape{needs}"
+                f"{label}, given {given}, returned {what}, not {given}; return a tensor of the input's shape"
             )
         except ActlabError as error:
             faults.append(error)

@@ -14,7 +14,7 @@ from torch import nn
 from actlab.activations import plugins
 from actlab.errors import ActlabError, shown, unknown
 from actlab.random.streams import Uniform
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spellings import absolute, activation_spec
 from actlab.validation import validated, validated_but
 
 Spec = str | Mapping[str, Any] | Callable[..., Any]
@@ -106,8 +106,8 @@ def entry(name: str) -> Entry:
     if name not in _ENTRIES:
         _register_installed(name)
     if name not in _ENTRIES:
-        theirs = {of_torch.lower(): f"torch.nn:{of_torch}" for of_torch in nn.modules.activation.__all__}
-        example = theirs.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
+        of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
+        example = of_torch.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
         remedy = f"Or give an importable name: {example}."
         raise unknown("activation", name, _ENTRIES, remedy)
     return _ENTRIES[name]
@@ -119,9 +119,7 @@ def _register_installed(name: str) -> None:
         target = point.load()
         if name not in _ENTRIES:  # loading may register it
             source = point.dist.name if point.dist else point.value
-            register(name, formula=point.value, source=source, stochastic=getattr(target, "stochastic", True))(
-                target
-            )
+            _ENTRIES[name] = Entry(name, target, point.value, source, getattr(target, "stochastic", True))
 
 
 @validated_but("spec")
@@ -150,10 +148,10 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     name, params = parse_spec(spec, params)
     if ":" in name:
         return plugins.module_from(name, plugins.resolve(name), params)
-    found = entry(name)
-    module = plugins.module_from(name, found.build, params)
-    if is_stochastic(module) is not found.stochastic:
-        vars(module)["stochastic"] = found.stochastic
+    registered = entry(name)
+    module = plugins.module_from(name, registered.build, params)
+    if is_stochastic(module) is not registered.stochastic:
+        vars(module)["stochastic"] = registered.stochastic
     return module
 
 
@@ -167,6 +165,15 @@ def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, An
             f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(spec)}"
         )
     return name, given | dict(params)
+
+
+def source_of(spec: Spec) -> str:
+    """Return the file or module of an importable activation; empty for a registered name.
+
+    >>> source_of("./file.py:Name"), source_of({"class_path": "torch.nn.ELU"}), source_of("elu")
+    ('./file.py', 'torch.nn', '')
+    """
+    return parse_spec(spec, {})[0].rpartition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -200,7 +207,7 @@ def factory(spec: Spec) -> Factory:
     False
     """
     name, params = parse_spec(spec, {})
-    made = Factory(plugins.absolute(name) if ":" in name else name, params)
+    made = Factory(absolute(name), params)
     with torch.random.fork_rng(devices=[]):
         made(24)  # features
     return made
@@ -268,8 +275,8 @@ def is_stochastic(module: nn.Module) -> bool:
     """
     if any(isinstance(part, Uniform) for part in module.modules()):
         return True
-    if isinstance(found := declared(module, "stochastic"), bool):
-        return found
+    if isinstance(declaration := declared(module, "stochastic"), bool):
+        return declaration
     if type(module) is nn.Sequential:
         return any(map(is_stochastic, module))
     return type(module) not in _DETERMINISTIC

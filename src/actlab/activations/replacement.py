@@ -22,9 +22,6 @@ from actlab.random.streams import MemberStream, Stream, Uniform
 from actlab.runtime.modules import evaluating, own_attributes
 from actlab.validation import validated
 
-Activation = Spec | Callable[..., Any]
-"""What `create` accepts, or a module class or function itself."""
-
 
 @dataclass(frozen=True)
 class FunctionalCall:
@@ -59,7 +56,7 @@ class Replacement:
 
 
 @validated
-def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any = None) -> Replacement:
+def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> Replacement:
     """Replace the modules of one activation in a model by another activation, in place.
 
     Each attribute or list element that holds the old activation receives a fresh module in the old module's
@@ -113,24 +110,23 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
     if "" in sites:
         raise ActlabError(f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place")
     fresh = {path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()}
-    for one, other in pairwise(fresh.values()):
-        if fault := shared_parameter(one, other):
+    for module, later in pairwise(fresh.values()):
+        if fault := shared_parameter(module, later):
             raise ActlabError(fault)
     for path, module in fresh.items():
         _put(model, path, module)
     return Replacement(tuple(fresh), calls)
 
 
-def shared_parameter(one: nn.Module, other: nn.Module) -> str | None:
+def shared_parameter(module: nn.Module, later: nn.Module) -> str | None:
     """Return a message for a trainable parameter that is one object in two modules, which were built apart."""
-    theirs = {id(parameter) for parameter in other.parameters()}
-    parts = {id(part) for part in other.modules()}
-    for path, parameter in one.named_parameters():
-        if parameter.requires_grad and id(parameter) in theirs:
-            around = [part for name, part in one.named_modules() if not name or path.startswith(f"{name}.")]
-            own = [type(part) for part in around if id(part) not in parts]
-            kinds = [kind for kind in own if not kind.__module__.startswith("torch.")] or own or [type(one)]
-            return f"{path} is shared by all instances of {kinds[-1].__name__}: create it in `__init__`"
+    known = {id(part) for part in (*later.parameters(), *later.modules())}
+    for path, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) in known:
+            around = [part for name, part in module.named_modules() if not name or path.startswith(f"{name}.")]
+            kinds = [type(part) for part in around if id(part) not in known] or [type(module)]
+            users = [kind for kind in kinds if not kind.__module__.startswith("torch.")] or kinds
+            return f"{path} is shared by all instances of {users[-1].__name__}: create it in `__init__`"
     return None
 
 
@@ -139,7 +135,7 @@ def _put(model: nn.Module, path: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), name, module)
 
 
-def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
+def _matcher(old: Spec) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
     """Return the class of an activation, and whether a module stands for it."""
     name, params = parse_spec(old, {}) if isinstance(old, str | Mapping) else ("", {})
     registered = entry(name) if name and ":" not in name else None
@@ -159,27 +155,27 @@ def _has_another_name(module: nn.Module, name: str) -> bool:
     return any(_equal(create(other), module) for other in others)
 
 
-def _build(activation: Activation) -> nn.Module:
+def _build(activation: Spec) -> nn.Module:
     if isinstance(activation, str | Mapping):
         return create(activation)
     return plugins.module_from(getattr(activation, "__name__", repr(activation)), activation, {})
 
 
-def _equal(one: nn.Module, other: nn.Module) -> bool:
+def _equal(reference: nn.Module, module: nn.Module) -> bool:
     """Whether two modules have the same class and settings."""
-    if type(one) is not type(other):
+    if type(reference) is not type(module):
         return False
-    if isinstance(one, Uniform):
+    if isinstance(reference, Uniform):
         return True
-    children = list(one.children()), list(other.children())
+    children = list(reference.children()), list(module.children())
     alike = len(children[0]) == len(children[1]) and all(map(_equal, *children))
-    return alike and _settings(one) == _settings(other)
+    return alike and _settings(reference) == _settings(module)
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Return a module's own attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
-    found = {key: v for key, v in own_attributes(module).items() if key not in ("inplace", "stochastic")}
-    return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in found.items()}
+    """Return a module's attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
+    settings = {key: v for key, v in own_attributes(module).items() if key not in ("inplace", "stochastic")}
+    return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in settings.items()}
 
 
 def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
@@ -198,9 +194,7 @@ def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterat
                 yield path, module
 
 
-def _built_for(
-    model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
-) -> nn.Module:
+def _built_for(model: nn.Module, path: str, old: nn.Module, new: Spec, widths: set[int] | None) -> nn.Module:
     """Return a fresh activation for a place; ``widths`` of its inputs are None without an example."""
     parent = model.get_submodule(path.rpartition(".")[0])
     if isinstance(parent, nn.TransformerEncoderLayer):
@@ -212,8 +206,8 @@ def _built_for(
         with plugins.site(next(iter(widths)) if widths and len(widths) == 1 else None):
             module = _build(new).train(old.training)
     except plugins.WidthError as error:
-        found = " and ".join(map(str, sorted(widths or ())))
-        called = f", {f'called with {found} features' if found else 'not called'} in the example"
+        given = " and ".join(map(str, sorted(widths or ())))
+        called = f", {f'called with {given} features' if given else 'not called'} in the example"
         raise ActlabError(f"{path}{'' if widths is None else called}: {error}") from error
     near = _nearest_weights(model, path)
     return module if near is None else module._apply(partial(_like, near))  # type: ignore[no-untyped-call]
@@ -229,8 +223,8 @@ def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
     """Return a floating-point parameter or buffer of a module, or of the nearest module around it."""
     owner = model.get_submodule(path)
     floating = filter(torch.is_floating_point, chain(owner.parameters(), owner.buffers()))
-    if (found := next(floating, None)) is not None or not path:
-        return found
+    if (tensor := next(floating, None)) is not None or not path:
+        return tensor
     return _nearest_weights(model, path.rpartition(".")[0])
 
 
@@ -239,7 +233,7 @@ def _is_named(function: str, kind: type[nn.Module]) -> bool:
     return function.replace("_", "") == kind.__name__.lower()
 
 
-class _Search(TorchFunctionMode):
+class _CallSearch(TorchFunctionMode):
     """Records calls of the functions of torch that have the name of a class, outside its modules."""
 
     def __init__(self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]) -> None:
@@ -247,7 +241,7 @@ class _Search(TorchFunctionMode):
         self.kind = kind
         self.widths = {path: set[int]() for path in sites if path}  # of the inputs of each site
         self.running = [("", model)]  # the modules whose forward runs, from the outermost to the innermost
-        self.found: dict[FunctionalCall, None] = {}
+        self.calls: dict[FunctionalCall, None] = {}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -255,7 +249,7 @@ class _Search(TorchFunctionMode):
         path, module = self.running[-1]
         name = getattr(func, "__name__", "")
         if _is_named(name, self.kind) and type(module) is not self.kind:
-            self.found[FunctionalCall(path, resolve_name(func) or name)] = None
+            self.calls[FunctionalCall(path, resolve_name(func) or name)] = None
         return func(*args, **(kwargs or {}))
 
     def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -272,7 +266,7 @@ def _run(
     model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
 ) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
     """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
-    search = _Search(model, kind, sites)
+    search = _CallSearch(model, kind, sites)
     with ExitStack() as hooks:
         for path in search.widths:  # a module at several places becomes several, each with hooks of its own
             hooks.callback(_put, model, path, sites[path])
@@ -293,7 +287,7 @@ def _run(
                 "tuple of its positional arguments"
             ) from error
     has_function = any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
-    return tuple(search.found) if has_function else None, search.widths
+    return tuple(search.calls) if has_function else None, search.widths
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:
@@ -307,8 +301,8 @@ def _no_match(model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCa
             f"the model has no matching {kind.__name__} module; its functional calls are code, which cannot be "
             f"replaced: {_listed(calls)}. Write them as modules, such as self.act = act_layer()"
         )
-    found = (f"{type(m).__name__}({m.extra_repr()})" for m in model.modules() if _is_activation(m))
-    known = ", ".join(f"{name} × {number}" for name, number in Counter(found).items()) or "none"
+    units = (f"{type(m).__name__}({m.extra_repr()})" for m in model.modules() if _is_activation(m))
+    known = ", ".join(f"{name} × {number}" for name, number in Counter(units).items()) or "none"
     hint = "" if calls is not None else ", or example=INPUT, which finds functional calls"
     return ActlabError(
         f"the model has no matching {kind.__name__} module. Its activation modules, and how often: {known}. "

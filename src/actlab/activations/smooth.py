@@ -14,30 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from actlab.activations.deterministic import Elementwise
+
 FLAT = 10.0  # from here on tanh(√(2/π)(x + 0.044715x³)) is 1 to the last bit of float64
 
 
-class SmoothMish(nn.Module):
-    """Mish, x·tanh(log(1 + eˣ)), elementwise on any shape."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return Mish of ``x``."""
-        return x * torch.tanh(F.softplus(x))
+def smooth_mish(x: Tensor) -> Tensor:
+    """Return Mish, x·tanh(log(1 + eˣ))."""
+    return x * torch.tanh(F.softplus(x))
 
 
-class SmoothTanhGELU(nn.Module):
-    """The tanh form of GELU, ½x(1 + tanh(√(2/π)(x + 0.044715x³))), elementwise on any shape."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the GELU of ``x``."""
-        near = F.hardtanh(x, -FLAT, FLAT)
-        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)))
+def smooth_tanh_gelu(x: Tensor) -> Tensor:
+    """Return the tanh form of GELU, ½x(1 + tanh(√(2/π)(x + 0.044715x³)))."""
+    near = F.hardtanh(x, -FLAT, FLAT)
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)))
 
 
 def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
@@ -55,7 +45,7 @@ def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module
 
 def _smooth(unit: nn.Module) -> nn.Module:
     if type(unit) is nn.Mish:
-        return SmoothMish()
+        return Elementwise(smooth_mish)
     if type(unit) is nn.GELU and unit.approximate == "tanh":
-        return SmoothTanhGELU()
+        return Elementwise(smooth_tanh_gelu)
     return unit

@@ -122,10 +122,6 @@ class SOI(nn.Module):
         self.cdf, self.mu, self.sigma = cdf, mu, sigma
         self.uniform = Uniform()
 
-    def probability(self, x: Tensor) -> Tensor:
-        """Return F(x), the probability that ``x`` is kept."""
-        return CDFS[self.cdf]((x - self.mu) / self.sigma)
-
     def forward(self, x: Tensor) -> Tensor:
         """Return x·m in training, x·F(x) in evaluation."""
         if not self.training:
@@ -173,15 +169,11 @@ class AdaptiveDropout(nn.Module):
         """Whether the nonlinearity f is elementwise."""
         return is_elementwise(self.activation)
 
-    def probability(self, x: Tensor) -> Tensor:
-        """Return σ(αx + β), the probability that f(x) is kept."""
-        return _standout_probability(x, self.alpha, self.beta)
-
     def forward(self, x: Tensor) -> Tensor:
         """Return f(x)·m in training, f(x)·σ(αx + β) in evaluation."""
         y: Tensor = self.activation(x.clone())  # f may overwrite x
         if not self.training:
-            return (y * self.probability(x)).to(y.dtype)
+            return (y * _standout_probability(x, self.alpha, self.beta)).to(y.dtype)
         with torch.no_grad():
             masked, kept = self.uniform.draw(_standout, y, x, self.alpha, self.beta)
         z: Tensor = _Masked.apply(y, masked, kept)  # type: ignore[no-untyped-call]

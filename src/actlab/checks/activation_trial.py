@@ -6,11 +6,12 @@ import copy
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Sequence
+import timeit
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,18 @@ from actlab.tasks.training import Batch
 SAMPLES = 8
 SLOW = 1000  # times as slow as ReLU
 ROWS = 3  # samples of a call that is compared between processes
+Before = tuple[Tensor, int]  # the state of an input before a call; see `state_of`
+
+
+class Site(NamedTuple):
+    """An activation that was called, with its latest input and the time of its fastest call."""
+
+    unit: nn.Module
+    x: Tensor
+    seconds: float
+
+
+Sites = dict[int, Site]  # by id of the activation
 
 
 def prepare(runs: Sequence[Run]) -> None:
@@ -67,18 +80,19 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
         if isinstance(experiment, str):
             faults[key] = experiment
         elif key not in faults:
-            task = experiment.task
-            units = task.units if isinstance(task, Task) else ()
-            batch = tuple(part[:SAMPLES] for part in first_batch(experiment.data)) if units else None
+            has_units = isinstance(experiment.task, Task) and experiment.task.units
+            batch, sites = _samples(experiment) if has_units else None, Sites()
             with threads(1):  # a few samples: more threads only wait for each other
-                sites = sites_of(task)
                 faults[key] = fault_of(experiment, name, batch, sites)
-                if faults[key]:
-                    continue
+                hint = "" if faults[key] else _time_hint(experiment, sites, run, name)
+            if faults[key] is None:
                 cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-                if line := _time_hint(experiment, sites, run, name):
-                    print(line)
+                print(hint, end="")
     return faults, cases
+
+
+def _samples(experiment: Experiment) -> Batch:
+    return tuple(part[:SAMPLES] for part in first_batch(experiment.data))
 
 
 def _built(run: Run, name: str) -> Experiment | str:
@@ -90,19 +104,26 @@ def _built(run: Run, name: str) -> Experiment | str:
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
-        if not (run.unit and _builds_with_relu(run)):
+        if not run.unit:
             raise
-        return f"activation {name} fails in the network: {error}"
+        config = copy.deepcopy(run.config)
+        set_dotted(config, "model.activation", "relu")
+        with suppress(ActlabError):
+            experiments.build(config)
+            return f"activation {name} fails in the network: {error}"
+        raise
 
 
-def _builds_with_relu(run: Run) -> bool:
-    config = copy.deepcopy(run.config)
-    set_dotted(config, "model.activation", "relu")
-    try:
-        experiments.build(config)
-    except ActlabError:
-        return False
-    return True
+def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
+    """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
+    seconds = sum(site.seconds for site in sites.values())
+    relu = sum(min(timeit.repeat(partial(torch.relu, site.x), number=1, repeat=3)) for site in sites.values())
+    if seconds <= SLOW * relu:  # also without sites
+        return ""
+    size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
+    step = 3 * seconds * size / SAMPLES  # the backward pass takes about as long as two forward passes
+    whole = duration(step * updates * (run.epochs or 1))
+    return f"activation {name} takes {seconds / relu:,.0f} times as long as ReLU: about {whole} for one run\n"
 
 
 def fault_of_creation(unit: activations.Spec) -> str | None:
@@ -115,144 +136,92 @@ def fault_of_creation(unit: activations.Spec) -> str | None:
     return None
 
 
-Sites = dict[int, tuple[nn.Module, Tensor]]
-"""Each activation that was called, by id, with its input."""
-
-
-def sites_of(task: pl.LightningModule) -> Sites:
-    """Return a mapping that the task's activations fill when they are called."""
-    found: Sites = {}
-
-    def note(unit: nn.Module, inputs: tuple[Tensor, ...], _: object) -> None:
-        found[id(unit)] = unit, inputs[0].detach()
-
-    for unit in task.units if isinstance(task, Task) else ():
-        unit.register_forward_hook(note)
-    return found
-
-
-def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
-    """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
-    try:
-        with torch.random.fork_rng(devices=[]), calling():
-            mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
-    except Exception:  # third-party code may raise anything; in training it fails by name
-        return ""
-    relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
-    if mine <= SLOW * relu:  # also without sites
-        return ""
-    size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
-    step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
-    whole = duration(step * updates * (run.epochs or 1))
-    return f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"
-
-
-def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
-    """Return the time of the fastest of three calls."""
-    found = []
-    for _ in range(3):
-        start = time.perf_counter()
-        with torch.no_grad():
-            call(x)
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
 def fault_of(
     experiment: Experiment, name: str, batch: Batch | None = None, sites: Sites | None = None
 ) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    The activation must leave its input unchanged, keep its shape and dtype, return finite values for finite
-    inputs, have a finite, nonzero gradient with respect to its input, register the tensors it learns as
-    parameters, match its declarations, and accept batches of any size. Its gradient must be the derivative of
-    its output, unless it is declared a surrogate, and so must further derivatives that the task needs. Do not
-    use the experiment afterwards: the trial adds hooks and gradients.
+    Do not use the experiment afterwards: the trial adds hooks and gradients. It fills ``sites``.
     """
     check_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None
-    batch = batch or tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
+    fault = _fault_of(task, batch or _samples(experiment), {} if sites is None else sites)
+    return fault and f"activation {name} {fault}"
+
+
+def _fault_of(task: Task, batch: Batch, sites: Sites) -> str | None:
     known = {name for name, _ in task.network.named_parameters()}
-    sites = sites_of(task) if sites is None else sites
     uncalled = {id(unit): copied(unit) for unit in task.units}
     for unit in task.units:
-        _check_calls(unit)
+        _check_calls(unit, sites)
     try:
         with torch.random.fork_rng(devices=[]), calling():
             loss = task.train().loss(batch)
             stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()}, task)
             loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [gradient_of(unit, x) for unit, x in [*sites.values()]]
+            gradients = [gradient_of(site.unit, site.x) for site in [*sites.values()]]
     except RunError as error:
-        return f"activation {name} fails: {error}"
+        return f"fails: {error}"
     except ActlabError as error:
-        return f"activation {name} {error}"
+        return str(error)
     except Exception as error:  # third-party code may raise anything
-        return f"activation {name} fails: {described(error, 200)}"
+        return f"fails: {described(error, 200)}"
     if fault := fault_of_made(task.network, known) or stray:
-        return f"activation {name} {fault}"
+        return fault
     if not all(gradient.isfinite().all() for gradient in gradients):
-        return f"activation {name} has a non-finite gradient for finite inputs"
+        return "has a non-finite gradient for finite inputs"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     reaches = first is None or (first.grad is not None and first.grad.any())
     if not reaches and not any(gradient.any() for gradient in gradients):
-        return (
-            f"activation {name} has zero gradient with respect to its input: the layers below it cannot learn"
-        )
-    of_each_shape = {x.shape[1:]: (unit, x) for unit, x in sites.values()}
-    of_each_rank = {x.dim(): (unit, x) for unit, x in sites.values()}  # activations may treat images apart
+        return "has zero gradient with respect to its input: the layers below it cannot learn"
+    of_each_shape = {site.x.shape[1:]: site for site in sites.values()}
+    of_each_rank = {site.x.dim(): site for site in sites.values()}  # activations may treat images apart
     order = task.derivatives if task.sees_network else 1
     faults = itertools.chain(
-        (fault_of_rows(uncalled[id(unit)], x) for unit, x in of_each_shape.values()),
-        (fault_of_gradient(unit, x, order) for unit, x in of_each_rank.values()),
+        (fault_of_rows(uncalled[id(site.unit)], site.x) for site in of_each_shape.values()),
+        (fault_of_gradient(site.unit, site.x, order) for site in of_each_rank.values()),
     )
-    return next((f"activation {name} {fault}" for fault in faults if fault), None)
+    return next(filter(None, faults), None)
 
 
-def _check_calls(unit: nn.Module) -> None:
-    before: list[Input] = []
+def _check_calls(unit: nn.Module, sites: Sites) -> None:
+    """Check each call of an activation; keep its latest input and the time of its fastest call."""
+    begun: list[tuple[Before, float]] = []
 
     def check(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-        check_call(unit, inputs[0], output, before.pop())
+        before, start = begun.pop()
+        seconds = time.perf_counter() - start
+        check_call(unit, inputs[0], output, before)
+        fastest = sites[id(unit)].seconds if id(unit) in sites else seconds
+        sites[id(unit)] = Site(unit, inputs[0].detach(), min(seconds, fastest))
 
-    unit.register_forward_pre_hook(lambda unit, inputs: before.append(Input.of(inputs[0])))
+    unit.register_forward_pre_hook(
+        lambda unit, inputs: begun.append((state_of(inputs[0]), time.perf_counter()))
+    )
     unit.register_forward_hook(check)
 
 
-class Input(NamedTuple):
-    """A copy of an input before a call, which must not change it, and autograd's count of changes."""
-
-    value: Tensor
-    version: int
-
-    @classmethod
-    def of(cls, x: Tensor) -> Input:
-        """Return the current state of ``x``."""
-        return cls(x.detach().clone(), x._version)
-
-    def has_changed(self, x: Tensor) -> bool:
-        """Return whether ``x`` has been written to since; ``x.data`` avoids the count of autograd."""
-        return x._version != self.version or not torch.equal(x.nan_to_num(), self.value.nan_to_num())
+def state_of(x: Tensor) -> Before:
+    """Return a copy of an input, which a call must not change, and autograd's count of changes."""
+    return x.detach().clone(), x._version
 
 
 def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
-    """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape.
-
-    Of the activation alone, because in a deep network the gradient may underflow; weighted, because the plain
-    sum of an output such as ``x - x.mean()`` has no gradient.
-    """
+    """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape."""
+    # of the activation alone: in a deep network the gradient may underflow
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
-    weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)
+    weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)  # the sum of x − mean(x) has none
     (gradient,) = gradients_of((unit(x.clone()) * weights).sum(), [x])  # a copy: some activations work in place
     return gradient
 
 
-def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:
+def check_call(unit: nn.Module, x: Tensor, output: object, before: Before) -> None:
     """Raise an ActlabError unless a call kept the input, shape, dtype, finite values and declarations."""
-    if before.has_changed(x):
+    value, version = before  # ``x.data`` avoids autograd's count
+    if x._version != version or not torch.equal(x.nan_to_num(), value.nan_to_num()):
         raise ActlabError(
             "changes its input: return a new tensor, without operations in place such as x.relu_() or "
             "inplace=True"
@@ -267,8 +236,8 @@ def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> Non
             f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
         )
     if x.isfinite().all() and (wrong := ~output.isfinite()).any():
-        value, at = output[wrong][0].item(), x[wrong][0].item()
-        raise ActlabError(f"returned non-finite values for finite inputs: {value} for {at:.3g}")
+        y, at = output[wrong][0].item(), x[wrong][0].item()
+        raise ActlabError(f"returned non-finite values for finite inputs: {y} for {at:.3g}")
     _check_declared(unit, x, output)
 
 

@@ -5,10 +5,11 @@ Third-party classes are imported, activations are not: they are tried before a s
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from actlab.analysis.results import TESTED, Results
 from actlab.config import metrics
 from actlab.config.keys import class_of, get_dotted
 from actlab.config.metrics import PARAMETERS
-from actlab.config.values import as_list
+from actlab.config.values import as_list, in_full
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import whole
 from actlab.stages.search import at_ends
@@ -43,7 +44,7 @@ def check(study: Study) -> list[str]:
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
-    stages = [_to_check(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
+    stages = [_to_check(study, replace(stage, seeds=stage.seeds[:1])) for stage in study.stages] or [study]
     runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
@@ -63,7 +64,10 @@ def check(study: Study) -> list[str]:
         plots.checked(planned, figure)
     for probe in study.probes:
         made(probe)
-    tested = any(map(_may_test, runs))
+    callbacks = [_callbacks(run.config) for run in runs]
+    tested = any(
+        kinds is None or any("test" in getattr(kind, "splits", ()) for kind in kinds) for kinds in callbacks
+    )
     untested = [
         f"{metric} is in the table, but no callback records it. If your module does not record it "
         f"either: {TESTED}"
@@ -83,82 +87,68 @@ def _to_check(study: Study, stage: Stage) -> Study:
     return at_ends(grid, stage.search) if stage.search else grid
 
 
-def _may_test(run: Run) -> bool:
-    """Whether a callback of a run records ``test/…``; third-party callbacks are assumed to."""
+def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
+    """Return the classes of the callbacks; None if one is third-party, which may record anything."""
     from actlab.config.signatures import locate
 
-    paths = _callbacks(run.config)
-    known = [path for path in paths if "." in path and is_known(path)]
-    return len(known) < len(paths) or any("test" in getattr(locate(path), "splits", ()) for path in known)
-
-
-def _callbacks(config: Mapping[str, Any]) -> list[str]:
-    return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
+    paths = [str(class_of(callback)) for callback in as_list(get_dotted(config, "trainer.callbacks") or ())]
+    return [*map(locate, paths)] if all("." in path and is_known(path) for path in paths) else None
 
 
 def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
+    from actlab.activations.registry import source_of
     from actlab.config import sections
     from actlab.experiments import resolved
     from actlab.tasks.building import NO_PLATEAU
 
     unit = get_dotted(run.config, "model.activation")
-    name = unit.get("name", "") if isinstance(unit, Mapping) else unit
-    if isinstance(name, str) and ":" in name:
-        source = name.rpartition(":")[0]
-        if not source.endswith(".py"):
-            _check_module(source)
-        elif not Path(source).is_file():
-            raise ActlabError(f"activation {name!r}: there is no file {source!r}")
+    source = "" if unit is None else source_of(unit)
+    head = source.partition(".")[0]
+    if source.endswith(".py") and not Path(source).is_file():
+        raise ActlabError(f"activation {in_full(unit)!r}: there is no file {source!r}")
+    with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
+        if source and not source.endswith(".py") and not (head.isidentifier() and find_spec(head)):
+            raise ActlabError(f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH")
     sections.check(run.config)
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)
-    if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
+    if unit is not None and not source:
         activations.factory(unit)
-
-
-def _check_module(path: str) -> None:
-    """Check that the top-level package of an activation exists, without importing it."""
-    head = path.partition(".")[0]
-    with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
-        if not head.isidentifier() or importlib.util.find_spec(head) is None:
-            raise ActlabError(f"{path!r}: there is no module {head!r}: install it or extend PYTHONPATH")
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
     """Return the metrics that the runs will record; None if a third-party class determines them."""
-    found: set[str] = set()
-    for run in runs:
-        metrics = _metrics(run.config)
-        if metrics is None:
-            return None
-        found |= metrics
-    return frozenset(found)
+    of_runs = [_metrics(run.config) for run in runs]
+    known = [metrics for metrics in of_runs if metrics is not None]
+    return frozenset(itertools.chain(*known)) if len(known) == len(of_runs) else None
 
 
 def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     from actlab.config.signatures import locate
     from actlab.tasks import Task
 
-    callbacks = _callbacks(config)
-    model = str(get_dotted(config, "model.class_path"))
+    model, callbacks = str(get_dotted(config, "model.class_path")), _callbacks(config)
     penalised = _has_penalty(config)
-    if penalised is None or not all("." in path and is_known(path) for path in [model, *callbacks]):
+    if penalised is None or callbacks is None or not ("." in model and is_known(model)):
         return None
     task = locate(model)
     if not (isinstance(task, type) and issubclass(task, Task)):
         return None
-    splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
+    splits = ["val", *(split for kind in callbacks for split in getattr(kind, "splits", ()))]
     splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
     names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *metrics.directions([config])]
-    found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
-    found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
-    found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
-    found |= {"train/penalised_loss"} if penalised else set()
-    found |= _parameters(get_dotted(config, "model.activation"))
-    return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
+    train = {"loss", *(get_dotted(config, "model.training_metrics") or ())}
+    train |= {"penalised_loss"} if penalised else set()
+    train |= {"clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set()
+    return {
+        *(f"{split}/{name}" for split in splits for name in names),
+        *(f"train/{name}" for name in train),
+        *(name for kind in callbacks for name in getattr(kind, "metrics", ())),
+        *_parameters(get_dotted(config, "model.activation")),
+    }
 
 
 def _has_penalty(config: Mapping[str, Any]) -> bool | None:
@@ -179,12 +169,12 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
 def _parameters(unit: Any) -> set[str]:
     """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
     from actlab import activations
-    from actlab.activations.registry import parse_spec
+    from actlab.activations.registry import source_of
     from actlab.tasks.parameters import ENDS, learnt
 
     if unit is None:
         return set()
-    if {":", "."} & set(parse_spec(unit, {})[0]):
+    if source_of(unit):
         return {PARAMETERS}
     return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
 

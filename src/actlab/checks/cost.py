@@ -50,35 +50,28 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
-    The configs of the runs determine device and precision; the first run of each grid point is measured. Each
-    round times all grid points in turn, `UPDATES` updates each. The fastest update counts: other programs
-    only add time, and a short interval is more often undisturbed than a long one.
-
-    The value ``reference`` of the grid key ``key`` divides the others at the same point, apart from ``tuned``
-    keys. If a point lacks this value, the reference of another point is used; if all points lack it, the first
-    run.
+    The first run of each grid point is measured. The fastest update counts: other programs only add time. The
+    value ``reference`` of the grid key ``key`` divides the others at the same point, apart from ``tuned`` keys.
+    If a point lacks this value, the reference of another point is used; if all lack it, the first run.
 
     Returns:
-        A `studies.formats.Measured` of each grid point, all with one time ``measured``, or an `Unmeasured`: its
-        activation fails, or its model is no `actlab.tasks.Task`, so that its update requires its Trainer. One
-        that an accident ended has no entry, and a line is printed; nothing has if it was a reference.
+        A `studies.formats.Measured` of each grid point, or an `Unmeasured`: its activation fails, or its model
+        is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an accident ended has no
+        entry, and a line is printed; nothing has if it was a reference.
     """
     first: dict[Point, Run] = {}
     for run in runs:
         first.setdefault(run.point.without(tuned), run)
     if not first:
         return []
-    models: dict[Point, type] = {
-        point: locate(str(class_of(run.config["model"]))) for point, run in first.items()
-    }
-    built = {
-        point: experiments.build(run.config) for point, run in first.items() if issubclass(models[point], Task)
-    }
+    models = {point: locate(str(class_of(run.config["model"]))) for point, run in first.items()}
+    tasks = [point for point, model in models.items() if issubclass(model, Task)]
+    built = {point: experiments.build(first[point].config) for point in tasks}
     if not built:
         names = ", ".join(sorted({model.__name__ for model in models.values()}))
         how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
         print(f"costs are not measured: {how}", flush=True)
-    samples = next((getattr(one.data, "batch_size", SMALL) for one in built.values()), SMALL)
+    samples = next((getattr(each.data, "batch_size", SMALL) for each in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
         trials, accidents = _timed(built, rounds or ROUNDS)
     for point, how in accidents.items():

@@ -25,22 +25,22 @@ def directions(runs: Iterable[Run]) -> dict[str, str]:
     Of each module the first run that works is validated on two batches, as before a fit; the error of a module
     whose runs all fail is raised. Quantities of metrics with different directions are left out.
     """
-    found: dict[str, set[str]] = {}
-    asked: dict[str, Exception | None] = {}
+    modes_of: dict[str, set[str]] = {}
+    failures: dict[str, Exception | None] = {}
     for run in of_each_value(runs):
-        if asked.get(module := str(class_of(run.config["model"])), True) is None:
+        if failures.get(module := str(class_of(run.config["model"])), True) is None:
             continue
         try:
-            modes, asked[module] = _logged(run), None
+            modes, failures[module] = _logged(run), None
         except Exception as error:  # third-party code may raise anything, of an activation too
-            asked[module] = error
+            failures[module] = error
             continue
         for name, mode in modes.items():
             for key in {name, quantity(name)} if not mode_of(name) else ():
-                found.setdefault(key, set()).add(mode)
-    for failure in filter(None, asked.values()):
+                modes_of.setdefault(key, set()).add(mode)
+    for failure in filter(None, failures.values()):
         raise failure
-    return {name: mode for name, (mode, *others) in found.items() if not others}
+    return {name: mode for name, (mode, *others) in modes_of.items() if not others}
 
 
 def _logged(run: Run) -> dict[str, str]:
@@ -62,7 +62,7 @@ class _Seen(pl.Callback):
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         results: Any = trainer.fit_loop.epoch_loop.val_loop._results
-        for one in results.values():
-            better = None if one.is_tensor else getattr(one.value, "higher_is_better", None)
+        for result in results.values():
+            better = None if result.is_tensor else getattr(result.value, "higher_is_better", None)
             if better is not None:
-                self.modes[one.meta.name] = "max" if better else "min"
+                self.modes[result.meta.name] = "max" if better else "min"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -30,11 +31,7 @@ _WAYS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
 
 def fault_of_gradient(unit: nn.Module, like: Tensor, order: int = 1) -> str | None:
-    """Return a message for an undeclared gradient that is not the derivative of the output, or None.
-
-    ``order`` is the highest order to which updates differentiate the activation. The derivative of each order
-    is compared with difference quotients of the order below.
-    """
+    """Return a message for an undeclared derivative up to an order that is not the output's, or None."""
     if activations.has_surrogate_gradient(unit):
         return None
     for number in range(1, order + 1):
@@ -51,38 +48,31 @@ def fault_of_gradient(unit: nn.Module, like: Tensor, order: int = 1) -> str | No
 
 
 def differs(share: float) -> str:
-    """Return how a gradient differs, in words.
-
-    >>> differs(0.504)
-    'differs from the difference quotient at 50 % of inputs'
-    """
+    """Return how a gradient differs, in words."""
     return f"differs from the difference quotient at {100 * share:.0f} % of inputs"
 
 
 def wrong_share(unit: nn.Module, like: Tensor, order: int = 1) -> float | None:
     """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
-    Where elements mix, and for parameters, directional derivatives of a random sum of outputs are compared. A
-    share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
-    random numbers differ or raise. The derivatives below ``order`` must be right.
-
-    The activation must have been called once. Do not use it afterwards: one that cannot be copied changes.
+    A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
+    random numbers differ or raise. The derivatives below ``order`` must be right. The activation must have been
+    called once. Do not use it afterwards: one that cannot be copied changes.
     """
-    found = [_share_in_mode(unit, like, order, training) for training in (True, False)]
-    return max((share for share in found if share is not None), default=None)
+    shares = [_share_in_mode(unit, like, order, training) for training in (True, False)]
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _share_in_mode(unit: nn.Module, like: Tensor, order: int, training: bool) -> float | None:
     """Return the smallest share that a precision and step give; 0 ends the search."""
     shares = []
     for dtype, step in _WAYS:
-        try:
-            share = _Comparison(copied(unit).to(dtype).train(training), like, dtype, step, order).share()
-        except Exception:  # third-party code may raise anything, for example for float64
-            continue
-        if share == 0:
-            return share
-        shares += [share] if share is not None else []
+        with suppress(Exception):  # third-party code may raise anything, for example for float64
+            twin = copied(unit).to(dtype).train(training)
+            if (share := _Derivatives(twin, like, dtype, step, order).share()) is not None:
+                shares.append(share)
+        if 0 in shares:
+            return 0
     return min(shares, default=None)
 
 
@@ -100,13 +90,13 @@ def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
     A copy is called with few rows, then with more, in each mode. The activation must not have been called.
     """
     for training in (True, False):
-        one, before = copied(unit).train(training), ""
+        twin, before = copied(unit).train(training), ""
         for rows in ROWS:
             x = torch.ones(rows, *like.shape[1:], dtype=like.dtype).cumsum(0).sin()
             try:
-                materialise(one, like.shape[1:])
+                materialise(twin, like.shape[1:])
                 with own_generators(0):
-                    shape = one.forward(x).shape
+                    shape = twin.forward(x).shape
                 if shape != x.shape:
                     raise ValueError(f"returned shape {tuple(shape)}")
             except Exception as error:  # third-party code may raise anything
@@ -143,8 +133,8 @@ def mixes(unit: nn.Module, x: Tensor) -> bool:
     return not _close(derivative(unit, torch.where(kept, x, x + 1), 0)[kept], derivative(unit, x, 0)[kept])
 
 
-class _Comparison:
-    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``."""
+class _Derivatives:
+    """Compares derivatives of a copy of an activation with difference quotients, of half-width ``step``."""
 
     def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int) -> None:
         self.unit, self.step, self.order = unit, step, order
@@ -204,13 +194,13 @@ class _Comparison:
                 leaf.add_(direction, alpha=step)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
+def _close(y: Tensor, again: Tensor) -> bool:
+    return torch.allclose(y, again, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
 def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
     """Return the gradients of a scalar; zeros where it does not depend on a leaf."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=create_graph)
-    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+    gradients = torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=create_graph)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]

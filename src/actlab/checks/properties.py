@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from actlab import activations
 from actlab.activations import Spec, create
 from actlab.checks import gradient_trial
-from actlab.checks.activation_trial import Input, check_call, gradient_of
+from actlab.checks.activation_trial import check_call, gradient_of, state_of
 from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.checks.gradient_trial import copied, differs, wrong_share
 from actlab.errors import ActlabError, described
@@ -67,27 +67,28 @@ def measure(spec: Spec) -> Iterator[Property]:
     for kind in accepted:
         texts.setdefault(tried[kind].text, []).append(kind)
     text = "; ".join(f"{', '.join(kinds)}: {text}" for text, kinds in texts.items())
-    yield (found := tried[accepted[0]]._replace(text=text))
+    yield (row := tried[accepted[0]]._replace(text=text))
     for name, function in ROWS.items():
-        if found.required and found.ok is False:
+        if row.required and row.ok is False:
             return  # other rows would repeat the same fault
-        yield (found := _tried(name, function, make, x))
+        yield (row := _tried(name, function, make, x))
     yield from _costs(make, x)
 
 
 def _tried(name: str, function: Row, make: Make, x: Tensor) -> Property:
     required = name in REQUIRED
+    ok = True if required else None
     try:
         with warnings.catch_warnings(), calling(), own_generators(0):
             warnings.simplefilter("ignore")  # of torch.compile
-            return Property(name, function(make, x), True if required else None, required)
+            text = function(make, x)
     except _OutcomeError as outcome:
         text, ok = outcome.args
-        return Property(name, text, ok, required)
     except ActlabError as violation:
-        return Property(name, str(violation), False, required)
+        text, ok = str(violation), False
     except Exception as error:  # third-party code may raise anything
-        return Property(name, f"raises {described(error, 120)}", False, required)
+        text, ok = f"raises {described(error, 120)}", False
+    return Property(name, text, ok, required)
 
 
 class _OutcomeError(Exception):
@@ -111,9 +112,9 @@ def _filled(values: Tensor, like: Tensor) -> Tensor:
 
 def _variation(unit: nn.Module, x: Tensor) -> str | None:
     """Return how the output varies between calls, or None."""
-    one = copied(unit)
-    first, again, other = (call(x).nan_to_num() for call in (one, one, copied(unit)))
-    if torch.equal(first, other):
+    twin = copied(unit)
+    first, again, fresh = (call(x).nan_to_num() for call in (twin, twin, copied(unit)))
+    if torch.equal(first, fresh):
         return None if torch.equal(first, again) else "differs from call to call"
     return "random"
 
@@ -132,9 +133,9 @@ def _value(unit: nn.Module, x: Tensor) -> Tensor:
 
 def _output(make: Make, x: Tensor) -> str:
     unit = make()
-    for one in (copied(unit).train(), copied(unit).eval()):
-        before = Input.of(x)
-        check_call(one, x, one(x), before)
+    for twin in (copied(unit).train(), copied(unit).eval()):
+        before = state_of(x)
+        check_call(twin, x, twin(x), before)
     _require(not (fault := gradient_trial.fault_of_rows(unit, x)), fault)
     return "shape and dtype of the input, finite, as declared"
 
@@ -175,9 +176,9 @@ def _wide(make: Make, x: Tensor) -> str:
     x = _filled(torch.cat([torch.zeros(1), torch.stack([-size, size], 1).flatten()]), x)  # by size
     y = make().eval()(x.requires_grad_())
     (gradient,) = torch.autograd.grad(y.sum(), x)
-    for name, found in (("value", y), ("gradient", gradient)):
-        if (wrong := ~found.isfinite()).any():
-            _require(False, f"{name} {float(found[wrong][0])} at x = {float(x[wrong][0]):.3g}")
+    for name, values in (("value", y), ("gradient", gradient)):
+        if (wrong := ~values.isfinite()).any():
+            _require(False, f"{name} {float(values[wrong][0])} at x = {float(x[wrong][0]):.3g}")
     return f"value and gradient finite for |x| up to {WIDE:g}"
 
 
@@ -196,19 +197,19 @@ def _higher(make: Make, x: Tensor, order: int) -> str:
     unit(x)  # creates lazy parameters
     wide, at = copied(unit).double(), x.double()
     at.view(-1)[0] = 0
-    found = gradient_trial.derivative(wide, at.clone().requires_grad_(), order).detach()
-    _require(bool(found.isfinite().all()), "not finite")
+    slope = gradient_trial.derivative(wide, at.clone().requires_grad_(), order).detach()
+    _require(bool(slope.isfinite().all()), "not finite")
     known = order == 2 or not wrong_share(unit, x, order - 1)
     _require(known, "not compared: the derivative of the order below differs", None)
     text = _compared(unit, share := wrong_share(unit, x, order))
     if share:
         right = gradient_trial.quotient(wide, at, order, 1e-6)
-        wrong = (found - right).abs() > gradient_trial.TOLERANCE * (1 + right.abs())
+        wrong = (slope - right).abs() > gradient_trial.TOLERANCE * (1 + right.abs())
         if (wrong := wrong & (right.abs() < _STEEP)).any():
-            value, place, given = (float(each[wrong][0]) for each in (right, at, found))
+            value, place, given = (float(each[wrong][0]) for each in (right, at, slope))
             text = f"{value:.3g} at {place:.3g} where autograd gives {given:.3g}, {text}"
     elif not gradient_trial.mixes(wide, at):
-        text = f"{f'from {found.min():.3g} to {found.max():.3g}' if found.any() else 'zero'}, {text}"
+        text = f"{f'from {slope.min():.3g} to {slope.max():.3g}' if slope.any() else 'zero'}, {text}"
     _require(not share or activations.has_surrogate_gradient(unit), text)
     return text
 
@@ -222,7 +223,7 @@ def _compile(make: Make, x: Tensor) -> str:
 
 def _vmap(make: Make, x: Tensor) -> str:
     unit, many = make(), _normal(3, *x.shape)
-    expected = torch.stack([_value(unit, one) for one in many])
+    expected = torch.stack([_value(unit, sample) for sample in many])
     return f"works, {_same(torch.func.vmap(unit)(many), expected)}"
 
 
@@ -258,7 +259,7 @@ def _stacked(make: Make, x: Tensor) -> str:
         attach(member, stream := Stream(number))
         for site, part in enumerate(drawing(member)):
             SeedGlobal(stream, site).attach(part)
-    alone = torch.stack([copied(member)(one) for member, one in zip(members, many, strict=True)])
+    alone = torch.stack([copied(member)(sample) for member, sample in zip(members, many, strict=True)])
     whole = stack(members, Stream(range(3))).eval()
     _require(torch.allclose(whole(many), alone, atol=1e-6), "a stack differs from single runs")
     how = "one call per run" if isinstance(whole, PerMember) else "one call for all runs"
@@ -342,9 +343,9 @@ def _costs(make: Make, like: Tensor) -> Iterator[Property]:
     except Exception as error:  # third-party code may raise anything
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
-    for name, theirs, their_kept in zip(COMPARED, seconds[1:], kept[1:], strict=True):
-        parts = [a / b for a, b in zip(in_parts(seconds[0]), in_parts(theirs), strict=True)]
-        text = f"{min(seconds[0]) / min(theirs):.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
-        if their_kept:
-            text += f", {kept[0] / their_kept:.2f} times its memory for the backward pass"
+    for name, base, base_kept in zip(COMPARED, seconds[1:], kept[1:], strict=True):
+        parts = [a / b for a, b in zip(in_parts(seconds[0]), in_parts(base), strict=True)]
+        text = f"{min(seconds[0]) / min(base):.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
+        if base_kept:
+            text += f", {kept[0] / base_kept:.2f} times its memory for the backward pass"
         yield Property(f"cost against {name}", text)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,10 +38,10 @@ CLOSE_REDUCED = 0.05  # relative, of recorded means in reduced precision
 ROUNDING = 1e-6  # smaller values are compared with it: a mean that is 0 but for rounding has no relative size
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 FULL = ("64-true", "64", 64, "32-true", "32", 32, None)
-_SHORT = {
-    **{"max_epochs": 2, "max_steps": -1, "max_time": None, "limit_train_batches": 2, "limit_val_batches": 1},
-    "limit_test_batches": 1,
-    **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0, "num_sanity_val_steps": 0, "logger": False},
+_SHORT = {  # two epochs of two updates
+    **{"max_epochs": 2, "max_steps": -1, "max_time": None, "num_sanity_val_steps": 0, "logger": False},
+    **{"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1},
+    **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0},
 }
 
 
@@ -72,15 +71,19 @@ class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoc
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
         assert isinstance(module, Training)
         learnt = {name for name, _ in module.members[0].named_parameters()}
-        with _gradients_as_weights(module):
-            every = _states(module)
-        self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
+        held = [(parameter, parameter.data) for parameter in module.parameters()]
+        for parameter, data in held:  # as weights, gradients have the names and the shapes of each run
+            parameter.data = torch.zeros_like(data) if parameter.grad is None else parameter.grad.detach()
+        runs = _states(module)
+        for parameter, data in held:
+            parameter.data = data
+        self.gradients.append([{n: g for n, g in of_run.items() if n in learnt} for of_run in runs])
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        found = pl_module.latest if isinstance(pl_module, StackedTask) else trainer.callback_metrics
-        columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
-        assert isinstance(pl_module, Training)
-        runs = range(len(pl_module.members))
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, Training)
+        metrics = module.latest if isinstance(module, StackedTask) else trainer.callback_metrics
+        columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in metrics.items()}
+        runs = range(len(module.members))
         self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -88,25 +91,12 @@ class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoc
 
 
 def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
-    """Return a copy of the weights of each run, under the names in its own task."""
+    """Return a copy of the weights of each run, under their names in the task of the run."""
     if isinstance(module, StackedTask):
-        every = [task_state(module.network, r) for r in range(len(module.members))]
+        runs = [task_state(module.network, r) for r in range(len(module.members))]
     else:
-        every = [module.state_dict()]
-    return [{n: v.detach().clone() for n, v in one.items() if isinstance(v, Tensor)} for one in every]
-
-
-@contextmanager
-def _gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
-    """Replace the values of a module's parameters by their gradients within a ``with`` block."""
-    held = [(p, p.data) for p in module.parameters()]
-    for parameter, data in held:
-        parameter.data = torch.zeros_like(data) if parameter.grad is None else parameter.grad.detach()
-    try:
-        yield
-    finally:
-        for parameter, data in held:
-            parameter.data = data
+        runs = [module.state_dict()]
+    return [{n: v.detach().clone() for n, v in of_run.items() if isinstance(v, Tensor)} for of_run in runs]
 
 
 @threads(1)  # a few samples: more threads only wait for each other
@@ -120,12 +110,12 @@ def difference(runs: Sequence[Run]) -> str | None:
     some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
     precision = some[0].config.get("trainer", {}).get("precision")
     try:
-        found = _compare(some, "64-true", CLOSE)
-        if found is None and precision not in FULL:
-            found = _compare(some, precision, CLOSE_REDUCED, recorded_alone=True)
+        reason = _compare(some, "64-true", CLOSE)
+        if reason is None and precision not in FULL:
+            reason = _compare(some, precision, CLOSE_REDUCED, recorded_alone=True)
     except MappingError as error:
         return str(error)
-    return found
+    return reason
 
 
 def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
@@ -138,15 +128,14 @@ def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: 
     if fault := _fault_of(short, together):
         raise TrialError(f"a trial of some runs in a stack failed: {fault}")
     for r, watch in enumerate(alone):
-        found = None if recorded_alone else _compare_weights(watch, together, r, close)
-        if found := found or _compare_metrics(watch, together, r, close):
+        reason = None if recorded_alone else _compare_weights(watch, together, r, close)
+        if reason := reason or _compare_metrics(watch, together, r, close):
             activation = f", with activation {label(runs[0].unit)}" if runs[0].unit else ""
-            return f"in a stack {found}{activation}"
+            return f"in a stack {reason}{activation}"
     return None
 
 
 def _shortened(run: Run, precision: Any) -> Run:
-    """Return the run shortened to two epochs of two updates."""
     config = copy.deepcopy(run.config)
     for key, value in {**_SHORT, "precision": precision}.items():
         set_dotted(config, f"trainer.{key}", value)
@@ -173,15 +162,14 @@ def _compare_weights(alone: _Watch, together: _Watch, r: int, close: float) -> s
     """Return the first difference in the batches, gradients or weights of a member."""
     if len(alone.batches) != len(together.batches):
         return f"an epoch has {len(together.batches)} batches, not {len(alone.batches)}"
-    for parts, of_both in zip(alone.batches, together.batches, strict=True):
-        if not all(map(_same_part, parts, (part[r] for part in of_both))):
+    for parts, stacked in zip(alone.batches, together.batches, strict=True):
+        if not all(map(_same_part, parts, (part[r] for part in stacked))):
             return "batches differ from those of a run alone"
-    kinds = {"initial weights": (alone.states[:1], together.states[:1])}
-    kinds |= {"gradients": (alone.gradients, together.gradients)}
-    for kind, (ones, boths) in kinds.items():
-        for (one,), both in zip(ones, boths, strict=True):
-            if name := _first_difference(one, both[r], close):
-                return f"{kind} differ from those of a run alone ({name})"
+    pairs = [("initial weights", alone.states[0], together.states[0])]
+    pairs += [("gradients", *pair) for pair in zip(alone.gradients, together.gradients, strict=True)]
+    for kind, (of_run,), of_stack in pairs:
+        if name := _first_difference(of_run, of_stack[r], close):
+            return f"{kind} differ from those of a run alone ({name})"
     if name := _first_difference(_change(alone.states, 0), _change(together.states, r), close):
         return f"weights differ from those of a run alone after {len(alone.gradients)} updates ({name})"
     return None
@@ -189,40 +177,41 @@ def _compare_weights(alone: _Watch, together: _Watch, r: int, close: float) -> s
 
 def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
     """Return the change of a run's weights by training."""
-    (before, after) = (of_all[r] for of_all in states)
+    before, after = (of_runs[r] for of_runs in states)
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
 def _compare_metrics(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
     """Return the first difference in the metrics of a member."""
-    for (one,), both in zip(alone.recorded, together.recorded, strict=True):
-        if missing := one.keys() ^ both[r].keys():
-            return f"{min(missing)} is {'not recorded' if min(missing) in one else 'recorded in addition'}"
-        for name, value in one.items():
-            values = torch.tensor([value, both[r][name]], dtype=torch.float64)
+    for (of_run,), of_stack in zip(alone.recorded, together.recorded, strict=True):
+        member = of_stack[r]
+        if missing := min(of_run.keys() ^ member.keys(), default=None):
+            return f"{missing} is {'not recorded' if missing in of_run else 'recorded in addition'}"
+        for name, value in of_run.items():
+            values = torch.tensor([value, member[name]], dtype=torch.float64)
             if _differ(values[0], values[1], values.abs().max(), close):
-                return f"{name} is {both[r][name]:.9g}, alone {value:.9g}"
+                return f"{name} is {member[name]:.9g}, alone {value:.9g}"
     return None
 
 
-def _same_part(one: Any, both: Any) -> bool:
+def _same_part(part: Any, stacked: Any) -> bool:
     """Whether a part of a batch is equal; a stack may pad a shorter part at its end."""
-    if not isinstance(one, Tensor) or one.dim() != both.dim():
+    if not isinstance(part, Tensor) or part.dim() != stacked.dim():
         return False
-    return one.equal(both[tuple(slice(n) for n in one.shape)])
+    return part.equal(stacked[tuple(slice(n) for n in part.shape)])
 
 
-def _first_difference(one: Mapping[str, Tensor], both: Mapping[str, Tensor], close: float) -> str | None:
+def _first_difference(alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float) -> str | None:
     """Return the first tensor that is missing or differs, relative to the largest value of all tensors."""
-    if missing := one.keys() ^ both.keys():
+    if missing := alone.keys() ^ member.keys():
         return min(missing)
-    scale = max((v.double().abs().max() for v in one.values() if v.numel()), default=torch.tensor(0.0))
-    return next((name for name, value in one.items() if _differ(value, both[name], scale, close)), None)
+    scale = max((v.double().abs().max() for v in alone.values() if v.numel()), default=torch.tensor(0.0))
+    return next((name for name, value in alone.items() if _differ(value, member[name], scale, close)), None)
 
 
-def _differ(one: Tensor, both: Tensor, scale: Tensor, close: float) -> bool:
+def _differ(alone: Tensor, member: Tensor, scale: Tensor, close: float) -> bool:
     """Whether tensors differ by more than ``close`` relative to ``scale``."""
-    if one.shape != both.shape:
+    if alone.shape != member.shape:
         return True
     least = close * max(float(scale.nan_to_num()), ROUNDING)
-    return not torch.allclose(both.double(), one.double(), rtol=close, atol=least, equal_nan=True)
+    return not torch.allclose(member.double(), alone.double(), rtol=close, atol=least, equal_nan=True)

@@ -45,15 +45,15 @@ def build(cases: Cases, backwards: bool, report: Report) -> dict[str, Builds]:
 
     ``report("trying", key, name)`` is called before any code of an activation runs.
     """
-    found = {}
+    builds = {}
     for key, (run, samples) in cases.items():
         report("trying", key, f"activation {label(run.unit)}")
         signals.check()
-        found[key] = _built(run, samples, backwards)
-    return found
+        builds[key] = _built(run, samples, backwards)
+    return builds
 
 
-def compare(cases: Cases, one: Mapping[str, Builds], other: Mapping[str, Builds]) -> Faults:
+def compare(cases: Cases, first: Mapping[str, Builds], second: Mapping[str, Builds]) -> Faults:
     """Return how builds in two processes, in opposite orders, depend on those before them, by case.
 
     Prints a line on resumes for each network whose state dict lacks what training changes.
@@ -61,9 +61,9 @@ def compare(cases: Cases, one: Mapping[str, Builds], other: Mapping[str, Builds]
     Raises:
         ActlabError: if a network depends on other builds outside its activations.
     """
-    faults = {key: _fault_of(run, one[key], other[key]) for key, (run, _) in cases.items()}
-    for line in dict.fromkeys(one[key][2] for key, fault in faults.items() if fault is None and one[key][2]):
-        print(line)
+    faults = {key: _fault_of(run, first[key], second[key]) for key, (run, _) in cases.items()}
+    for line in dict.fromkeys(first[key][2] for key, fault in faults.items() if fault is None):
+        print(line, end="")
     return faults
 
 
@@ -80,32 +80,33 @@ def _built(run: Run, samples: bytes, backwards: bool) -> Builds:
             hint = _forgotten(task, experiments.build({**run.config, SEED: seed}).task, batch)
         tasks.append(task)
         with torch.no_grad():
-            for parameter in filter(_is_trained, task.parameters()):
-                parameter.add_(1)  # as training would
+            for parameter in task.parameters():
+                if parameter.requires_grad and not isinstance(parameter, nn.UninitializedParameter):
+                    parameter.add_(1)  # as training would
     return seen, _shared(*tasks), hint
 
 
-def _fault_of(run: Run, one: Builds, other: Builds) -> str | None:
-    shared = one[1]
-    part = shared or next(filter(None, (_difference(one[0][seed], other[0][seed]) for seed in one[0])), None)
+def _fault_of(run: Run, first: Builds, second: Builds) -> str | None:
+    digests, shared, _ = first
+    part = shared or next(filter(None, (_difference(digests[seed], second[0][seed]) for seed in digests)), None)
     if part is None:
         return None
     site, text = part
-    said = (
-        f": {text}"
-        if shared
-        else f" computes something else after other builds in the process ({text}), so a run would depend on "
-        "more than its config and seed: create in `__init__` what changes, and draw random numbers from torch, "
-        "numpy or random"
-    )
+    fault = f": {text}"
+    if not shared:
+        fault = (
+            f" computes something else after other builds in the process ({text}), so a run would depend on "
+            "more than its config and seed: create in `__init__` what changes, and draw random numbers from "
+            "torch, numpy or random"
+        )
     if not site:
-        raise ActlabError(f"the network{said}. Nothing is trained")
-    return f"activation {label(run.unit)}{said}"
+        raise ActlabError(f"the network{fault}. Nothing is trained")
+    return f"activation {label(run.unit)}{fault}"
 
 
-def _difference(one: Mapping[Part, str], other: Mapping[Part, str]) -> Part | None:
+def _difference(first: Seen, second: Seen) -> Part | None:
     """Return the first part whose digests differ, or that one build lacks."""
-    return next((part for part in {**one, **other} if one.get(part) != other.get(part)), None)
+    return next((part for part in {**first, **second} if first.get(part) != second.get(part)), None)
 
 
 def _forgotten(task: pl.LightningModule, resumed: pl.LightningModule, batch: Batch) -> str:
@@ -118,12 +119,8 @@ def _forgotten(task: pl.LightningModule, resumed: pl.LightningModule, batch: Bat
     where = f" ({part[0]})" if part[0] else ""
     return (
         f"{type(holder).__name__}{where} changes in a training step what no checkpoint keeps: a resumed run "
-        "computes other values. Register it as a buffer (register_buffer) or return it from get_extra_state."
+        "computes other values. Register it as a buffer (register_buffer) or return it from get_extra_state.\n"
     )
-
-
-def _is_trained(parameter: nn.Parameter) -> bool:
-    return parameter.requires_grad and not isinstance(parameter, nn.UninitializedParameter)
 
 
 def _sites(task: pl.LightningModule) -> dict[str, nn.Module]:
@@ -142,30 +139,25 @@ def _state(task: pl.LightningModule) -> Seen:
 
 def _calls(task: pl.LightningModule, batch: Batch | None) -> Seen:
     """Return digests of inputs and outputs of each activation, and of the loss, in both modes."""
-    found: Seen = {}
+    seen: Seen = {}
     if batch is None or not isinstance(task, Task):
-        return found
+        return seen
 
     def note(site: str, unit: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         mode = "training" if unit.training else "evaluation"
-        found["", f"the input of {site} in {mode}"] = _digest(inputs[0])
-        found[site, f"its output in {mode}"] = _digest(output)
+        seen["", f"the input of {site} in {mode}"] = _digest(inputs[0])
+        seen[site, f"its output in {mode}"] = _digest(output)
 
-    handles = [
+    for site, unit in _sites(task).items():
         unit.register_forward_hook(lambda *called, site=site: note(site, *called))
-        for site, unit in _sites(task).items()
-    ]
     try:
         for mode in ("training", "evaluation"):
             with own_generators(0), calling():
                 loss = task.train(mode == "training").loss(batch)
-            found["", f"the loss in {mode}"] = _digest(loss)
+            seen["", f"the loss in {mode}"] = _digest(loss)
     except Exception as error:  # third-party code may raise anything
-        found["", "an error"] = described(error)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found
+        seen["", "an error"] = described(error)
+    return seen
 
 
 def _digest(value: Any) -> str:
@@ -175,12 +167,12 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def _shared(one: pl.LightningModule, other: pl.LightningModule) -> Part | None:
+def _shared(first: pl.LightningModule, second: pl.LightningModule) -> Part | None:
     """Return the first trainable parameter that is one object in both tasks."""
-    for (site, unit), theirs in zip(_sites(one).items(), _sites(other).values(), strict=True):
-        if fault := shared_parameter(unit, theirs):
+    for (site, unit), later in zip(_sites(first).items(), _sites(second).values(), strict=True):
+        if fault := shared_parameter(unit, later):
             return site, fault
-    known = {id(parameter) for parameter in one.parameters() if parameter.requires_grad}
-    name = next((name for name, parameter in other.named_parameters() if id(parameter) in known), None)
+    known = {id(parameter) for parameter in first.parameters() if parameter.requires_grad}
+    name = next((name for name, parameter in second.named_parameters() if id(parameter) in known), None)
     why = "as a default argument or an attribute of a class or file is: create it in `__init__`"
     return ("", f"{name} is one parameter of all networks in the process, {why}") if name else None

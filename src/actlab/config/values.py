@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.storage.files import at_home, resolved
+from actlab.storage.files import at_home
 from actlab.storage.mappings import read_word
+from actlab.storage.spellings import absolute
 
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
@@ -110,11 +111,6 @@ def is_imported(value: Any) -> bool:
 
 def located(value: Any) -> Any:
     """Make the paths of ``file.py:Name`` absolute, also in nested values."""
-
-    def absolute(leaf: Any) -> Any:
-        file, colon, unit = leaf.rpartition(":") if isinstance(leaf, str) else ("", "", "")
-        return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else leaf
-
     return mapped(value, absolute)
 
 

@@ -14,7 +14,7 @@ STEM = 16  # channels of the stem
 WIDTHS = (16, 32, 64)  # channels of the stages before widening
 
 
-class Block(nn.Module):
+class WideBlock(nn.Module):
     """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``, without activation after the sum.
 
     ``branch`` starts at the first convolution. ``shortcut`` is a 1×1 convolution, or None where the shape does
@@ -81,7 +81,9 @@ class WideResNet(nn.Sequential):
             raise unknown("block", block, BLOCKS)
         if depth < 10 or (depth - 4) % 6:
             raise ActlabError(f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40")
-        self.stem = stem(act, input_shape[0], plain=block == "original")
+        self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))
+        if block != "original":
+            self.stem.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
         self.blocks = nn.Sequential()
         fan_in = STEM
         for stage, width in enumerate(WIDTHS):
@@ -93,18 +95,11 @@ class WideResNet(nn.Sequential):
         self.head = nn.Sequential(
             *(nn.BatchNorm2d(fan_in), activation(act, fan_in), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
         )
-        shortcuts = [b.shortcut for b in self.blocks if isinstance(b, Block) and b.shortcut is not None]
-        initialise(
-            self, "he", {dense: "he_gain_1", **dict.fromkeys(shortcuts, "glorot")}, channels_last=channels_last
-        )
-
-
-def stem(act: ActivationFactory, channels: int, plain: bool) -> nn.Sequential:
-    """Return a convolution to 16 channels without bias, and unless ``plain`` norm → activation → norm."""
-    layers = nn.Sequential(_convolution(channels, STEM, bias=False))
-    return (
-        layers if plain else layers.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
-    )
+        others: dict[nn.Module, str] = {dense: "he_gain_1"}
+        for layer in self.blocks:
+            if isinstance(layer, WideBlock) and layer.shortcut is not None:
+                others[layer.shortcut] = "glorot"
+        initialise(self, "he", others, channels_last=channels_last)
 
 
 def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
@@ -116,7 +111,7 @@ def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Conv2d | None:
     return None if same else nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
 
 
-def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
+def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> WideBlock:
     """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
@@ -125,16 +120,16 @@ def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, 
 
 def paper_block_without_norm(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
-) -> Block:
+) -> WideBlock:
     """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
     branch = nn.Sequential(
         *(_convolution(fan_in, fan_out, stride), activation(act, fan_out), *dropout_layers(dropout)),
         *(_convolution(fan_out, fan_out), activation(act, fan_out)),
     )
-    return Block(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
+    return WideBlock(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
 
 
-def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
+def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> WideBlock:
     """Return 2 × (batch norm → activation → convolution) with dropout before the second convolution.
 
     Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first activation (He et
@@ -147,7 +142,7 @@ def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: in
         activation(act, fan_out),
         *(*dropout_layers(dropout), _convolution(fan_out, fan_out, bias=False)),
     )
-    return Block(nn.Sequential(*before), branch, shortcut)
+    return WideBlock(nn.Sequential(*before), branch, shortcut)
 
 
 BLOCKS = {"paper": paper_block, "paper_without_norm": paper_block_without_norm, "original": original_block}

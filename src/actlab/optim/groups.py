@@ -77,11 +77,8 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
         return [(list(names), {})]
     decayed = [name for name, kind in names.items() if kind in l2.of]
     free = [name for name in names if name not in set(decayed)]
-    parts: list[tuple[list[str], dict[str, Any]]] = [
-        (decayed, {"weight_decay": l2.weight_decay}),
-        (free, {"weight_decay": 0.0}),
-    ]
-    return [part for part in parts if part[0]]
+    parts = ((decayed, l2.weight_decay), (free, 0.0))
+    return [(part, {"weight_decay": decay}) for part, decay in parts if part]
 
 
 @torch.no_grad()

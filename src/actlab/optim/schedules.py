@@ -175,14 +175,12 @@ class Steps(Schedule):
         super().__init__(by)
         if not isinstance(factors, dict):
             raise ActlabError(f"'factors' {factors!r} of steps: give a factor for each epoch or update")
-        self.factors = {_moment(at): factor for at, factor in factors.items()}
+        self.factors = {_checked("step", _moment(at), least=0): factor for at, factor in factors.items()}
         moments = list(self.factors)
-        if not moments or moments[0] < 0 or any(b <= a for a, b in pairwise(moments)):
+        if not moments or any(b <= a for a, b in pairwise(moments)):
             raise ActlabError(f"steps at {moments}: give increasing whole numbers, the first at least 0")
         if len({_is_share(at) for at in moments if at}) > 1:
             raise ActlabError(f"steps at {moments}: give whole numbers only, or shares of the training only")
-        for at in moments:
-            _checked("step", at, least=0)
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""

@@ -63,6 +63,11 @@ class Stream:
             self.keys.copy_(hash_words(mixed, first, second).unsqueeze(-1))
 
     @property
+    def whole(self) -> Stream:
+        """This stream; of a `MemberStream`, that of its stack."""
+        return self
+
+    @property
     def step(self) -> int | None:
         """Number of the training step, or None when moves are not training steps."""
         return self.moves if self.steps else None
@@ -80,28 +85,9 @@ class MemberStream:
         self.seeds = (whole.seeds[r],)
 
     @property
-    def part(self) -> tuple[int, int]:
-        """As in the whole stream."""
-        return self.whole.part
-
-    @property
-    def step(self) -> int | None:
-        """As in the whole stream."""
-        return self.whole.step
-
-    @property
-    def sites(self) -> int:
-        """As in the whole stream."""
-        return self.whole.sites
-
-    @property
     def keys(self) -> Tensor:
         """Keys of this run, ``(sites, 2, 1, 1)``."""
         return self.whole.keys[:, :, self.r : self.r + 1].contiguous()
-
-    def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
-        """Allocate keys for a number of sites, for all runs."""
-        self.whole.reserve(sites, device)
 
     def unit_seed(self, *site: int) -> int:
         """Return the seed of the global generators here, the same as without a stack."""
@@ -120,8 +106,9 @@ class Calls:
             raise ActlabError(
                 "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
             )
-        again = stream.step is not None and stream.step == self._step
-        self._step, self._number = stream.step, self._number + 1 if again else 0
+        step = stream.whole.step
+        again = step is not None and step == self._step
+        self._step, self._number = step, self._number + 1 if again else 0
         return self._number
 
 
@@ -157,12 +144,13 @@ class Uniform(nn.Module):
         """
         if self.stream is None:
             return function(None, x, *args)
-        if self.site >= self.stream.sites or self.stream.keys.device != x.device:
-            self.stream.reserve(max(self.site + 1, self.stream.sites), x.device)
+        whole = self.stream.whole
+        if self.site >= whole.sites or whole.keys.device != x.device:
+            whole.reserve(max(self.site + 1, whole.sites), x.device)
         keys = self.stream.keys[self.site]
         if again := self._calls.count(self.stream):
             keys = hash_words(keys, torch.tensor(again, dtype=torch.int32, device=keys.device), keys)
-        before, size = self.stream.part  # of the global batch
+        before, size = whole.part  # of the global batch
         per_run = x.numel() // len(self.stream.seeds)
         first = before * per_run // max(size, 1)
         elements = _elements(first, first + per_run, x.device)

@@ -1,9 +1,11 @@
-"""One spelling for the value of an activation."""
+"""One spelling for the value of an activation, and for the path of its file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from actlab.storage.files import resolved
 
 
 def activation_spec(value: Any) -> Any:
@@ -29,3 +31,9 @@ def activation_spec(value: Any) -> Any:
         return value
     spec = {**value, "name": activation_spec(value["name"])}
     return spec["name"] if len(spec) == 1 else spec
+
+
+def absolute(value: Any) -> Any:
+    """Return ``file.py:Name`` with an absolute path, valid in any folder; any other value unchanged."""
+    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{resolved(file)}{colon}{name}" if file.endswith(".py") else value
