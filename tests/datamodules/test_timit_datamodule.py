@@ -190,7 +190,7 @@ def test_what_is_wrong_with_a_sentence_is_named(tmp_path):
 def test_folders_that_cannot_serve_are_named(tmp_path):
     assert "is not a folder" in refusal(tmp_path / "none")
     assert "LDC93S1" in refusal("TIMIT")
-    assert "holds nothing" in refusal(tmp_path)
+    assert "is not a copy of TIMIT" in refusal(tmp_path)
     few = write_nltk_layout(tmp_path / "few", speakers=4)
     assert "has no sentence for test" in refusal(few)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
-from actlab.errors import ActlabError, one_line, reason, unknown
+from actlab.errors import ActlabError, one_line, reason
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
@@ -84,21 +84,14 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        if not (match := _PHONE.fullmatch(line)):
+        match = _PHONE.fullmatch(line)
+        begin, end, label = (int(match[1]), int(match[2]), match[3]) if match else (0, -1, "")
+        # Up to half a window after the last audio sample, no frame has its centre.
+        if label not in CLASS_OF or not before <= begin <= end <= samples + WINDOW // 2:
             raise ActlabError(
-                f"{path}, line {number}: expected 'begin end label' in audio samples, such as '0 2120 h#', not "
-                f"{line[:40]!r}; {REMEDY}"
+                f"{path}, line {number}: expected 'begin end phone', such as '0 2120 h#', from {before} to "
+                f"{samples} audio samples, not {line[:40]!r}; {REMEDY}, together with the recording"
             )
-        begin, end, label = int(match[1]), int(match[2]), match[3]
-        fault = ""
-        if label not in CLASS_OF:
-            fault = str(unknown("phone", label[:20], CLASS_OF))
-        elif not before <= begin <= end:
-            fault = f"the phone from {begin} to {end} goes back in time (the previous phone ends at {before})"
-        elif end > samples + WINDOW // 2:  # up to there, no frame has its centre
-            fault = f"the phone ends at {end}, beyond the recording's {samples} audio samples"
-        if fault:
-            raise ActlabError(f"{path}, line {number}: {fault}; {REMEDY}, together with the recording")
         phones.append((begin, before := end, label))
     if not phones:
         raise ActlabError(f"{path} holds no phones; {REMEDY}")
