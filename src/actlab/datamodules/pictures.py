@@ -51,11 +51,9 @@ class Pictures:
         numbers = table.with_format("arrow")[:].column(labels).to_numpy()
         classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
         if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= classes:
-            of_text = numbers.dtype.kind == "O" and isinstance(numbers[0], str)
-            remedy = f": number its texts by class_encode_column({labels!r}) of datasets" if of_text else ""
             raise ActlabError(
                 f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
-                f"missing{remedy}"
+                "missing: number texts by class_encode_column of datasets"
             )
         self.labels = torch.from_numpy(numbers.astype(np.int64))
         self.num_classes = classes if classes < MAX_CLASSES else int(numbers.max()) + 1
@@ -119,8 +117,8 @@ class Pictures:
                 array = _pixels(image, channels)
             if array is None:
                 raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, of "
-                    f"8 bits a channel: {_remedy(image.mode, channels)}"
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed: save "
+                    "the files in this mode, of 8 bits a channel, or give another data.channels"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)
@@ -131,13 +129,6 @@ class Pictures:
                 )
             images[row] = array
         return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
-
-
-def _remedy(mode: str, channels: int) -> str:
-    if mode.startswith(("I", "F")):
-        return "save them with 8 bits, such as numpy.asarray(image) // 256 of 16 bits, as uint8"
-    other = f"give data.channels {4 - channels} of ImageDataModule, or " if mode in MODES.values() else ""
-    return f"{other}convert the files by image.convert({MODES[channels]!r})"
 
 
 def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:

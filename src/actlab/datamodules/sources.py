@@ -148,16 +148,6 @@ def parquet_files(folder: Path) -> list[Path]:
         if (file.exists() or file.is_symlink()) and not file.is_file():
             raise ActlabError(f"{file} is not a regular file; remove or replace it")
     if not files:
-        if any(folder.rglob("dataset_info.json")):
-            raise ActlabError(
-                f"{folder} was written by save_to_disk: write each split in the hub's layout instead, such as "
-                f"load_from_disk({str(folder)!r})['train'].to_parquet('FOLDER/train.parquet')"
-            )
-        if any(entry.is_dir() and any(_all_pictures(entry)) for entry in folder.iterdir()):
-            raise ActlabError(
-                f"{folder} has pictures, but not in class folders, train/CLASS/*.png: move the class folders "
-                "below train/ and, for test data, below test/ (without test data: data.test_split null)"
-            )
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "
             "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"

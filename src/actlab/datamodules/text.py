@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.hub import located, may_be_id
+from actlab.datamodules.hub import located
 from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
@@ -28,7 +28,6 @@ from actlab.validation import Count, validated
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
-SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
 # First bytes of packed files → what opens them.
 _OPENERS: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _TEXT_TYPES = ("string", "large_string")  # of columns
@@ -119,11 +118,6 @@ class TextDataModule(TensorDataModule):
                         f"data.{key} {value!r}: {self.dataset!r} is not in the hub's layout; remove the setting"
                     )
             return path, None
-        if not path.exists() and (path.suffix in SUFFIXES or not may_be_id(self.dataset)):
-            raise ActlabError(
-                f"dataset {self.dataset!r} does not exist; give a text file, a folder of text files, a hub id "
-                f"such as {WIKITEXT}, or set data.sample to true"
-            )
         if self.dataset == WIKITEXT and self.name is None:
             self.name = WIKITEXT_NAME
         # The other datasets of its repository have hundreds of MB.
