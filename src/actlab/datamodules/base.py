@@ -25,6 +25,7 @@ from actlab.random.hashing import generator
 from actlab.random.positions import Position
 from actlab.storage.files import DamagedError, checked
 from actlab.storage.resources import resource
+from actlab.validation import Count, validated
 
 Batch = tuple[Tensor, ...]
 # Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
@@ -214,7 +215,7 @@ class BatchesInOrder(BatchSampler):
             yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])
 
 
-class _State(TypedDict):
+class _LoaderState(TypedDict):
     epoch: int
     batches: int
 
@@ -253,7 +254,7 @@ class SlicedLoader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Start the next iteration after the batches of the state, if it is of the same epoch."""
         try:
-            checked(state, _State)
+            checked(state, _LoaderState)
         except ValueError as error:
             raise DamagedError(
                 f"the checkpoint's state of the data loader is wrong, {error}: give another file"
@@ -290,11 +291,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self._set_hparams(of_call(cls, args, kwargs).shown)
         return self
 
-    def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:
+    @validated
+    def __init__(self, batch_size: Count, eval_batch_size: Count, seed: int | None) -> None:
         super().__init__()
-        for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
-            if value < 1:
-                raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.seed: int | Sequence[int] = seed_or_default(seed)
         self.hparams["seed"] = self.seed
