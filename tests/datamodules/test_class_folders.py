@@ -59,7 +59,7 @@ def spoiled(change):
     return lambda folder: change(write_folder(folder))
 
 
-def test_pictures_are_found_as_torchvision_finds_them_and_the_rest_is_counted(tmp_path, caplog):
+def test_pictures_are_found_as_torchvision_finds_them(tmp_path):
     folder = write_folder(tmp_path / "pets", each=4)
     for split in ("train", "test"):
         for kind, name in enumerate(CLASSES):
@@ -71,13 +71,10 @@ def test_pictures_are_found_as_torchvision_finds_them_and_the_rest_is_counted(tm
     (folder / "train/cat/Thumbs.db").write_bytes(b"")
     (folder / "train/cat/clip.gif").write_bytes(b"")
     data = module(folder, tmp_path)
-    with caplog.at_level("INFO", "pytorch_lightning"):
-        data.setup("fit")
+    data.setup("fit")
     assert (len(data.train), len(data.val), len(data.test)) == (15, 6, 21)
     found = {round(255 * float(batch[0].max())) for batch in data.test}
     assert found == {10 * kind + number for kind in range(3) for number in range(7)}
-    (line,) = [text for text in caplog.messages if "skipped" in text]
-    assert line.startswith(f"{folder}: skipped 2 files that are no pictures, such as ")
 
 
 def test_orientation_tags_are_applied(tmp_path):
@@ -95,7 +92,6 @@ def test_orientation_tags_are_applied(tmp_path):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda folder: write_folder(folder, (28, 28, 3)), "or give another data.channels"),
         (spoiled(lambda folder: (folder / "test").rename(folder / "text")), "no 'test' images; it has train"),
         (spoiled(lambda folder: (folder / "test/eel").rename(folder / "test/elk")), "'eel' is only in"),
         (

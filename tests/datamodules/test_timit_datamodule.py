@@ -103,16 +103,6 @@ def test_a_stack_pads_at_the_end(module):
     assert padding > 0
 
 
-def test_frames_are_stored_once(module):
-    data = module()
-    data.setup("fit")
-    x, _ = next(iter(data.train_dataloader()))
-    assert data.train.frames.values.shape == (24 * 38, 26)
-    before = data.train.frames.values.clone()
-    x.zero_()  # a batch is a copy
-    assert torch.equal(data.train.frames.values, before)
-
-
 def test_context_can_be_chosen(module):
     data = module(context=0)
     assert data.input_shape == (1, 26)

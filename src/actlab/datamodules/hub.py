@@ -17,10 +17,7 @@ PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up a
 
 
 def located(dataset: str, revision: str | None = None, files: str = "*.parquet") -> tuple[Path, str | None]:
-    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id.
-
-    ``files`` is the pattern of the files that are fetched from the hub.
-    """
+    """Return the folder that ``dataset`` names, or the folder with ``files`` and commit of this hub dataset."""
     path = at_home(dataset)
     if dataset and path.is_dir():
         if revision is not None:
@@ -29,7 +26,7 @@ def located(dataset: str, revision: str | None = None, files: str = "*.parquet")
             )
         return path, None
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     cut_off = False
     try:

@@ -28,10 +28,9 @@ UNREADABLE = (
 
 
 class Pictures:
-    """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of one split.
+    """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of a split that `datasets` has opened.
 
-    ``tables`` are the splits that `datasets` has opened. The column ``image`` or ``label`` None is the first of
-    `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists. Messages name the dataset as ``given`` by the user.
+    The column ``image`` or ``label`` None is the first of `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists.
     """
 
     def __init__(
@@ -79,11 +78,7 @@ class Pictures:
 
     @contextmanager
     def opened(self, row: int, cell: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """Open a picture with Pillow; report what fails within the block as a picture that cannot be decoded.
-
-        ``cell`` is its entry in the table, if already read. A tag of its orientation is applied. A picture of
-        16 bits per channel is rejected: Pillow would keep the upper 8.
-        """
+        """Open a picture, or its ``cell`` of the table; report what fails in the block as a damaged picture."""
         from PIL import Image, ImageOps
 
         cell = cell or self._table[row][self._column] or {}
@@ -92,6 +87,7 @@ class Pictures:
             if file is None:
                 file = regular(Path(path)).read_bytes() if path else b""
             image: Any = Image.open(io.BytesIO(file))
+            # Of 16 bits per channel Pillow would keep the upper 8.
             if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
                 raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
             with suppress(*UNREADABLE):  # of a malformed tag; whoever decodes the image finds other errors
@@ -117,8 +113,8 @@ class Pictures:
                 array = _pixels(image, channels)
             if array is None:
                 raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed: save "
-                    "the files in this mode, of 8 bits a channel, or give another data.channels"
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed: "
+                    "save the files in this mode, of 8 bits a channel, or give another data.channels"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)

@@ -131,6 +131,7 @@ class TwitterPOSDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    num_classes = len(TAGS)  # K = 25
 
     @validated
     def __init__(
@@ -156,11 +157,6 @@ class TwitterPOSDataModule(TensorDataModule):
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
         states = tuple(map(state, (*tweets, words)))
         return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
-
-    @property
-    def num_classes(self) -> int:
-        """The number of tags K = 25."""
-        return len(TAGS)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

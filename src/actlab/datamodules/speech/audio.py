@@ -16,10 +16,7 @@ EXTENSION = "torchaudio._extension"
 
 @cache
 def torchaudio() -> Any:
-    """Return the package torchaudio with ``functional`` and ``compliance.kaldi``.
-
-    If the normal import fails, torchaudio is imported without its native extension, for the whole process.
-    """
+    """Return torchaudio with ``functional`` and ``compliance.kaldi``, where needed without native extension."""
     try:
         importlib.import_module("torchaudio.compliance.kaldi")
     except (OSError, RuntimeError):  # a missing library; another version of CUDA

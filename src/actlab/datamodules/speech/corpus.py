@@ -88,10 +88,7 @@ class Corpus(NamedTuple):
 
 
 def find(folder: Path) -> Corpus:
-    """Return the sentences of a corpus, in an order that does not depend on the case of names.
-
-    The folder holds ``train`` and ``test``, or the speakers' folders, or a folder with one of these layouts.
-    """
+    """Return the sentences of a corpus, in an order that does not depend on the case of names."""
     # From dr1-SPEAKER/FILE to TIMIT/train/dr1/SPEAKER/FILE.
     paths = sorted(path for depth in range(2, 6) for path in folder.glob("/".join(["*"] * depth)))
     for layout in (_CORPUS, _SAMPLE):
