@@ -34,7 +34,6 @@ from actlab.runtime.accidents import has_float64
 from actlab.runtime.modules import evaluating
 from actlab.validation import Count, validated
 
-_BAR = 10  # characters of the progress bar
 _HOOKS = [name for name in dir(Callback) if name.startswith("on_test_")]
 
 
@@ -210,7 +209,7 @@ class BestSoFar(RichProgressBar):
         columns: list[Any] = super().configure_columns(trainer)
         for column in columns:
             if isinstance(column, BarColumn):
-                column.bar_width = _BAR
+                column.bar_width = 10  # characters
         return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
@@ -53,10 +53,8 @@ def answers(endpoint: str) -> bool:
     responses: list[Any] = []
 
     def ask() -> None:
-        try:
+        with suppress(Exception):  # any error means no answer; its type depends on the library's HTTP client
             responses.append(get_session().head(endpoint, timeout=PATIENCE))
-        except Exception:  # any error means no answer; its type depends on the library's HTTP client
-            return
 
     # In a thread: neither DNS look-up nor connecting to several addresses has a timeout.
     thread = Thread(target=ask, daemon=True)

@@ -127,7 +127,7 @@ STEPS = {
 
 def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     """Return the steps that a config lists, each as its name or a mapping with ``name`` and its settings."""
-    steps: dict[str, Step] = {}
+    steps: list[Step] = []
     for entry in given:
         settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         name = settings.pop("name", None)
@@ -135,15 +135,13 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
             raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
         if steps and STEPS[name].takes_bytes:
             raise ActlabError(f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first")
-        if name in steps:
-            raise ActlabError(f"data.preprocessing: {name!r} is given twice; give it once")
         for key, value in settings.items():
             if key not in STEPS[name].settings:
                 raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ActlabError(f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0")
-        steps[name] = Step(name, tuple({**STEPS[name].settings, **settings}.items()))
-    return tuple(steps.values())
+        steps.append(Step(name, tuple({**STEPS[name].settings, **settings}.items())))
+    return tuple(steps)
 
 
 class Preprocessing(NamedTuple):

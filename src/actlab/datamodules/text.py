@@ -164,7 +164,7 @@ class TextDataModule(TensorDataModule):
         return ActlabError(
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} windows of "
             f"{self.context} + 1 bytes need {windows * (self.context + 1):,}; give a longer text, or a smaller "
-            f"{'data.context' if part == 'train' else 'data.context or data.windows'}"
+            "data.context or data.windows"
         )
 
 

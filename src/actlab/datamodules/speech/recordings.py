@@ -15,7 +15,7 @@ from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
 REMEDY = "copy it from the corpus again"
-_FIELD = re.compile(r"^(\S+) \S+ (.*?)\s*$", re.MULTILINE)  # of a SPHERE header: name, type, value
+_COUNT = re.compile(rb"^sample_count -i (\S+)", re.MULTILINE)  # in a SPHERE header
 _PHONE = re.compile(r"\s*([0-9]{1,11})\s+([0-9]{1,11})\s+(\S+)\s*")
 _MOST_UNLABELLED = RATE // 2  # upper limit of audio samples after the last phone
 
@@ -34,7 +34,8 @@ def read_recording(path: Path) -> NDArray[np.int16]:
 
     packed = contents(path)
     try:
-        declared = _declared_samples(path, packed) if packed.startswith(SPHERE) else None
+        count = _COUNT.search(packed[:1024]) if packed.startswith(SPHERE) else None
+        declared = int(count[1]) if count else None
         # Open by path: for bytes in memory, the library uses callbacks that print a traceback on damaged data.
         with soundfile.SoundFile(regular(path)) as file:
             if (file.samplerate, file.channels, file.subtype) != (RATE, 1, "PCM_16"):
@@ -44,7 +45,10 @@ def read_recording(path: Path) -> NDArray[np.int16]:
                 )
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        raise ActlabError(f"{path} is damaged or not a recording ({one_line(error)}); {REMEDY}") from error
+        raise ActlabError(
+            f"{path} is damaged, compressed or not a recording ({one_line(error)}); {REMEDY}, or "
+            "decompress the corpus with 'sph2pipe -p'"
+        ) from error
     if declared is not None and not 0 <= declared <= len(samples):
         raise ActlabError(
             f"{path} is cut off: its header says {declared} audio samples, it holds {len(samples)}; {REMEDY}"
@@ -60,17 +64,6 @@ def write_recording(path: Path, samples: NDArray[np.int16]) -> None:
     import soundfile
 
     soundfile.write(path, samples, RATE, "PCM_16", "LITTLE", "NIST")
-
-
-def _declared_samples(path: Path, packed: bytes) -> int | None:
-    fields = dict(_FIELD.findall(packed[:1024].decode("latin-1").partition("end_head")[0]))
-    coding, count = fields.get("sample_coding", "pcm"), fields.get("sample_count", "")
-    if coding != "pcm":
-        raise ActlabError(
-            f"{path} is compressed ({coding!r}), which actlab cannot read; decompress the corpus with NIST's "
-            "'w_decode -o pcm' or with 'sph2pipe -p'"
-        )
-    return int(count) if count else None
 
 
 def read_phones(path: Path, samples: int) -> list[Phone]:
@@ -93,10 +86,9 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
                 f"{samples} audio samples, not {line[:40]!r}; {REMEDY}, together with the recording"
             )
         phones.append((begin, before := end, label))
-    if not phones:
-        raise ActlabError(f"{path} holds no phones; {REMEDY}")
-    _, end, label = phones[-1]
-    if end < samples - _MOST_UNLABELLED or (label != SILENCE and not text.endswith("\n")):
+    _, end, label = phones[-1] if phones else (0, 0, "none")
+    is_cut = end < samples - _MOST_UNLABELLED or (label != SILENCE and not text.endswith("\n"))
+    if not phones or is_cut:
         raise ActlabError(
             f"{path} is cut off: its last phone is {label!r} up to audio sample {end:,} of {samples:,}; "
             + REMEDY
