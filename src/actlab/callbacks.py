@@ -299,13 +299,11 @@ class UnitStatistics(Callback):
     """
 
     stackable = True
+    # The first two are logged after each epoch; the others describe a whole run.
     metrics = tuple(
         f"units/{what}{name}s"
         for name in ("mean", "median")
-        for what in (
-            *("median_of_", "distance_of_"),  # logged after each epoch; the others describe a whole run
-            *("variance_of_", "variance_of_changes_of_", "always_zero_"),
-        )
+        for what in ("median_of_", "distance_of_", "variance_of_", "variance_of_changes_of_", "always_zero_")
     )
 
     @validated

@@ -110,9 +110,9 @@ class Draws(Samples):
     def batch(self, position: Position) -> Batch:
         """Return the samples of a position, those of neighbours from one draw."""
         seeds, epoch, index = position
-        number = index.shape[-1]
-        first, last = int(index.flatten()[0]), int(index.flatten()[-1])
-        if last - first + 1 != number or not index.equal(torch.arange(first, last + 1).expand_as(index)):
+        number, first = index.shape[-1], int(index.flatten()[0])
+        last = first + number - 1
+        if not index.equal(torch.arange(first, last + 1).expand_as(index)):
             return self.draw(position._replace(index=index.to(self.device)))
         known = self._known
         if known is None or known[0] != (seeds, epoch) or not known[1] <= first <= last < known[2]:

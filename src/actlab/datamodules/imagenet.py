@@ -106,6 +106,11 @@ class ImageNetDataModule(TensorDataModule):
                 copy.mkdir(parents=True, exist_ok=True)
         tables = open_tables(folder, SPLITS, copy)
         pictures = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
+        if len(numbers := {of_split.num_classes for of_split in pictures.values()}) > 1:
+            raise ActlabError(
+                f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
+                "classes; both need the same"
+            )
         return pictures, version, commit
 
     @property
@@ -117,7 +122,7 @@ class ImageNetDataModule(TensorDataModule):
     @property
     def num_classes(self) -> int:
         """The number of classes K."""
-        return max(of_split.num_classes for of_split in self.pictures.values())
+        return self.pictures["train"].num_classes
 
     @property
     def input_shape(self) -> tuple[int, ...]:
