@@ -133,11 +133,10 @@ class TextDataModule(TensorDataModule):
 
     @property
     def text(self) -> Text:
-        """The bytes of train, val and test; read once per process and state of the files."""
+        """The bytes of train, val and test; rows are read once per process and state of the files."""
         path, _ = self.place
         if is_plain(path):
-            files = text_files(path)
-            return divided(_read(files, tuple(map(state, files))))
+            return divided(b"\n".join(map(_unpacked, text_files(path))))
         return _read_rows(path, self.name, self.column, tuple(map(state, parquet_files(path))))
 
     def load(self, device: torch.device) -> None:
@@ -179,18 +178,12 @@ def divided(text: bytes) -> Text:
     return {"train": text[:first], "val": text[first:middle], "test": text[middle:]}
 
 
-def text_files(path: Path) -> tuple[Path, ...]:
+def text_files(path: Path) -> list[Path]:
     """Return the file, or the files below a folder in the order of their paths, without hidden ones."""
     if not path.is_dir():
-        return (path,)
+        return [path]
     paths = sorted(file for file in path.rglob("*") if not file.is_dir())
-    files = [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
-    return tuple(files)
-
-
-@lru_cache(maxsize=2)
-def _read(files: tuple[Path, ...], states: tuple[bytes, ...]) -> bytes:
-    return b"\n".join(map(_unpacked, files))
+    return [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
 
 
 def _unpacked(file: Path) -> bytes:
