@@ -6,7 +6,7 @@ Shapes: ``R`` runs (1 for a single task), ``B`` batch, ``U`` units of all layers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -32,11 +32,9 @@ from actlab.random.positions import Position
 from actlab.random.seeding import Generators, seed_generators
 from actlab.runtime.accidents import has_float64
 from actlab.runtime.modules import evaluating
-from actlab.validation import validated
+from actlab.validation import Count, validated
 
-_BAR = 10  # characters of the progress bar
-_TIMES = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
-_HOOKS = [f"on_test_{when}" for when in _TIMES]
+_HOOKS = [name for name in dir(Callback) if name.startswith("on_test_")]
 
 
 class TestEveryEpoch(Callback):
@@ -60,9 +58,7 @@ class TestEveryEpoch(Callback):
     stackable = True  # stacks have the same hooks, and log the metrics themselves
 
     @validated
-    def __init__(self, every_n_epochs: int = 1) -> None:
-        if every_n_epochs < 1:
-            raise ActlabError(f"every_n_epochs {every_n_epochs}: give a whole number from 1")
+    def __init__(self, every_n_epochs: Count = 1) -> None:
         self.every_n_epochs = every_n_epochs
         self._generators: Generators | None = None  # their states after `setup("test")`
 
@@ -154,8 +150,8 @@ def _tested_by_steps(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
     hooked = [callback for callback in callbacks if any(is_overridden(hook, callback) for hook in _HOOKS)]
     watching = [callback for callback in hooked if not isinstance(callback, ProgressBar)]
     parts = [module, trainer.datamodule, *watching]  # type: ignore[attr-defined]
-    own = all(getattr(part, "tested_by_steps", False) for part in parts)
-    return own and not any(is_overridden(hook, module) for hook in _HOOKS if hook != "on_test_epoch_end")
+    declared = all(getattr(part, "tested_by_steps", False) for part in parts)
+    return declared and not any(is_overridden(hook, module) for hook in _HOOKS if hook != "on_test_epoch_end")
 
 
 class SeedEveryEpoch(Callback):
@@ -190,7 +186,8 @@ class SeedEveryEpoch(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Seed the generators; have the batches of the epoch drawn after that."""
         loop: Any = trainer.fit_loop
-        persist = any(getattr(one, "persistent_workers", False) for one in loop._combined_loader.flattened)
+        loaders = loop._combined_loader.flattened
+        persist = any(getattr(loader, "persistent_workers", False) for loader in loaders)
         if persist and trainer.current_epoch and self._starts and trainer.is_global_zero:
             note = "note: no resume restores the random numbers of persistent workers"
             print(f"{note}: give persistent_workers=False for those of a training without a stop", flush=True)
@@ -212,21 +209,21 @@ class BestSoFar(RichProgressBar):
         columns: list[Any] = super().configure_columns(trainer)
         for column in columns:
             if isinstance(column, BarColumn):
-                column.bar_width = _BAR
+                column.bar_width = 10  # characters
         return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Return the metrics shown next to the bar."""
-        found: dict[str, Any] = super().get_metrics(trainer, pl_module)
-        found.pop("v_num", None)  # a part of the logger's id
+        metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        metrics.pop("v_num", None)  # a part of the logger's id
         for kept in trainer.checkpoint_callbacks:
             if isinstance(kept, ModelCheckpoint) and kept.monitor:
                 # This epoch's checkpoint may be saved after the last update of the bar.
                 seen = [kept.best_model_score, trainer.callback_metrics.get(kept.monitor)]
                 if values := [float(value) for value in seen if value is not None]:
                     best = max(values) if kept.mode == "max" else min(values)
-                    found[f"best {kept.monitor}"] = f"{best:.3f}"
-        return found
+                    metrics[f"best {kept.monitor}"] = f"{best:.3f}"
+        return metrics
 
 
 @contextmanager
@@ -261,13 +258,11 @@ def check_averaging(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
-    """Enter evaluation mode in the Trainer's precision; yield a function that moves a batch to the device.
-
-    Batches are moved in the testing stage, so that users' hooks do not augment them.
-    """
+    """Enter evaluation mode in the Trainer's precision; yield a function that moves a batch to the device."""
     precision = trainer.precision_plugin
 
     def placed(batch: Any) -> Any:
+        # In the testing stage users' hooks do not augment a batch.
         stage, trainer.state.stage = trainer.state.stage, RunningStage.TESTING
         try:
             return trainer.strategy.batch_to_device(precision.convert_input(batch), module.device)
@@ -304,20 +299,15 @@ class UnitStatistics(Callback):
     """
 
     stackable = True
+    # The first two are logged after each epoch; the others describe a whole run.
     metrics = tuple(
         f"units/{what}{name}s"
         for name in ("mean", "median")
-        for what in (
-            *("median_of_", "distance_of_"),  # logged after each epoch; the others describe a whole run
-            *("variance_of_", "variance_of_changes_of_", "always_zero_"),
-        )
+        for what in ("median_of_", "distance_of_", "variance_of_", "variance_of_changes_of_", "always_zero_")
     )
 
     @validated
-    def __init__(self, samples: int | None = 1000, batch_size: int = 1000, memory: int = 512) -> None:
-        for name, value in (("samples", samples), ("batch_size", batch_size), ("memory", memory)):
-            if value is not None and value < 1:
-                raise ActlabError(f"{name} {value} of unit statistics: give a whole number, at least 1")
+    def __init__(self, samples: Count | None = 1000, batch_size: Count = 1000, memory: Count = 512) -> None:
         self.samples, self.batch_size, self.memory = samples, batch_size, memory
         self.latest: UnitValues | None = None
 
@@ -331,20 +321,13 @@ class UnitStatistics(Callback):
                 "its 'train' must be an actlab dataset (`actlab.datamodules.base.Samples`)"
             )
         number = min(self.samples or len(source), len(source))
-
+        parts = torch.split(torch.arange(number), self.batch_size)
         with looking(trainer, pl_module) as placed:
 
             def batches() -> Iterator[Any]:
-                for index in torch.split(torch.arange(number), self.batch_size):
-                    batch = source.__getitems__(Position((0,), 0, index))
-                    if len(batch[0]) != len(index):
-                        raise ActlabError(
-                            f"unit statistics require one row per sample, but {type(data).__name__} returns "
-                            f"{len(batch[0])} rows for {len(index)} samples"
-                        )
-                    yield placed(batch)
+                return (placed(source.__getitems__(Position((0,), 0, index))) for index in parts)
 
-            self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
+            self.latest = unit_statistics(pl_module, batches, len(parts), self.memory * 2**20)
         several = trainer.world_size > 1  # all devices have the same numbers
         for name, values in self.latest.values.items():
             medians = values.median(-1).values  # (R,)
@@ -355,44 +338,37 @@ class UnitStatistics(Callback):
 
 
 def unit_statistics(
-    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], samples: int, memory: int
+    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], number: int, memory: int
 ) -> UnitValues:
     """Compute mean and median of every unit of a task or stack, in its current mode, over some samples.
 
-    ``batches`` returns an iterator over all samples for each pass; all batches but the last have one size.
-    ``memory`` is in bytes of activations; at least one unit is held.
+    ``batches`` returns an iterator over all ``number`` batches for each pass; the first is the largest.
+    ``memory`` is in bytes of activations.
     """
-    first = next(iter(batches()))
-    shapes = [values.shape for values in activations_of(module, first)]
-    widths = tuple(shape[2] for shape in shapes)
-    places = [shape[1] // len(first[0]) for shape in shapes]
-    found: dict[str, list[Tensor]] = {"mean": [], "median": []}
-    for parts in _passes(shapes, [samples * n for n in places], memory):
-        held = [torch.empty(0)] * len(parts)
-        filled = [0] * len(parts)
+    shapes = [values.shape for values in activations_of(module, next(batches()))]
+    means, medians = list[Tensor](), list[Tensor]()
+    for parts in _passes(shapes, number, memory):
+        values: list[list[Tensor]] = [[] for _ in parts]
         for batch in batches():
-            seen = activations_of(module, batch)
-            for number, (layer, units) in enumerate(parts):
-                values = seen[layer][..., units].float()
-                if not filled[number]:
-                    held[number] = values.new_empty(len(values), samples * places[layer], values.shape[2])
-                held[number][:, filled[number] : filled[number] + values.shape[1]] = values
-                filled[number] += values.shape[1]
-        for values in held:
-            of_runs = [run.t().contiguous() for run in values]  # (U, S) each
-            wide = of_runs if has_float64(values.device) else [run.cpu() for run in of_runs]
-            means = [run.mean(-1, dtype=torch.float64).float() for run in wide]
-            found["mean"].append(torch.stack(means).cpu())
-            found["median"].append(torch.stack([run.median(-1).values for run in of_runs]).cpu())
-    return UnitValues(widths, {name: torch.cat(parts, dim=1) for name, parts in found.items()})
+            outputs = activations_of(module, batch)
+            for of_part, (layer, units) in zip(values, parts, strict=True):
+                # A copy, because a view would keep the values of all units.
+                of_part.append(outputs[layer][..., units].to(torch.float32, copy=True))
+        while values:
+            of_runs = [run.t().contiguous() for run in torch.cat(values.pop(0), dim=1)]  # (U, S) each
+            wide = of_runs if has_float64(of_runs[0].device) else [run.cpu() for run in of_runs]
+            means.append(torch.stack([run.mean(-1, dtype=torch.float64).float() for run in wide]).cpu())
+            medians.append(torch.stack([run.median(-1).values for run in of_runs]).cpu())
+    widths = tuple(shape[2] for shape in shapes)
+    return UnitValues(widths, {"mean": torch.cat(means, dim=1), "median": torch.cat(medians, dim=1)})
 
 
-def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -> list[list[tuple[int, slice]]]:
+def _passes(shapes: Sequence[torch.Size], batches: int, memory: int) -> list[list[tuple[int, slice]]]:
     """Return for each pass through the samples the (layer, units) that it holds in memory, in order."""
     passes: list[list[tuple[int, slice]]] = [[]]
     left = memory
-    for layer, ((runs, _, width), length) in enumerate(zip(shapes, lengths, strict=True)):
-        size, start = 4 * runs * length, 0
+    for layer, (runs, length, width) in enumerate(shapes):
+        size, start = 4 * runs * length * batches, 0  # bytes of one unit
         while start < width:
             number = min(width - start, left // size)
             if number < 1:
@@ -405,10 +381,7 @@ def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -
 
 
 def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
-    """Return the activations ``(R, S, units)`` of each layer for a batch that all runs share, in call order.
-
-    Each call of an activation module is a layer.
-    """
+    """Return the activations ``(R, S, units)`` of each call of an activation, for a batch of all runs."""
     stacked = getattr(module, "stacked", False)
     with watching(module.sites.values()) as seen:  # type: ignore[operator]
         module.observe(batch)  # type: ignore[operator]
@@ -424,12 +397,10 @@ def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
         seen.append(output)
         return output.clone()  # a copy, because the network may overwrite it
 
-    handles = [module.register_forward_hook(note) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(note))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def by_unit(output: Tensor) -> Tensor:

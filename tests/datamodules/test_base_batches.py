@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, Subset
 
-from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
+from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position, normal_at
@@ -89,12 +89,6 @@ def test_position_has_the_seeds_and_the_epoch() -> None:
     assert all(position[:2] == ((7, 3, 7), 2) for position in positions_of([7, 3, 7], 2, rank=1, world_size=2))
 
 
-def test_last_partial_batch_is_dropped() -> None:
-    assert [len(b) for b in batches_of()] == [BATCH] * 6
-    assert len(set(torch.cat(batches_of()).tolist())) == 6 * BATCH
-    assert len(SeededBatches(SIZE, BATCH, 0)) == 6
-
-
 @pytest.mark.parametrize("seed", [3, [3, 4, 5]])
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ranks_hold_contiguous_slices_of_the_global_batch(seed: Any, world_size: int) -> None:
@@ -141,8 +135,3 @@ def test_impossible_batches_are_refused() -> None:
         SeededBatches(SIZE, BATCH, 0, world_size=3)
     with pytest.raises(ActlabError, match="has 50 samples, fewer than one batch of 64"):
         SeededBatches(SIZE, 64, 0)
-
-
-def test_collate_passes_the_batch_through() -> None:
-    batch = (torch.zeros(2), torch.ones(2))
-    assert as_it_is(batch) is batch

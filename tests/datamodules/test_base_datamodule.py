@@ -236,7 +236,7 @@ def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler: bool) -
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])
 def test_batch_sizes_must_be_positive(sizes: tuple[int, int]) -> None:
-    with pytest.raises(ActlabError, match="give a whole number from 1"):
+    with pytest.raises(ActlabError, match="batch_size: expected a number greater than or equal to 1"):
         Numbers(*sizes, 0)
 
 

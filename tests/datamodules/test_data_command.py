@@ -67,7 +67,7 @@ def test_files_that_differ_from_the_authors_are_named(cli, tmp_path, monkeypatch
     digests = {
         name: hashlib.sha256(unpacked(twitter_pos.part_of(tmp_path, name))) for name in twitter_pos.FILES
     }
-    files = {name: twitter_pos.Remote("", digest.hexdigest()) for name, digest in digests.items()}
+    files = {name: ("", digest.hexdigest()) for name, digest in digests.items()}
     monkeypatch.setattr(twitter_pos, "FILES", files)
     assert cli("data", "check", "twitter_pos", tmp_path).out.endswith("twitter_pos: as expected\n")
     clusters = twitter_pos.part_of(tmp_path, twitter_pos.CLUSTERS)

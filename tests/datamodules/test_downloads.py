@@ -12,7 +12,7 @@ import pytest
 
 from actlab.datamodules import twitter_pos
 from actlab.datamodules.tweets import read_tweets
-from actlab.datamodules.twitter_pos import Remote, fetch
+from actlab.datamodules.twitter_pos import fetch
 from text_files import file_of, refusal
 
 
@@ -38,10 +38,10 @@ def test_files_come_over_the_network_with_progress(
     monkeypatch.setattr(twitter_pos, "RETRIES", 0)
     file_of(tmp_path / "served", "a\tN\n", "tweets")
     sha256 = hashlib.sha256(b"a\tN\n").hexdigest()
-    monkeypatch.setattr(twitter_pos, "FILES", {"new": Remote(f"{server}/tweets", sha256)})
+    monkeypatch.setattr(twitter_pos, "FILES", {"new": (f"{server}/tweets", sha256)})
     (path,) = fetch(tmp_path)
     assert read_tweets(path) == [(["a"], [0])]
     assert "100%" in capfd.readouterr().err
-    monkeypatch.setattr(twitter_pos, "FILES", {"lost": Remote(f"{server}/nothing", sha256)})
+    monkeypatch.setattr(twitter_pos, "FILES", {"lost": (f"{server}/nothing", sha256)})
     assert "404" in refusal(fetch, tmp_path)
     assert not (tmp_path / "lost").exists()

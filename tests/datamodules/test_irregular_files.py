@@ -17,15 +17,11 @@ from fuzzing import within
 from hub_folders import write_hub_folder
 
 
-def make_irregular(file, kind, outside):
-    """Put a pipe, a link to one ``outside``, or a link to a device in the place of a file."""
+def make_irregular(file, kind):
+    """Put a pipe or a link to a device in the place of a file."""
     file.unlink(missing_ok=True)
     if kind == "fifo":
         os.mkfifo(file)
-    elif kind == "link":
-        outside.unlink(missing_ok=True)
-        os.mkfifo(outside)
-        file.symlink_to(outside)
     else:
         file.symlink_to("/dev/zero")
 
@@ -36,17 +32,16 @@ def write_copy(name, folder):
         write_sample(folder)
     elif name == "mnist":
         write_hub_folder(folder.parent, folder.name, splits=("train", "test"))
-        (folder / "README.md").write_text("---\nlicense: mit\n---\n")
     else:
         shutil.copytree(resource("data/samples") / {"wikitext": "text"}.get(name, name), folder)
 
 
-KINDS = ("fifo", "link", "device")
+KINDS = ("fifo", "device")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 FILES = {
     "timit": [f"train/dr1/faaa0/sx1.{suffix}" for suffix in ("wav", "phn")],
     "twitter_pos": ["oct27.train", "oct27.dev", "oct27.test", "50mpaths2"],
-    "mnist": [*(f"data/{part}-00000-of-00001.parquet" for part in ("train", "test")), "README.md"],
+    "mnist": [f"data/{part}-00000-of-00001.parquet" for part in ("train", "test")],
     "wikitext": ["sample.txt"],
 }
 
@@ -57,7 +52,7 @@ def test_what_never_ends_in_place_of_data_is_named(cli, tmp_path, name):
     write_copy(name, folder)
     for file, kind in itertools.product(FILES[name], KINDS):
         kept = (folder / file).rename(tmp_path / "kept")
-        make_irregular(folder / file, kind, tmp_path / "pipe")
+        make_irregular(folder / file, kind)
         with within():
             code, out, err = cli("data", "check", name, folder)
         assert (code, err.count("\n")) == (2, 1)
@@ -70,7 +65,7 @@ def test_what_never_ends_in_place_of_data_is_named(cli, tmp_path, name):
 def test_what_never_ends_in_place_of_a_picture_is_named(tmp_path, kind):
     folder = shutil.copytree(resource("data/samples/imagenet"), tmp_path / "copy")
     file = folder / "train/n00000003/n00000003_1.JPEG"
-    make_irregular(file, kind, tmp_path / "pipe")
+    make_irregular(file, kind)
     data = ImageNetDataModule(str(folder), size=8, crop=8, workers=0, cache_dir=str(tmp_path / "cache"))
     with (
         within(),
@@ -84,7 +79,7 @@ def test_what_never_ends_in_place_of_the_cache_is_replaced(tmp_path, kind):
     made = partial(made_once, "x", "content", str(tmp_path), lambda: {"a": torch.arange(3)})
     made()
     (file,) = tmp_path.glob("x-*.safetensors")
-    make_irregular(file, kind, tmp_path / "pipe")
+    make_irregular(file, kind)
     with within():
         assert made()["a"].tolist() == [0, 1, 2]
     assert file.is_file()

@@ -142,20 +142,11 @@ def test_importing_a_datamodule_loads_no_datasets_of_the_hub() -> None:
     assert not [file for file in files if re.search("^(from|import) datasets", file.read_text("utf-8"), re.M)]
 
 
-def test_mistyped_folder_is_named(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for dataset in ("./nowhere", "~/nowhere/at/all", "/nowhere/mnist", "some/deep/folder", "src/mnits", ""):
-        monkeypatch.chdir(Path(__file__).parents[2])
-        message = refusal(dataset, cache)
-        assert repr(dataset) in message
-        assert "data.sample" in message
-
-
-def test_hub_without_network_is_one_clear_line(cache: str) -> None:
-    for dataset in ("ylecun/mnist", "nobody/nothing", "mnist"):
-        message = refusal(dataset, cache)
-        assert repr(dataset) in message
-        assert "from the hub" in message
-        assert "data.sample" in message
+@pytest.mark.parametrize("dataset", ["./nowhere", "~/nowhere/at/all", "src/mnits", "", "ylecun/mnist", "mnist"])
+def test_what_is_neither_a_folder_nor_on_the_hub_is_named(cache: str, dataset: str) -> None:
+    message = refusal(dataset, cache)
+    assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message
+    assert "data.sample" in message
 
 
 def test_a_folder_has_no_revisions(hub_folder: HubFolder, cache: str) -> None:
@@ -171,15 +162,10 @@ def test_a_folder_may_have_any_name(hub_folder: HubFolder, tmp_path: Path) -> No
         assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train"), name
 
 
-def test_what_would_never_end_is_not_read(cache: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert "is not a folder" in refusal(tmp_path / "pipe", cache)
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, lambda file: file.symlink_to("not-there")], ids=["pipe", "link"])
 def test_what_is_no_file_is_named(hub_folder: HubFolder, cache: str, make: Any) -> None:
     make((folder := hub_folder()) / "data" / "train-1.parquet")
-    assert "train-1.parquet is not a regular file; remove" in refusal(folder, cache)
+    assert "train-1.parquet cannot be read (" in refusal(folder, cache)
 
 
 def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
@@ -209,7 +195,7 @@ def at(number: int, file: Any) -> Any:
         (png(np.full((8, 8), 77, np.uint8))[:50], "cannot be decoded"),
         (png(np.zeros((8, 9), np.uint8)), "has size (8, 9), the first image (8, 8)"),
         (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
-        (png(np.zeros((8, 8), np.uint16)), "save them with 8 bits, such as numpy.asarray(image) // 256"),
+        (png(np.zeros((8, 8), np.uint16)), "save the files in this mode, of 8 bits a channel"),
         (
             png(
                 np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"
@@ -237,8 +223,8 @@ def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any
     message = refusal(
         hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"), change=change), cache
     )
-    assert "label" in message
-    assert ("number its texts by class_encode_column('label') of datasets" in message) is isinstance(label, str)
+    assert "column 'label'" in message
+    assert "number texts by class_encode_column of datasets" in message
 
 
 def test_column_without_images_is_named(hub_folder: HubFolder, cache: str) -> None:

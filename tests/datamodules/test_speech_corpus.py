@@ -107,27 +107,11 @@ def test_check_names_every_damaged_sentence(tmp_path):
     first, second, third, fourth = check(folder).problems
     assert all(part in first for part in ("dr1-faaa0/sx1", "no .phn file"))
     assert all(part in second for part in ("dr1-faaa0/sx91", "no .wav file"))
-    assert "unknown phone 'zz'" in third
+    assert "not '0 900 zz'" in third
     assert "not a recording" in fourth
 
 
 def test_folders_of_something_else_are_refused(tmp_path):
-    assert "holds nothing; expected TIMIT's folders" in refusal(find, tmp_path)
-    (tmp_path / "cats").mkdir()
-    (tmp_path / "dogs.txt").touch()
-    assert "holds cats, dogs.txt; expected" in refusal(find, tmp_path)
-    (tmp_path / "train").mkdir()
-    assert "holds cats, dogs.txt, train; expected" in refusal(find, tmp_path)
-    (tmp_path / "test").touch()
-    assert "expected TIMIT's folders" in refusal(find, tmp_path)
-    assert "cannot be read" in refusal(find, tmp_path / "none")
-
-
-def test_names_that_differ_in_case_alone_are_refused(tmp_path):
-    folder = write_corpus(tmp_path / "corpus")
-    try:
-        (folder / "TRAIN").mkdir()
-    except FileExistsError:
-        pytest.skip("this file system has one name for both")
-    message = refusal(find, folder)
-    assert "both TRAIN and train" in message
+    for name in ("train", "cats"):
+        assert "is not a copy of TIMIT; expected TIMIT's folders" in refusal(find, tmp_path)
+        (tmp_path / name).mkdir()

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from actlab.datamodules.speech.features import FEATURES, HOP, WINDOW, features, frame_count, targets
 from actlab.datamodules.speech.phones import CLASS_OF, CLASSES, FOLDING, NO_CLASS, PHONES
@@ -63,12 +62,6 @@ def test_silence_has_finite_features():
     assert not found[:, 0].any()  # the energy's floor is 1, its logarithm 0
 
 
-def test_features_do_not_depend_on_random_numbers():
-    first = features(tone())
-    torch.manual_seed(7)
-    assert torch.equal(first, features(tone()))
-
-
 def test_a_frame_is_of_the_phone_at_its_centre():
     samples = 400 + 160 * 9
     phones = [(0, 361, "h#"), (361, 840, "aa"), (840, 840, "b"), (840, 1000, "q"), (1000, 1200, "zh")]
@@ -76,12 +69,6 @@ def test_a_frame_is_of_the_phone_at_its_centre():
     expected = ["sil", "sil", "aa", "aa", None, "sh", "sh", None, None, None]
     numbers = [NO_CLASS if name is None else CLASSES.index(name) for name in expected]
     assert targets(phones, samples).tolist() == numbers
-
-
-def test_a_gap_between_phones_is_no_target():
-    # Frames are centred at 200, 360, 520 and 680.
-    iy = CLASSES.index("iy")
-    assert targets([(0, 250, "iy"), (600, 900, "iy")], 900).tolist() == [iy, NO_CLASS, NO_CLASS, iy]
 
 
 def test_targets_are_those_of_a_loop_over_frames():
@@ -103,17 +90,11 @@ def test_windows_lie_within_the_audio(samples, count):
 
 
 def test_folding():
-    assert (len(PHONES), len({of_48 for of_48, _ in FOLDING.values()}), len(CLASSES)) == (61, 48, 39)
+    assert (len(PHONES), len(CLASSES)) == (61, 39)
     assert " ".join(CLASSES) == (
         "aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh sil t th uh uw v w y z"
     )
     assert set(PHONES) - set(FOLDING) == {"q"}
     assert CLASS_OF["q"] == NO_CLASS
-    for phone, of_48, of_39 in [
-        ("ax-h", "ax", "ah"),
-        ("bcl", "vcl", "sil"),
-        ("zh", "zh", "sh"),
-        ("el", "el", "l"),
-    ]:
-        assert FOLDING[phone] == (of_48, of_39)
-        assert CLASSES[CLASS_OF[phone]] == of_39
+    for phone, kind in {"ax-h": "ah", "bcl": "sil", "zh": "sh", "el": "l"}.items():
+        assert FOLDING[phone] == kind == CLASSES[CLASS_OF[phone]]

@@ -66,5 +66,5 @@ def test_evaluation_is_on_a_grid_and_the_midpoints_of_its_cells():
 
 
 def test_a_number_that_is_too_small_is_named():
-    with pytest.raises(ActlabError, match=r"data\.side 1: give a whole number from 2"):
+    with pytest.raises(ActlabError, match="side: expected a number greater than or equal to 2, got 1"):
         made(side=1)

@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_file_is_one_line(
 @pytest.mark.parametrize("dataset", ["nowhere.txt", "nowhere.txt.xz", "./nowhere", "~no-such-user/text"])
 def test_a_missing_path_is_named(dataset: str) -> None:
     message = refusal(lambda: TextDataModule(dataset).text)
-    assert "does not exist; give a text file, a folder of text files, a hub id" in message
+    assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tweets: words as the vectors' corpus spells them, and files in the ARK format."""
 
-import doctest
 import gzip
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actlab.datamodules import tweets
 from actlab.datamodules.lines import lines
 from actlab.datamodules.tweets import LABELS, TAGS, normalize, read_tweets
 from text_files import FUZZ, file_of, refusal
@@ -84,10 +82,6 @@ def test_what_is_written_is_read(
 
 
 PACKED = gzip.compress(b"a\tN\n", mtime=0)
-
-
-def test_the_example_of_spelling_is_true() -> None:
-    assert doctest.testmod(tweets) == (0, 1)
 
 
 def test_there_are_the_tags_of_the_paper() -> None:

@@ -177,9 +177,8 @@ def remotes(monkeypatch: pytest.MonkeyPatch) -> Copies:
     """The sample as what is to be fetched."""
     monkeypatch.setattr(twitter_pos, "RETRIES", 0)
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in SAMPLE.iterdir()}
-    monkeypatch.setattr(
-        twitter_pos, "FILES", {name: r._replace(sha256=hashes[name]) for name, r in twitter_pos.FILES.items()}
-    )
+    files = {name: (url, hashes[name]) for name, (url, _) in twitter_pos.FILES.items()}
+    monkeypatch.setattr(twitter_pos, "FILES", files)
     copies = Copies(SAMPLE)
     monkeypatch.setattr("pooch.HTTPDownloader", lambda **options: copies)
     return copies
@@ -218,6 +217,6 @@ def test_a_network_that_fails_is_named(remotes: Copies, tmp_path: Path) -> None:
 
 
 def test_files_come_over_https_and_each_is_checked() -> None:
-    for remote in twitter_pos.FILES.values():
-        assert remote.url.startswith("https://raw.githubusercontent.com/")
-        assert len(bytes.fromhex(remote.sha256)) == 32
+    for url, sha256 in twitter_pos.FILES.values():
+        assert url.startswith("https://raw.githubusercontent.com/")
+        assert len(bytes.fromhex(sha256)) == 32

@@ -94,8 +94,7 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
     assert table[PADDING].tolist() == [0, 0]
     assert table[UNKNOWN].tolist() == [2, 3]  # of all that the file has
     assert [record.getMessage() for record in caplog.records if str(path) in record.getMessage()] == [
-        f"{path} has no vector of '</s>': places beyond a tweet's ends are given zeros",
-        f"{path} has no vector of 'UUUNKKK': unknown words are given the mean of its vectors",
+        f"{path} has no vector of </s> and UUUNKKK: padding gets zeros, unknown words the mean of all vectors",
     ]
 
 

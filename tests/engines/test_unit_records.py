@@ -125,9 +125,9 @@ def test_little_memory_takes_several_passes_to_the_same_numbers(trained):
         return iter([(part, None) for part in images.split(24)])
 
     with torch.no_grad():
-        whole = unit_statistics(task, batches, 64, 2**30)
+        whole = unit_statistics(task, batches, 3, 2**30)
         few = len(passes)
-        small = unit_statistics(task, batches, 64, 64 * 4 * 5)
+        small = unit_statistics(task, batches, 3, 64 * 4 * 5)
     assert len(passes) - few > 2 * few
     assert whole.widths == small.widths == (16, 16)
     for name, values in whole.values.items():

@@ -18,6 +18,16 @@ from toys import Data
 SAMPLES = 600
 
 
+def task_of(activation, hidden, shape):
+    return ClassificationTask(
+        activation=activation,
+        network=lambda act, k, shape: MLP(act, k, shape, hidden=hidden, init="he"),
+        num_classes=4,
+        input_shape=shape,
+        optimizer=torch.optim.SGD,
+    )
+
+
 @pytest.fixture(scope="module", params=["relu", "elu"])
 def trained(request):
     """A classifier of three hidden layers after some updates, with a batch of its data."""
@@ -25,13 +35,7 @@ def trained(request):
     labels = torch.arange(SAMPLES) % 4
     images = torch.rand(SAMPLES, 1, 6, 6, generator=source) + 0.3 * labels.view(-1, 1, 1, 1)
     images[..., 0, 0] = 0.5  # a pixel that never changes
-    task = ClassificationTask(
-        activation=request.param,
-        network=lambda act, k, shape: MLP(act, k, shape, hidden=[12, 12, 12], init="he"),
-        num_classes=4,
-        input_shape=(1, 6, 6),
-        optimizer=torch.optim.Adam,
-    )
+    task = task_of(request.param, [12, 12, 12], (1, 6, 6))
     adam = torch.optim.Adam(task.parameters(), lr=0.01)
     for _ in range(60):
         adam.zero_grad()
@@ -97,13 +101,7 @@ def k_distances(weights, biases, act, images, layer):
 def untrained():
     """A classifier whose labels are all likely, and data for it."""
     torch.manual_seed(3)
-    task = ClassificationTask(
-        activation="elu",
-        network=lambda act, k, shape: MLP(act, k, shape, hidden=[7, 6, 5], init="he"),
-        num_classes=4,
-        input_shape=(1, 3, 3),
-        optimizer=torch.optim.SGD,
-    )
+    task = task_of("elu", [7, 6, 5], (1, 3, 3))
     return task.eval(), (torch.rand(SAMPLES, 1, 3, 3), torch.arange(SAMPLES) % 4)
 
 

@@ -116,7 +116,7 @@ def test_the_test_set_is_evaluated_every_n_epochs(data, tmp_path):
     one.on_test_epoch_end = lambda: seen.append(one.current_epoch)  # type: ignore[method-assign]
     fitted(one, data, tmp_path, TestEveryEpoch(every_n_epochs=2), precision="32-true", max_epochs=5)
     assert seen == [1, 3, 4]  # the last is always tested
-    with pytest.raises(ActlabError, match="every_n_epochs 0"):
+    with pytest.raises(ActlabError, match="every_n_epochs: expected a number"):
         TestEveryEpoch(every_n_epochs=0)
 
 

@@ -5,15 +5,18 @@ Their random numbers depend only on the run seed, the epoch and the index of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 from torch.nn.functional import pad
 
 from actlab.datamodules.base import Batch, TensorDataset, Transform
-from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, normal_at, uniform_at
+from actlab.validation import Whole, validated
+
+Flip = Literal["none", "random", "both"]
 
 
 def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
@@ -31,22 +34,16 @@ def mirrored(images: Tensor, which: Tensor) -> Tensor:
     return torch.where(which[..., None, None, None], images.flip(-1), images)
 
 
-@dataclass(frozen=True)
 class Augmentation:
     """A transform of batches: random crop, then random horizontal flip, then Gaussian noise.
 
-    Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without settings.
+    Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without settings. Of
+    ``flip: both``, the dataset shows each image in `BothWays`. See `ImageDataModule` for the settings.
     """
 
-    crop: int = 0  # number of zeros on each side of an image before a window of its size is cut
-    flip: bool = False  # whether to flip each image left to right with probability ½
-    noise: float = 0.0  # standard deviation of Gaussian noise, in units of the preprocessed pixels
-
-    def __post_init__(self) -> None:
-        if type(self.crop) is not int or self.crop < 0:
-            raise ActlabError(f"crop {self.crop!r}: give the number of zeros on each side, from 0")
-        if type(self.noise) not in (int, float) or not 0 <= self.noise < float("inf"):
-            raise ActlabError(f"noise {self.noise!r}: give a standard deviation, from 0")
+    @validated
+    def __init__(self, crop: Whole = 0, flip: Flip = "none", noise: Annotated[float, Ge(0)] = 0.0) -> None:
+        self.crop, self.flip, self.noise = crop, flip, noise
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Augment the images; return the labels unchanged."""
@@ -55,7 +52,7 @@ class Augmentation:
             images = images.to(torch.float32).div_(255)
         if self.crop:
             images = cropped(images, position, self.crop)
-        if self.flip:
+        if self.flip == "random":
             images = mirrored(images, uniform_at(position, "flip") < 0.5)
         if self.noise:
             images = images + self.noise * normal_at(position, "noise", images.shape[-3:])

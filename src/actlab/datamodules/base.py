@@ -25,6 +25,7 @@ from actlab.random.hashing import generator
 from actlab.random.positions import Position
 from actlab.storage.files import DamagedError, checked
 from actlab.storage.resources import resource
+from actlab.validation import Count, validated
 
 Batch = tuple[Tensor, ...]
 # Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
@@ -109,9 +110,9 @@ class Draws(Samples):
     def batch(self, position: Position) -> Batch:
         """Return the samples of a position, those of neighbours from one draw."""
         seeds, epoch, index = position
-        number = index.shape[-1]
-        first, last = int(index.flatten()[0]), int(index.flatten()[-1])
-        if last - first + 1 != number or not index.equal(torch.arange(first, last + 1).expand_as(index)):
+        number, first = index.shape[-1], int(index.flatten()[0])
+        last = first + number - 1
+        if not index.equal(torch.arange(first, last + 1).expand_as(index)):
             return self.draw(position._replace(index=index.to(self.device)))
         known = self._known
         if known is None or known[0] != (seeds, epoch) or not known[1] <= first <= last < known[2]:
@@ -214,7 +215,7 @@ class BatchesInOrder(BatchSampler):
             yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])
 
 
-class _State(TypedDict):
+class _LoaderState(TypedDict):
     epoch: int
     batches: int
 
@@ -253,7 +254,7 @@ class SlicedLoader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Start the next iteration after the batches of the state, if it is of the same epoch."""
         try:
-            checked(state, _State)
+            checked(state, _LoaderState)
         except ValueError as error:
             raise DamagedError(
                 f"the checkpoint's state of the data loader is wrong, {error}: give another file"
@@ -290,11 +291,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self._set_hparams(of_call(cls, args, kwargs).shown)
         return self
 
-    def __init__(self, batch_size: int, eval_batch_size: int, seed: int | None) -> None:
+    @validated
+    def __init__(self, batch_size: Count, eval_batch_size: Count, seed: int | None) -> None:
         super().__init__()
-        for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
-            if value < 1:
-                raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.seed: int | Sequence[int] = seed_or_default(seed)
         self.hparams["seed"] = self.seed

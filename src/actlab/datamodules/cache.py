@@ -24,7 +24,6 @@ def made_once(kind: str, content: Any, cache_dir: str | None, make: Callable[[],
     """Return the tensors of a cache file, memory-mapped; ``make`` them first if it is missing or damaged.
 
     The file is named by its ``kind`` and a digest of the ``repr`` of ``content``, which determines the tensors.
-    If several processes call this at once, one computes the tensors and the others wait.
     """
     key = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
     path = cache_folder(cache_dir) / f"{kind}-{key}.safetensors"
@@ -34,7 +33,7 @@ def made_once(kind: str, content: Any, cache_dir: str | None, make: Callable[[],
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{path}.lock").acquire()
     with lock:
-        if cached := _read(path):  # another process has written it in the meantime
+        if cached := _read(path):  # another process has written it while this one waited
             return cached
         made = make()
         with writing(path.parent):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from actlab.datamodules.augmentation import Flip
 from actlab.datamodules.base import dataset_or
-from actlab.datamodules.images import Flip, ImageDataModule, Images
+from actlab.datamodules.images import ImageDataModule, Images
 from actlab.errors import ActlabError
 from actlab.validation import Whole, validated
 

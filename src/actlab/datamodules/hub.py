@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,19 +16,8 @@ from actlab.storage.files import at_home
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 
 
-def may_be_id(dataset: str) -> bool:
-    """Return whether text that names no folder may be a hub id, such as ylecun/mnist, and not a wrong path."""
-    path = at_home(dataset)
-    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
-    beside_folders = "/" in dataset and path.parent.exists()
-    return bool(dataset) and not (written_as_path or beside_folders or path.exists())
-
-
 def located(dataset: str, revision: str | None = None, files: str = "*.parquet") -> tuple[Path, str | None]:
-    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id.
-
-    ``files`` is the pattern of the files that are fetched from the hub.
-    """
+    """Return the folder that ``dataset`` names, or the folder with ``files`` and commit of this hub dataset."""
     path = at_home(dataset)
     if dataset and path.is_dir():
         if revision is not None:
@@ -37,30 +25,24 @@ def located(dataset: str, revision: str | None = None, files: str = "*.parquet")
                 f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
             )
         return path, None
-    if not may_be_id(dataset):
-        raise ActlabError(
-            f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
-            "id such as ylecun/mnist, or set data.sample to true"
-        )
-    folder = _snapshot(dataset, revision, files)
-    return folder, folder.name  # the library names a snapshot's folder by its commit
-
-
-def _snapshot(name: str, revision: str | None, files: str) -> Path:
     from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-    cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
-    fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=[files, "README.md"])
+    cut_off = False
     try:
+        validate_repo_id(dataset)  # before the hub is asked: most ids that are invalid are wrong paths
+        cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
         with quiet():
-            return Path(fetch(name, revision=revision, local_files_only=cut_off))
+            options: Any = {"allow_patterns": [files, "README.md"], "local_files_only": cut_off}
+            folder = Path(snapshot_download(dataset, repo_type="dataset", revision=revision, **options))
     except (OSError, ValueError, RuntimeError) as error:
         reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else one_line(error)
         which = "" if revision is None else f", revision {revision!r},"
         raise ActlabError(
-            f"dataset {name!r}{which} cannot be loaded from the hub ({reason}); check the id and the network, "
-            "give a local folder in the hub's layout, or set data.sample to true"
+            f"dataset {dataset!r}{which} is not a folder and cannot be loaded from the hub ({reason}); check "
+            "the id and the network, give a path that exists, or set data.sample to true"
         ) from error
+    return folder, folder.name  # the library names a snapshot's folder by its commit
 
 
 @lru_cache(maxsize=1)
@@ -71,10 +53,8 @@ def answers(endpoint: str) -> bool:
     responses: list[Any] = []
 
     def ask() -> None:
-        try:
+        with suppress(Exception):  # any error means no answer; its type depends on the library's HTTP client
             responses.append(get_session().head(endpoint, timeout=PATIENCE))
-        except Exception:  # any error means no answer; its type depends on the library's HTTP client
-            return
 
     # In a thread: neither DNS look-up nor connecting to several addresses has a timeout.
     thread = Thread(target=ask, daemon=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from actlab.datamodules.hub import located
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.datamodules.sources import digest_of, open_tables
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
 from actlab.storage.files import cache_folder, temporary
 from actlab.validation import Whole, validated
 
@@ -24,7 +24,6 @@ FORMAT = 7  # version of the cache; increased when decoding changes
 # The images that this process preprocessed last: its next run mostly needs the same.
 _LATEST: dict[str, dict[tuple[Any, ...], Tensor]] = {}
 SORTED = 50  # this many images of one class in a row are not due to chance
-Flip = Literal["none", "random", "both"]
 
 
 class Images(NamedTuple):
@@ -111,14 +110,8 @@ class ImageDataModule(TensorDataModule):
                 f"data.val_split {val_split!r}: leave out data.validation and data.train_on_all, which take "
                 "the first training images for validation"
             )
-        settings = dict(augmentation or {})
-        if strange := sorted(settings.keys() - {"crop", "flip", "noise"}):
-            raise unknown("setting of data.augmentation", strange[0], ("crop", "flip", "noise"))
-        flip, allowed = settings.pop("flip", "none"), get_args(Flip)
-        if flip not in allowed:
-            raise ActlabError(f"flip {flip!r}: give {', '.join(allowed[:-1])} or {allowed[-1]}")
-        self.augmentation = Augmentation(**settings, flip=flip == "random")
-        self.both_ways, self.steps, self.channels = flip == "both", steps_of(preprocessing), channels
+        self.augmentation = Augmentation(**(augmentation or {}))
+        self.steps, self.channels = steps_of(preprocessing), channels
         self.dataset, self.name, self.revision = dataset, name, revision
         self.splits = {"train": train_split, "val": val_split, "test": test_split}
         self.image, self.label = image, label
@@ -233,7 +226,8 @@ class ImageDataModule(TensorDataModule):
             return kept[name, begin, end], labels.to(device)
 
         train, as_they_are = part("train", first), Augmentation()
-        self.train = (BothWays if self.both_ways else TensorDataset)(*train, transform=self.augmentation)
+        kind = BothWays if self.augmentation.flip == "both" else TensorDataset
+        self.train = kind(*train, transform=self.augmentation)
         if self.splits["val"] is not None:
             val = part("val")
         elif self.train_on_all:  # shares the memory of the training images

@@ -28,10 +28,9 @@ UNREADABLE = (
 
 
 class Pictures:
-    """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of one split.
+    """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of a split that `datasets` has opened.
 
-    ``tables`` are the splits that `datasets` has opened. The column ``image`` or ``label`` None is the first of
-    `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists. Messages name the dataset as ``given`` by the user.
+    The column ``image`` or ``label`` None is the first of `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists.
     """
 
     def __init__(
@@ -51,11 +50,9 @@ class Pictures:
         numbers = table.with_format("arrow")[:].column(labels).to_numpy()
         classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
         if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= classes:
-            of_text = numbers.dtype.kind == "O" and isinstance(numbers[0], str)
-            remedy = f": number its texts by class_encode_column({labels!r}) of datasets" if of_text else ""
             raise ActlabError(
                 f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
-                f"missing{remedy}"
+                "missing: number texts by class_encode_column of datasets"
             )
         self.labels = torch.from_numpy(numbers.astype(np.int64))
         self.num_classes = classes if classes < MAX_CLASSES else int(numbers.max()) + 1
@@ -81,11 +78,7 @@ class Pictures:
 
     @contextmanager
     def opened(self, row: int, cell: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """Open a picture with Pillow; report what fails within the block as a picture that cannot be decoded.
-
-        ``cell`` is its entry in the table, if already read. A tag of its orientation is applied. A picture of
-        16 bits per channel is rejected: Pillow would keep the upper 8.
-        """
+        """Open a picture, or its ``cell`` of the table; report what fails in the block as a damaged picture."""
         from PIL import Image, ImageOps
 
         cell = cell or self._table[row][self._column] or {}
@@ -94,6 +87,7 @@ class Pictures:
             if file is None:
                 file = regular(Path(path)).read_bytes() if path else b""
             image: Any = Image.open(io.BytesIO(file))
+            # Of 16 bits per channel Pillow would keep the upper 8.
             if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
                 raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
             with suppress(*UNREADABLE):  # of a malformed tag; whoever decodes the image finds other errors
@@ -119,8 +113,8 @@ class Pictures:
                 array = _pixels(image, channels)
             if array is None:
                 raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, of "
-                    f"8 bits a channel: {_remedy(image.mode, channels)}"
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed: "
+                    "save the files in this mode, of 8 bits a channel, or give another data.channels"
                 )
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)
@@ -131,13 +125,6 @@ class Pictures:
                 )
             images[row] = array
         return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
-
-
-def _remedy(mode: str, channels: int) -> str:
-    if mode.startswith(("I", "F")):
-        return "save them with 8 bits, such as numpy.asarray(image) // 256 of 16 bits, as uint8"
-    other = f"give data.channels {4 - channels} of ImageDataModule, or " if mode in MODES.values() else ""
-    return f"{other}convert the files by image.convert({MODES[channels]!r})"
 
 
 def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:

@@ -82,11 +82,7 @@ def mean_of(blocks: Blocks) -> tuple[Tensor, int]:
 
 
 def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of Σ (x − mean)(x − mean)ᵀ / N, float64.
-
-    If N < D, the N×N Gram matrix of the centred images is decomposed instead: it has the same nonzero
-    eigenvalues, and eigenvectors with eigenvalue zero are omitted, so that K is the rank.
-    """
+    """Return the eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of Σ (x − mean)(x − mean)ᵀ / N, float64."""
     # In float32, the rounding error of the largest eigenvalue exceeds the smallest eigenvalue.
     centred = ((x.double() - mean).flatten(1) for x in blocks())
     d = mean.numel()
@@ -96,6 +92,7 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
             covariance.addmm_(rows.T, rows)
         values, vectors = torch.linalg.eigh(covariance.div_(count))
         return values.clamp_(min=0), vectors
+    # Of fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the rank.
     rows = torch.cat(list(centred))
     values, vectors = torch.linalg.eigh((rows @ rows.T).div_(count))
     some = values > values[-1] * 1e-12
@@ -130,9 +127,7 @@ STEPS = {
 
 def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     """Return the steps that a config lists, each as its name or a mapping with ``name`` and its settings."""
-    if isinstance(given, str | Mapping):
-        raise ActlabError(f"data.preprocessing {given!r}: give a list of steps, such as [scale, zca]")
-    steps: dict[str, Step] = {}
+    steps: list[Step] = []
     for entry in given:
         settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         name = settings.pop("name", None)
@@ -140,15 +135,13 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
             raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
         if steps and STEPS[name].takes_bytes:
             raise ActlabError(f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first")
-        if name in steps:
-            raise ActlabError(f"data.preprocessing: {name!r} is given twice; give it once")
         for key, value in settings.items():
             if key not in STEPS[name].settings:
                 raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ActlabError(f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0")
-        steps[name] = Step(name, tuple({**STEPS[name].settings, **settings}.items()))
-    return tuple(steps.values())
+        steps.append(Step(name, tuple({**STEPS[name].settings, **settings}.items())))
+    return tuple(steps)
 
 
 class Preprocessing(NamedTuple):
@@ -186,11 +179,7 @@ def _exact_matmuls() -> Iterator[None]:
 
 
 def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:
-    """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their statistics from the cache.
-
-    Each step is fitted to the output of the steps before it. ZCA of CIFAR needs 0.4 GB besides the images, and
-    15 to 20 s on two cores, once.
-    """
+    """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their statistics from the cache."""
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):
         content = FORMAT, tuple(map(tuple, steps)), digest_of_tensors({"images": images})
@@ -202,7 +191,7 @@ def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None
 
 
 def _fit(images: Tensor, steps: tuple[Step, ...]) -> dict[str, Tensor]:
-    """Return the statistics of all steps, named ``{number}.{name}``."""
+    """Fit each step to the output of those before it; return the statistics, named ``{number}.{name}``."""
     known: list[Statistics] = []
     for number, step in enumerate(steps):
         before = partial(map, Preprocessing(steps[:number], tuple(known)), torch.split(images, BLOCK))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, permutations, zip_longest
 from pathlib import Path
 from typing import Any
-
-from pytorch_lightning.utilities import rank_zero_info
 
 from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
@@ -50,10 +49,7 @@ def state(file: Path) -> bytes:
 
 
 def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None) -> str:
-    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each.
-
-    By default, each is read as a whole.
-    """
+    """Return a digest of a dataset: of the names of its pictures, parquet files and `CARD`, and ``of`` each."""
     digest, card = hashlib.sha256(), folder / CARD
     files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
     for file in [*files, *([str(card)] if card.is_file() else [])]:
@@ -89,31 +85,25 @@ def open_tables(
 def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False) -> dict[str, Any]:
     """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; labels number the names.
 
-    Pictures in folders below belong to the class; files that are no pictures are skipped with a note. Splits
-    without class folders are left out. ``mixed`` orders the pictures by a digest of their names instead of
-    class and name: else the first pictures, which may become the validation set, are all of one class.
+    ``mixed`` orders the pictures by a digest of their names instead of class and name.
     """
     import datasets
 
     # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for ImageNet.
-    tables, classes_of, skipped = {}, {}, list[str]()
+    tables, classes_of = {}, {}
     for split in splits:
         tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
         classes = _visible(entry.name for top in tops[:1] for entry in os.scandir(top) if entry.is_dir())
         if not classes:
             continue
-        rows = [
-            (path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind, skipped)
-        ]
-        if mixed:
+        rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind)]
+        if mixed:  # else the first pictures, which may become the validation set, are all of one class
             start = len(f"{tops[0]}/")
             rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
         kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
         columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
         tables[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
-    if skipped:
-        rank_zero_info(f"{folder}: skipped {len(skipped)} files that are no pictures, such as {skipped[0]}")
     for (split, here), (other, there) in permutations(classes_of.items(), 2):
         if alone := sorted(here - there):
             raise ActlabError(
@@ -123,12 +113,11 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
     return tables
 
 
-def _pictures(folder: Path, skipped: list[str]) -> list[str]:
+def _pictures(folder: Path) -> list[str]:
     pictures: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
         folders[:] = _visible(folders)
-        for file in (f"{top}/{name}" for name in _visible(names)):
-            (pictures if file.lower().endswith(SUFFIXES) else skipped).append(file)
+        pictures += [f"{top}/{name}" for name in _visible(names) if name.lower().endswith(SUFFIXES)]
     if not pictures:
         raise ActlabError(
             f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
@@ -142,22 +131,9 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
+    """Return all parquet files below a folder, sorted."""
     files = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
-    for file in [*files, folder / CARD]:
-        if (file.exists() or file.is_symlink()) and not file.is_file():
-            raise ActlabError(f"{file} is not a regular file; remove or replace it")
     if not files:
-        if any(folder.rglob("dataset_info.json")):
-            raise ActlabError(
-                f"{folder} was written by save_to_disk: write each split in the hub's layout instead, such as "
-                f"load_from_disk({str(folder)!r})['train'].to_parquet('FOLDER/train.parquet')"
-            )
-        if any(entry.is_dir() and any(_all_pictures(entry)) for entry in folder.iterdir()):
-            raise ActlabError(
-                f"{folder} has pictures, but not in class folders, train/CLASS/*.png: move the class folders "
-                "below train/ and, for test data, below test/ (without test data: data.test_split null)"
-            )
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "
             "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
@@ -166,10 +142,9 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
-    """Return the splits of a folder in the hub's layout, through the copy that `datasets` makes.
+    """Return the splits of a folder in the hub's layout, through a ``copy`` that `datasets` makes and reads.
 
-    The folder ``copy`` must exist until the splits have been read; a whole copy in it is kept, a damaged one is
-    replaced (``mode``). ``name`` is one of several datasets that the folder's `CARD` describes.
+    ``name`` is one of several datasets that the folder's `CARD` describes.
     """
     import datasets
     import pyarrow
@@ -190,14 +165,12 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
             builder.download_and_prepare(download_mode=mode)
             return builder.as_dataset()
     except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
-        if mode is None:
+        if mode is None:  # perhaps only the copy is damaged
             return open_parquet(folder, copy, name, "force_redownload")
-        if "Config name is missing" in str(error) or f"BuilderConfig {name!r} not found" in str(error):
-            raise ActlabError(
-                f"{folder} holds several datasets, as its {CARD} says; set data.name to one of them "
-                f"({one_line(error)})"
-            ) from error
-        raise _damaged(f"dataset {str(folder)!r}", error.__cause__ or error) from error
+        raise ActlabError(
+            f"dataset {str(folder)!r} cannot be read ({one_line(error.__cause__ or error)}); fetch it "
+            "again, or set data.name to one of several datasets in it"
+        ) from error
 
 
 def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
@@ -211,33 +184,23 @@ def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
     return place
 
 
-def _damaged(where: str, cause: BaseException) -> ActlabError:
-    return ActlabError(f"{where} is damaged or incomplete ({one_line(cause)}); fetch it again")
-
-
 def _check_splits(
     splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, stated: bool
 ) -> None:
     """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file."""
-    owners: dict[str, str] = {}
+    counts = Counter(name for names in splits.values() for name in names)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ActlabError(f"{folder / twice[0]} would be read twice: its path names a split twice; {REMEDY}")
+    if stated:
+        return
     for split, names in splits.items():
-        for name in names:
-            if name in owners:
-                raise ActlabError(
-                    f"{folder / name} would be read twice, as {owners[name]!r} and as {split!r}: its path "
-                    f"names a split twice; {REMEDY}"
-                )
-            owners[name] = split
-        if not stated and len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
+        if len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
             raise ActlabError(
                 f"{folder}: {split!r} would be put together from {parents[0]!r} and {parents[1]!r}; {REMEDY}"
             )
-    for file in files:
-        name = str(file.relative_to(folder))
-        if not stated and name not in owners and _SPLIT.search(name):
-            raise ActlabError(
-                f"{file} would be left out; the first file read is {next(iter(owners), 'none')}; {REMEDY}"
-            )
+    for name in (str(file.relative_to(folder)) for file in files):
+        if name not in counts and _SPLIT.search(name):
+            raise ActlabError(f"{folder / name} would be left out; {REMEDY}")
 
 
 def _check_shards(files: Sequence[Path]) -> None:
@@ -265,7 +228,7 @@ def _check_class_names(files: Sequence[Path]) -> None:
         try:
             features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
         except (pyarrow.ArrowException, *UNREADABLE) as error:
-            raise _damaged(str(file), error) from error
+            raise ActlabError(f"{file} is damaged or incomplete ({one_line(error)}); fetch it again") from error
         for column, kind in features.items():
             if not (names := getattr(kind, "names", None)):
                 continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
+from annotated_types import Ge
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
-from actlab.errors import ActlabError
 from actlab.random.positions import Position, uniform_at
 from actlab.validation import Count, validated
 
@@ -13,12 +15,10 @@ SIDES = 4
 
 
 def points(position: Position) -> Batch:
-    """Draw uniform points in the square and as many on its sides, where four neighbours share their place.
-
-    Each is ``(B, 2)``, or ``(R, B, 2)`` in a stack.
-    """
+    """Draw uniform points in the square and as many on its sides: ``(B, 2)``, or ``(R, B, 2)`` in a stack."""
     inside = 2 * uniform_at(position, "points", (2,)) - 1
     side, group = position.index % SIDES, position.index // SIDES
+    # Four neighbours share their place along the four sides.
     along = 2 * uniform_at(position._replace(index=group), "sides") - 1
     edge = (side % 2 * 2 - 1).to(along.dtype)  # −1 or 1
     upright = (side < 2).unsqueeze(-1)
@@ -51,13 +51,11 @@ class SquareDataModule(TensorDataModule):
         self,
         batch_size: int = 256,
         updates_per_epoch: Count = 500,
-        side: int = 100,
+        side: Annotated[int, Ge(2)] = 100,
         eval_batch_size: int = 10_000,
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        if side < 2:
-            raise ActlabError(f"data.side {side}: give a whole number from 2")
         self.updates_per_epoch, self.side = updates_per_epoch, side
 
     def load(self, device: torch.device) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.hub import located, may_be_id
+from actlab.datamodules.hub import located
 from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.random.positions import Position, integers_at
@@ -28,7 +28,6 @@ from actlab.validation import Count, validated
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
-SUFFIXES = (".txt", ".gz", ".xz")  # of a file's name, where a hub id has none
 # First bytes of packed files → what opens them.
 _OPENERS: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _TEXT_TYPES = ("string", "large_string")  # of columns
@@ -119,11 +118,6 @@ class TextDataModule(TensorDataModule):
                         f"data.{key} {value!r}: {self.dataset!r} is not in the hub's layout; remove the setting"
                     )
             return path, None
-        if not path.exists() and (path.suffix in SUFFIXES or not may_be_id(self.dataset)):
-            raise ActlabError(
-                f"dataset {self.dataset!r} does not exist; give a text file, a folder of text files, a hub id "
-                f"such as {WIKITEXT}, or set data.sample to true"
-            )
         if self.dataset == WIKITEXT and self.name is None:
             self.name = WIKITEXT_NAME
         # The other datasets of its repository have hundreds of MB.
@@ -139,11 +133,10 @@ class TextDataModule(TensorDataModule):
 
     @property
     def text(self) -> Text:
-        """The bytes of train, val and test; read once per process and state of the files."""
+        """The bytes of train, val and test; rows are read once per process and state of the files."""
         path, _ = self.place
         if is_plain(path):
-            files = text_files(path)
-            return divided(_read(files, tuple(map(state, files))))
+            return divided(b"\n".join(map(_unpacked, text_files(path))))
         return _read_rows(path, self.name, self.column, tuple(map(state, parquet_files(path))))
 
     def load(self, device: torch.device) -> None:
@@ -170,7 +163,7 @@ class TextDataModule(TensorDataModule):
         return ActlabError(
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} windows of "
             f"{self.context} + 1 bytes need {windows * (self.context + 1):,}; give a longer text, or a smaller "
-            f"{'data.context' if part == 'train' else 'data.context or data.windows'}"
+            "data.context or data.windows"
         )
 
 
@@ -185,18 +178,12 @@ def divided(text: bytes) -> Text:
     return {"train": text[:first], "val": text[first:middle], "test": text[middle:]}
 
 
-def text_files(path: Path) -> tuple[Path, ...]:
+def text_files(path: Path) -> list[Path]:
     """Return the file, or the files below a folder in the order of their paths, without hidden ones."""
     if not path.is_dir():
-        return (path,)
+        return [path]
     paths = sorted(file for file in path.rglob("*") if not file.is_dir())
-    files = [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
-    return tuple(files)
-
-
-@lru_cache(maxsize=2)
-def _read(files: tuple[Path, ...], states: tuple[bytes, ...]) -> bytes:
-    return b"\n".join(map(_unpacked, files))
+    return [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
 
 
 def _unpacked(file: Path) -> bytes:

@@ -56,6 +56,7 @@ class TIMITDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    num_classes = len(CLASSES)  # K = 39
 
     @validated
     def __init__(
@@ -72,11 +73,6 @@ class TIMITDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         self.dataset, self.sample, self.partial = dataset_or("./TIMIT", dataset, sample), sample, partial
         self.context, self.cache_dir = context, cache_dir
-
-    @property
-    def num_classes(self) -> int:
-        """The number of classes K = 39."""
-        return len(CLASSES)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -31,20 +31,13 @@ REMEDY = (
 )
 
 
-class Remote(NamedTuple):
-    """A file to download."""
-
-    url: str
-    sha256: str
-
-
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
 _OCT27, _CMU = f"{_ARK}/data/twpos-data-v0.3/oct27.splits", f"{_ARK}/src/cmu/arktweetnlp"
-FILES = {
-    TRAIN: Remote(f"{_OCT27}/{TRAIN}", "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948"),
-    DEV: Remote(f"{_OCT27}/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"),
-    TEST: Remote(f"{_OCT27}/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"),
-    CLUSTERS: Remote(f"{_CMU}/{CLUSTERS}", "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"),
+FILES = {  # name → URL and SHA-256 digest
+    TRAIN: (f"{_OCT27}/{TRAIN}", "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948"),
+    DEV: (f"{_OCT27}/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"),
+    TEST: (f"{_OCT27}/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"),
+    CLUSTERS: (f"{_CMU}/{CLUSTERS}", "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"),
 }
 
 
@@ -53,12 +46,11 @@ def fetch(folder: str | Path = FOLDER) -> list[Path]:
     import pooch
 
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)
-    hashes = {name: f"sha256:{remote.sha256}" for name, remote in FILES.items()}
-    urls = {name: remote.url for name, remote in FILES.items()}
     folder = str(at_home(folder))
-    store = pooch.create(folder, base_url="", registry=hashes, urls=urls, retry_if_failed=RETRIES)
+    store = pooch.create(folder, base_url="", retry_if_failed=RETRIES)
     paths = []
-    for name, url in urls.items():
+    for name, (url, digest) in FILES.items():
+        store.urls[name], store.registry[name] = url, f"sha256:{digest}"
         try:
             paths.append(Path(store.fetch(name, downloader=downloader)))
         except (OSError, ValueError) as error:
@@ -139,6 +131,7 @@ class TwitterPOSDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    num_classes = len(TAGS)  # K = 25
 
     @validated
     def __init__(
@@ -164,11 +157,6 @@ class TwitterPOSDataModule(TensorDataModule):
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
         states = tuple(map(state, (*tweets, words)))
         return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
-
-    @property
-    def num_classes(self) -> int:
-        """The number of tags K = 25."""
-        return len(TAGS)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -103,10 +103,7 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
     table[PADDING] = kept.get(PADDING_WORD, 0)
     table[UNKNOWN] = kept.get(UNKNOWN_WORD, total / count)
     table[FIRST:] = [kept[word] for word in rows]
-    for word, place, instead in (
-        (PADDING_WORD, "places beyond a tweet's ends", "zeros"),
-        (UNKNOWN_WORD, "unknown words", "the mean of its vectors"),
-    ):
-        if word not in kept:
-            say_once(f"{path} has no vector of {word!r}: {place} are given {instead}")
+    if missing := [word for word in (PADDING_WORD, UNKNOWN_WORD) if word not in kept]:
+        instead = "padding gets zeros, unknown words the mean of all vectors"
+        say_once(f"{path} has no vector of {' and '.join(missing)}: {instead}")
     return WordFeatures(rows, torch.from_numpy(table))

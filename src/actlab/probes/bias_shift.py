@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.probes import theory
-from actlab.probes.noise import EachRun, Found
+from actlab.probes.noise import EachRun, Metrics
 from actlab.random.positions import Position
 from actlab.tasks import Batch, Task
 from actlab.validation import validated
@@ -68,7 +68,7 @@ class BiasShift(EachRun):
             raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2")
         self.samples, self.layers = samples, layers
 
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         sums: dict[int, Sums] = {}
         for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch, self.layers).items():
@@ -88,11 +88,7 @@ def first_batches(data: Any, samples: int | None, device: torch.device, size: in
 
 
 def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
-    """Return inputs and gradients of a classifier's hidden linear layers, numbered from 2 in call order.
-
-    All layers unless some are wanted. The task, in evaluation mode, is not changed. Raises `ActlabError` for a
-    network that lacks a wanted layer, or whose layers or logits do not have one row per sample.
-    """
+    """Return inputs and gradients of a classifier's hidden linear layers, numbered from 2 in call order."""
     network = copy.deepcopy(task.network).double()
     seen: list[tuple[Tensor, Tensor]] = []
 
@@ -123,10 +119,9 @@ def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> 
 
 
 def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return E(δ²) over labels drawn from the model, as an exact sum over classes, and δ of the data's label.
+    """Return E(δ²) over labels drawn from the model and δ of the data's label, ``(B, U)`` for each layer.
 
-    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs ``(B, U)``;
-    two lists with a tensor ``(B, U)`` for each layer.
+    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs ``(B, U)``.
     """
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
@@ -202,11 +197,7 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
 
 
 def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
-    """Select the units that have a k.
-
-    Returns their moments without constant incoming units, a mask of the incoming units that were kept
-    ``(selected units, I)``, and a mask of the selected units ``(U,)``.
-    """
+    """Return the moments of units that have a k, masks of their varying inputs, and a mask of these units."""
     moved = sums.moving > 0
     of = sums.moments().of_units(moved)
     kept = theory.varying(of, sums.samples)

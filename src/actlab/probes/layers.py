@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.probes.bias_shift import Layer, Several, correlations, first_batches, layers_of
-from actlab.probes.noise import EachRun, Found
+from actlab.probes.noise import EachRun, Metrics
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
 from actlab.runtime.accidents import wide
@@ -44,7 +44,7 @@ class LayerGradients(EachRun):
     def __init__(self, samples: Several = 5000) -> None:
         self.samples = samples
 
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         parts: dict[int, list[Layer]] = {}
         for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch).items():
@@ -100,15 +100,15 @@ class NetInputs(EachRun):
     def __init__(self, samples: Several = 5000) -> None:
         self.samples = samples
 
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
-        metrics: Found = {}
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
+        metrics: Metrics = {}
         parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(layer))
-            own = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
+            standardised = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
             values = {
                 "distance_of_units": kolmogorov(z).nanquantile(0.5),
-                "distance_of_shapes": kolmogorov(own).nanquantile(0.5),
+                "distance_of_shapes": kolmogorov(standardised).nanquantile(0.5),
                 "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
             }
             metrics |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
@@ -141,7 +141,7 @@ class PassedNoise(EachRun):
     ) -> None:
         self.strength, self.draws, self.samples = strength, draws, samples
 
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         sums: dict[int, Tensor] = {}  # variance of outputs and of net inputs, number of deactivated and of all
         first = 0
         for x, *rest in first_batches(data, self.samples, device):
@@ -158,7 +158,7 @@ class PassedNoise(EachRun):
                 counts = [low.sum().double(), torch.tensor(float(low.numel()), device=low.device).double()]
                 sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
             first += len(x)
-        metrics: Found = {}
+        metrics: Metrics = {}
         for number, (outputs, inputs, low, of_all) in ((n, of.tolist()) for n, of in sums.items()):
             metrics["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
             metrics["deactivated", f"layer={number}"] = low / of_all
@@ -180,30 +180,25 @@ class BlockGradients(EachRun):
     def __init__(self, samples: Several = 128) -> None:
         self.samples = samples
 
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         (batch,) = first_batches(data, self.samples, device, self.samples)
-        return block_gradients(task, batch)
+        network = copy.deepcopy(task.network).train()
+        blocks = getattr(network, "blocks", None)
+        if not blocks:
+            raise ActlabError(f"block gradients require a network with 'blocks', not {type(network).__name__}")
+        inputs: list[Tensor] = []
 
+        def note(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+            inputs.append(given[0] if given[0].requires_grad else given[0].requires_grad_())
 
-def block_gradients(task: Task, batch: Batch) -> Found:
-    """Return the metrics of `BlockGradients` of each block of ``task.network.blocks``."""
-    network = copy.deepcopy(task.network).train()
-    blocks = getattr(network, "blocks", None)
-    if not blocks:
-        raise ActlabError(f"block gradients require a network with 'blocks', not {type(network).__name__}")
-    seen: list[Tensor] = []
-
-    def note(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-        seen.append(given[0] if given[0].requires_grad else given[0].requires_grad_())
-
-    for block in blocks:
-        block.register_forward_pre_hook(note)
-    with torch.enable_grad():
-        loss = task.measure(network, batch)["loss"].mean()
-        gradients = torch.autograd.grad(loss.sum(), seen)
-    lengths = [float(wide(of_block).norm()) for of_block in gradients]
-    metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
-    return metrics | {("ratio", ""): lengths[0] / lengths[-1]}
+        for block in blocks:
+            block.register_forward_pre_hook(note)
+        with torch.enable_grad():
+            loss = task.measure(network, batch)["loss"].mean()
+            gradients = torch.autograd.grad(loss.sum(), inputs)
+        lengths = [float(wide(of_block).norm()) for of_block in gradients]
+        metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
+        return metrics | {("ratio", ""): lengths[0] / lengths[-1]}
 
 
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:

@@ -62,7 +62,7 @@ class Probe(Protocol):
         """Evaluate the networks on a datamodule after ``setup``, and yield the measured values."""
 
 
-Found = dict[tuple[str, str], float]  # by metric and condition
+Metrics = dict[tuple[str, str], float]  # by metric and condition
 
 
 class EachRun(ABC):
@@ -75,7 +75,7 @@ class EachRun(ABC):
             yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in runs]))
 
     @abstractmethod
-    def _measure(self, task: Task, data: Any, device: torch.device) -> Found: ...
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics: ...
 
 
 class Evaluation:

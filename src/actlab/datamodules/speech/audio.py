@@ -16,10 +16,7 @@ EXTENSION = "torchaudio._extension"
 
 @cache
 def torchaudio() -> Any:
-    """Return the package torchaudio with ``functional`` and ``compliance.kaldi``.
-
-    If the normal import fails, torchaudio is imported without its native extension, for the whole process.
-    """
+    """Return torchaudio with ``functional`` and ``compliance.kaldi``, where needed without native extension."""
     try:
         importlib.import_module("torchaudio.compliance.kaldi")
     except (OSError, RuntimeError):  # a missing library; another version of CUDA
@@ -27,13 +24,6 @@ def torchaudio() -> Any:
             del sys.modules[name]
         sys.modules[EXTENSION] = extension = ModuleType(EXTENSION)
         names = {"_IS_TORCHAUDIO_EXT_AVAILABLE": False, "_check_cuda_version": lambda: None}
-        vars(extension).update(names, fail_if_no_align=_unavailable)
+        vars(extension).update(names, fail_if_no_align=lambda function: function)
         importlib.import_module("torchaudio.compliance.kaldi")
     return importlib.import_module("torchaudio")
-
-
-def _unavailable(function: Any) -> Any:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"{function.__name__} needs torchaudio's native extension, which does not fit torch")
-
-    return fail

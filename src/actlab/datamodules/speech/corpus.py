@@ -14,13 +14,12 @@ The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are exclud
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from actlab.errors import ActlabError, reason
+from actlab.errors import ActlabError
 
 PARTS = ("train", "val", "test")
 WHOLE = {"train": 3696, "val": 1152, "test": 192}  # number of sentences in each part
@@ -43,8 +42,6 @@ _TOP = "(?P<top>(?:[^/]+/)?)"  # the layout may begin one folder below the given
 # Lower-case paths of the files of each layout.
 _CORPUS = re.compile(f"{_TOP}(?P<split>train|test)/{_REGION}/{_SPEAKER}{_FILE}")
 _SAMPLE = re.compile(f"{_TOP}(?P<split>){_REGION}-{_SPEAKER}{_FILE}")
-# Lower-case names of folders and files in either.
-_NAME = re.compile("train|test|(dr[1-8]-?)?([fm][a-z]{3}[0-9])?|s[ix][0-9]{1,4}[.](wav|phn)")
 EXPECTED = (
     "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1) or those of NLTK's sample, "
     "dr1-SPEAKER/…"
@@ -91,13 +88,12 @@ class Corpus(NamedTuple):
 
 
 def find(folder: Path) -> Corpus:
-    """Return the sentences of a corpus, in an order that does not depend on the case of names.
-
-    The folder holds ``train`` and ``test``, or the speakers' folders, or a folder with one of these layouts.
-    """
-    paths = _paths(folder)
+    """Return the sentences of a corpus, in an order that does not depend on the case of names."""
+    # From dr1-SPEAKER/FILE to TIMIT/train/dr1/SPEAKER/FILE.
+    paths = sorted(path for depth in range(2, 6) for path in folder.glob("/".join(["*"] * depth)))
     for layout in (_CORPUS, _SAMPLE):
-        files = [(match, path) for name, path in paths.items() if (match := layout.fullmatch(name))]
+        names = ((path.relative_to(folder).as_posix().lower(), path) for path in paths)
+        files = [(match, path) for name, path in names if (match := layout.fullmatch(name))]
         if not files:
             continue
         top = min(match["top"] for match, _ in files)
@@ -114,28 +110,7 @@ def find(folder: Path) -> Corpus:
             sentences.append(Sentence(part, region, speaker, name, of.get("wav"), of.get("phn")))
         sentences.sort(key=lambda s: (PARTS.index(s.part), s.key))
         return Corpus(folder, sentences, has_parts=layout is _CORPUS)
-    here = ", ".join(sorted(path.name.lower() for path in folder.iterdir())[:5]) or "nothing"
-    raise ActlabError(f"{folder} is not a copy of TIMIT: it holds {here}; {EXPECTED}")
-
-
-def _paths(folder: Path) -> dict[str, Path]:
-    """Return all paths of a copy, by their lower-case names relative to the folder; others are not searched."""
-
-    def fail(error: OSError) -> None:
-        raise ActlabError(f"{error.filename} cannot be read ({reason(error)})") from error
-
-    paths: dict[str, Path] = {}
-    for top, folders, names in os.walk(folder, onerror=fail, followlinks=True):
-        inner = Path(top).relative_to(folder)
-        depth = len(inner.parts)
-        folders[:] = [name for name in folders if not depth or (depth < 4 and _NAME.fullmatch(name.lower()))]
-        for path in (inner / name for name in sorted([*folders, *names]) if _NAME.fullmatch(name.lower())):
-            other = paths.setdefault(path.as_posix().lower(), folder / path)
-            if other != folder / path:
-                raise ActlabError(
-                    f"{folder} holds both {other.relative_to(folder)} and {path}; remove one of them"
-                )
-    return paths
+    raise ActlabError(f"{folder} is not a copy of TIMIT; {EXPECTED}")
 
 
 def gaps(corpus: Corpus) -> list[str]:

@@ -46,11 +46,7 @@ def features(recording: NDArray[np.int16]) -> Tensor:
 
 
 def targets(phones: list[Phone], samples: int) -> Tensor:
-    """Return the class of each frame, int64 ``(T,)``: of the phone at its centre (39 classes, see `CLASS_OF`).
-
-    It is `NO_CLASS` where the phone is a glottal stop, or where there is no phone. The phones are in order and
-    do not overlap; S is the number of audio ``samples``.
-    """
+    """Return the class of the phone at the centre of each frame, int64 ``(T,)``; `NO_CLASS` between phones."""
     centres = np.arange(frame_count(samples)) * HOP + WINDOW // 2
     begins, ends = (np.array([phone[side] for phone in phones], dtype=np.int64) for side in (0, 1))
     classes = np.array([*(CLASS_OF[label] for _, _, label in phones), NO_CLASS])

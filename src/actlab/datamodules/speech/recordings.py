@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
-from actlab.errors import ActlabError, one_line, reason, unknown
+from actlab.errors import ActlabError, one_line, reason
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
 REMEDY = "copy it from the corpus again"
-_FIELD = re.compile(r"^(\S+) \S+ (.*?)\s*$", re.MULTILINE)  # of a SPHERE header: name, type, value
+_COUNT = re.compile(rb"^sample_count -i (\S+)", re.MULTILINE)  # in a SPHERE header
 _PHONE = re.compile(r"\s*([0-9]{1,11})\s+([0-9]{1,11})\s+(\S+)\s*")
 _MOST_UNLABELLED = RATE // 2  # upper limit of audio samples after the last phone
 
@@ -34,7 +34,8 @@ def read_recording(path: Path) -> NDArray[np.int16]:
 
     packed = contents(path)
     try:
-        declared = _declared_samples(path, packed) if packed.startswith(SPHERE) else None
+        count = _COUNT.search(packed[:1024]) if packed.startswith(SPHERE) else None
+        declared = int(count[1]) if count else None
         # Open by path: for bytes in memory, the library uses callbacks that print a traceback on damaged data.
         with soundfile.SoundFile(regular(path)) as file:
             if (file.samplerate, file.channels, file.subtype) != (RATE, 1, "PCM_16"):
@@ -44,7 +45,10 @@ def read_recording(path: Path) -> NDArray[np.int16]:
                 )
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        raise ActlabError(f"{path} is damaged or not a recording ({one_line(error)}); {REMEDY}") from error
+        raise ActlabError(
+            f"{path} is damaged, compressed or not a recording ({one_line(error)}); {REMEDY}, or "
+            "decompress the corpus with 'sph2pipe -p'"
+        ) from error
     if declared is not None and not 0 <= declared <= len(samples):
         raise ActlabError(
             f"{path} is cut off: its header says {declared} audio samples, it holds {len(samples)}; {REMEDY}"
@@ -62,17 +66,6 @@ def write_recording(path: Path, samples: NDArray[np.int16]) -> None:
     soundfile.write(path, samples, RATE, "PCM_16", "LITTLE", "NIST")
 
 
-def _declared_samples(path: Path, packed: bytes) -> int | None:
-    fields = dict(_FIELD.findall(packed[:1024].decode("latin-1").partition("end_head")[0]))
-    coding, count = fields.get("sample_coding", "pcm"), fields.get("sample_count", "")
-    if coding != "pcm":
-        raise ActlabError(
-            f"{path} is compressed ({coding!r}), which actlab cannot read; decompress the corpus with NIST's "
-            "'w_decode -o pcm' or with 'sph2pipe -p'"
-        )
-    return int(count) if count else None
-
-
 def read_phones(path: Path, samples: int) -> list[Phone]:
     """Return the phones of a ``.phn`` file, from lines ``begin end label`` in audio samples, end excluded."""
     try:
@@ -84,26 +77,18 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        if not (match := _PHONE.fullmatch(line)):
+        match = _PHONE.fullmatch(line)
+        begin, end, label = (int(match[1]), int(match[2]), match[3]) if match else (0, -1, "")
+        # Up to half a window after the last audio sample, no frame has its centre.
+        if label not in CLASS_OF or not before <= begin <= end <= samples + WINDOW // 2:
             raise ActlabError(
-                f"{path}, line {number}: expected 'begin end label' in audio samples, such as '0 2120 h#', not "
-                f"{line[:40]!r}; {REMEDY}"
+                f"{path}, line {number}: expected 'begin end phone', such as '0 2120 h#', from {before} to "
+                f"{samples} audio samples, not {line[:40]!r}; {REMEDY}, together with the recording"
             )
-        begin, end, label = int(match[1]), int(match[2]), match[3]
-        fault = ""
-        if label not in CLASS_OF:
-            fault = str(unknown("phone", label[:20], CLASS_OF))
-        elif not before <= begin <= end:
-            fault = f"the phone from {begin} to {end} goes back in time (the previous phone ends at {before})"
-        elif end > samples + WINDOW // 2:  # up to there, no frame has its centre
-            fault = f"the phone ends at {end}, beyond the recording's {samples} audio samples"
-        if fault:
-            raise ActlabError(f"{path}, line {number}: {fault}; {REMEDY}, together with the recording")
         phones.append((begin, before := end, label))
-    if not phones:
-        raise ActlabError(f"{path} holds no phones; {REMEDY}")
-    _, end, label = phones[-1]
-    if end < samples - _MOST_UNLABELLED or (label != SILENCE and not text.endswith("\n")):
+    _, end, label = phones[-1] if phones else (0, 0, "none")
+    is_cut = end < samples - _MOST_UNLABELLED or (label != SILENCE and not text.endswith("\n"))
+    if not phones or is_cut:
         raise ActlabError(
             f"{path} is cut off: its last phone is {label!r} up to audio sample {end:,} of {samples:,}; "
             + REMEDY

@@ -40,11 +40,9 @@ def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
 
 
 def write_sample(folder: Path) -> None:
-    """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test.
-
-    Two speakers per region are for training, one each for validation and test in dr1.
-    """
+    """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test."""
     regions = enumerate("abcdefgh", 1)
+    # Two speakers per region are for training, one each for validation and test in dr1.
     speakers = [f"train/dr{number}/{sex}aa{letter}0" for number, letter in regions for sex in "fm"]
     for speaker_number, speaker in enumerate([*speakers, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]):
         home = folder / speaker
