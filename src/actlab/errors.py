@@ -119,7 +119,7 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """
     name, text, line = type(error).__name__, one_line(error, longest), last_line(error)
     text = text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
-    return f"{text} ({line}){hint(error)}" if line else text
+    return f"{text} ({line})" if line else text
 
 
 def last_line(error: BaseException) -> str:
@@ -134,17 +134,6 @@ def last_line(error: BaseException) -> str:
         if not (file.startswith(("<", *_LIBRARIES)) or _PACKAGES & {*path.parts}):
             known = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             return f"{known}, line {number}: {_shorten(linecache.getline(file, number).strip(), 100)}"
-    return ""
-
-
-def hint(error: BaseException) -> str:
-    """Return what to change where a module takes a config, or no logger, for an object; else an empty text."""
-    text, line = _text(error), last_line(error)
-    kept = re.search(r"hparams\.(\w+)", line)
-    if kept and re.search("'(Namespace|dict)' object", text):
-        return f". Under a command line `hparams` holds the config: keep the argument as `self.{kept[1]}`"
-    if re.search(r"\.logger\b", line) and "'NoneType' object" in text:
-        return ". There is no logger: give a study --logger csv, or a config trainer.logger"
     return ""
 
 

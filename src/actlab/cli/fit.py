@@ -8,6 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,39 +46,12 @@ LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
 class RecordConfig(SaveConfigCallback):
-    """Lock the run's folder during a fit, write the resolved config to it, and log it as nested values."""
+    """Write the resolved config of a fit to the run's folder, and log it as nested values."""
 
     def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
         # Without the parser, which spawned processes cannot unpickle.
         super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
         self.text = text
-        self.lock: FileLock | None = None
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Lock the folder, then write the config."""
-        if stage == "fit" and trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            self.lock = FileLock(folder / ".lock", timeout=0)
-            try:
-                self.lock.acquire()
-            except Timeout:
-                raise ActlabError(
-                    f"another process trains in {str(folder)!r}: wait until it ends, or give another "
-                    "--trainer.default_root_dir"
-                ) from None
-        super().setup(trainer, pl_module, stage)
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Unlock the folder."""
-        if self.lock is not None:
-            self.lock.release()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Unlock the folder."""
-        self.teardown(trainer, pl_module, "fit")
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the config file and log the hyperparameters."""
@@ -115,8 +89,10 @@ class CommandLine(ActlabCLI):
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
     def run(self) -> None:
-        """Run the command."""
-        getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
+        """Run the command; no other process fits in the folder meanwhile."""
+        fits = self.command == "fit" and self.trainer.is_global_zero
+        with locked(self.folder) if fits else nullcontext():
+            getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""
@@ -160,8 +136,8 @@ class CommandLine(ActlabCLI):
 
     def shown(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that follow from the rest."""
-        found = records.as_given(self.config, sections.linked_shapes(self.given))
-        return {key: value for key, value in found.items() if key not in sections.MOVED or value is not None}
+        given = records.as_given(self.config, sections.linked_shapes(self.given))
+        return {key: value for key, value in given.items() if key not in sections.MOVED or value is not None}
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
         config, fit, path = self.config, self.command == "fit", self.keywords.get("ckpt_path")
@@ -180,11 +156,11 @@ class CommandLine(ActlabCLI):
         set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        found = checkpoint_at(path)
-        if (trained := found.get(checkpoints.CONFIG)) is not None:
+        contents = checkpoint_at(path)
+        if (trained := contents.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
-        if fit and found:
-            checkpoints.check_parts(found, "give another file")
+        if fit and contents:
+            checkpoints.check_parts(contents, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's; of a fit to resume, code and data must be the same, too."""
@@ -233,6 +209,18 @@ class CommandLine(ActlabCLI):
         return trainer
 
 
+def locked(folder: Path) -> AbstractContextManager[Any]:
+    """Lock a run's folder until the end of a ``with`` block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(folder / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise ActlabError(
+            f"another process trains in {str(folder)!r}: wait until it ends, or give another "
+            "--trainer.default_root_dir"
+        ) from None
+
+
 def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bool) -> None:
     """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given.
 
@@ -260,8 +248,8 @@ def main(args: Sequence[str]) -> None:
     kept = [word for word in rest if word != TRUST]
     options = arguments.options_of(kept)
     for route in (str(option.value) for option in options if option.name == "--products"):
-        found = matmul.use(matmul.choose() if route == matmul.AUTO else route)
-        print(f"float32 matmul backend on the CPU: {found}")
+        chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
+        print(f"float32 matmul backend on the CPU: {chosen}")
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)
@@ -285,8 +273,19 @@ def main(args: Sequence[str]) -> None:
     path = path if paths else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
+    sections.check(words.given, command)
     name = next((file.stem for file in files if not file.is_fifo()), None)
-    run(command, words, name, path, shows, continues=command == "fit" and base is not None)
+    continues = command == "fit" and base is not None
+    flush_denormals()
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
+    with one_line_errors(words.given), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "The number of training batches .* is smaller than the logging interval"
+        )
+        if command != "fit" or continues:  # callback states of training are irrelevant here
+            warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
+        defaults = continued(str(path)) if continues else {} if command == "fit" else {"logger": False}
+        CommandLine(command, words, name, path, shows, **defaults).run()
 
 
 def seed_of(value: Any) -> int:
@@ -316,44 +315,20 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
     return notes
 
 
-def run(
-    command: str,
-    words: Words,
-    name: str | None,
-    checkpoint: str | None,
-    shows: str | None = None,
-    continues: bool = False,
-) -> None:
-    """Run a command, or print the resolved config; see `CommandLine`.
+def continued(checkpoint: str) -> dict[str, Any]:
+    """Return arguments of the Trainer for a fit that continues from the record in its checkpoint.
 
-    A fit that continues from the record in its checkpoint builds no recorded callbacks and loggers: it keeps
-    the checkpoint of its last epoch, and logs nothing.
+    It builds no recorded callbacks and loggers: it keeps the checkpoint of its last epoch, and logs nothing.
     """
-    given = words.given
-    sections.check(given, command)
-    configure = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
-    for key in sections.MOVED:
-        if given.get(key) is not None and configure is not pl.LightningModule.configure_optimizers:
-            raise sections.overriding(key)
-    quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
-    if continues:
-        quiet["callbacks"] = [ModelCheckpoint(filename="last", save_on_train_epoch_end=True)]
-        states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
-        if left_out := sorted(states & CHANGING):
-            print(
-                f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
-                f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
-                file=sys.stderr,
-            )
-    flush_denormals()
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
-    with one_line_errors(given), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "The number of training batches .* is smaller than the logging interval"
+    states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
+    if left_out := sorted(states & CHANGING):
+        print(
+            f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
+            f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
+            file=sys.stderr,
         )
-        if command != "fit" or continues:  # callback states of training are irrelevant here
-            warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        CommandLine(command, words, name, checkpoint, shows, **quiet).run()
+    last = ModelCheckpoint(filename="last", save_on_train_epoch_end=True)
+    return {"logger": False, "callbacks": [last]}
 
 
 def _is_no_advert(record: logging.LogRecord) -> bool:
