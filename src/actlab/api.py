@@ -67,10 +67,10 @@ def load_study(
     if seeds is not None:
         changes["seeds"] = _plain(seeds, "seeds")
     several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
-    added = [spec_of(one) for one in several]
-    asked = None if reference is None else spec_of(reference)
-    found = reading.load(str(study), smoke, activations=added, reference=asked, settings=changes)
-    return replace(found, more_seeds="seeds={}")
+    added = [spec_of(activation) for activation in several]
+    spec = None if reference is None else spec_of(reference)
+    plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
+    return replace(plan, more_seeds="seeds={}")
 
 
 @validated
@@ -116,10 +116,10 @@ def run_study(
     root = _folder(runs_dir, plan)
     with default_seed():  # with ``jobs=0`` each run sets that of this process
         failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
-    found = _read(plan, root, failed)
-    looks.record(found.study, root, [one.outcome for one in found.verdicts])
-    keep(found.stages, root)
-    return found
+    trained = _read(plan, root, failed)
+    looks.record(trained.study, root, [comparison.outcome for comparison in trained.verdicts])
+    keep(trained.stages, root)
+    return trained
 
 
 @validated

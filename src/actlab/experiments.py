@@ -98,8 +98,8 @@ class ActlabCLI(LightningCLI):
     @property
     def model_type(self) -> type:
         """The model's class."""
-        found: type = locate(self.config.model.class_path)
-        return found
+        kind: type = locate(self.config.model.class_path)
+        return kind
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -166,12 +166,12 @@ class ActlabCLI(LightningCLI):
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-        own: list[Any] = [StopOnSignal(), PlannedLength()]
+        ours: list[Any] = [StopOnSignal(), PlannedLength()]
         if not isinstance(self.model, Training):  # tasks check their checkpoints themselves
-            own.append(CompleteCheckpoint())
+            ours.append(CompleteCheckpoint())
         if self.seeds_globally:
-            own.append(SeedEveryEpoch(self.config[sections.SEED]))
-        trainer.callbacks[:0] = own  # type: ignore[attr-defined]
+            ours.append(SeedEveryEpoch(self.config[sections.SEED]))
+        trainer.callbacks[:0] = ours  # type: ignore[attr-defined]
         return trainer
 
 
@@ -202,13 +202,13 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
     """
     metrics.check(given)  # before the parser, which does not name the metric
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
-    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    found[sections.SEED], found.trainer = seed, section("trainer", trainer)
+    config: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    config[sections.SEED], config.trainer = seed, section("trainer", trainer)
     for name in sections.SECTIONS:
-        found[name] = typed(given, name, seed)
+        config[name] = typed(given, name, seed)
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
-        found.trainer[name] = trainer_defaults[name]
-    return found
+        config.trainer[name] = trainer_defaults[name]
+    return config
 
 
 def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
@@ -227,8 +227,8 @@ def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.Lig
     """
     if name not in arguments:
         return None
-    if (found := getattr(data, name, None)) is not None:
-        return found
+    if (shape := getattr(data, name, None)) is not None:
+        return shape
     if issubclass(model, Task) or arguments[name] is None:
         raise ActlabError(f"{type(data).__qualname__} has no {name}: give model.{name} in the config")
     return arguments[name]
@@ -236,11 +236,11 @@ def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.Lig
 
 def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
     """Reject a shape in the config of a task that differs from the data's, if the data has one."""
-    found = getattr(data, name, None)
-    same = list(given) == list(found) if isinstance(given, Sequence) and found else given == found
-    if given is not None and found is not None and not same:
+    shape = getattr(data, name, None)
+    same = list(given) == list(shape) if isinstance(given, Sequence) and shape else given == shape
+    if given is not None and shape is not None and not same:
         raise ActlabError(
-            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {found!r}: "
+            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {shape!r}: "
             f"leave model.{name} out"
         )
 
@@ -271,8 +271,8 @@ def prepare(data: pl.LightningDataModule) -> None:
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
     """Instantiate the data of a complete config alone."""
     given = with_import_paths(config)
-    found: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
-    data: pl.LightningDataModule = parser_of("data").instantiate(found).data
+    parsed: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
+    data: pl.LightningDataModule = parser_of("data").instantiate(parsed).data
     return data
 
 
@@ -285,8 +285,8 @@ def build(
     Trainer arguments for keys that the config does not set. ``digests`` are those known of files and code; new
     ones are added.
     """
-    found = with_import_paths(config)
-    given = {key: value for key, value in found.items() if value is not None}
+    whole = with_import_paths(config)
+    given = {key: value for key, value in whole.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
         cli = ConfigCLI(given, digests, **{**OF_TRAINER, **trainer_defaults})

@@ -51,7 +51,7 @@ class Option(NamedTuple):
 
 def options_of(words: Sequence[str]) -> list[Option]:
     """Split command-line arguments into options; the value of ``--config`` becomes the path of the file."""
-    found, rest = [], list(words)
+    options, rest = [], list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
@@ -66,8 +66,8 @@ def options_of(words: Sequence[str]) -> list[Option]:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name in _CONFIG:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
-        found.append(option)
-    return found
+        options.append(option)
+    return options
 
 
 def _opens_option(word: str) -> bool:

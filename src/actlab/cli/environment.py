@@ -58,7 +58,7 @@ def printing() -> Iterator[Callable[[], bool]]:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     """Return what stands for characters that an output cannot show: plain ones, else ``?``."""
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
+    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 def _is_reader_gone(pipe: int | None) -> bool:

@@ -81,6 +81,6 @@ def checkpoint_in(folder: Path, which: str) -> Path:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
             path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")
-            if path and (found := folder / "checkpoints" / Path(path).name).exists():
-                return found
+            if path and (target := folder / "checkpoints" / Path(path).name).exists():
+                return target
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

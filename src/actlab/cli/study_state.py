@@ -57,11 +57,11 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
 
 def states_of(runs: Iterable[Run], root: Path) -> States:
     """Return the states of runs by id; an unfinished run that a process holds is running."""
-    found = {run.id: state_of(RunFolder(root, run)) for run in runs}
-    for name, state in found.items():
+    states = {run.id: state_of(RunFolder(root, run)) for run in runs}
+    for name, state in states.items():
         if state.kind in (STARTED, WAITING) and is_held(root, name):
-            found[name] = state._replace(kind=RUNNING)
-    return found
+            states[name] = state._replace(kind=RUNNING)
+    return states
 
 
 def in_words(state: State, run: Run) -> str:
@@ -109,9 +109,9 @@ def show_status(study: Study, root: Path, again: str, only: str | None = None) -
     print(f"next: {_next(states, bool(waiting), again, todo, drawn)}")
 
 
-def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -> Iterator[str]:
+def _table(names: Sequence[str], of_stages: Sequence[Sequence[State]], now: float) -> Iterator[str]:
     rows = [["stage", "runs", *KINDS, "last progress"]]
-    for name, states in zip(names, found, strict=True):
+    for name, states in zip(names, of_stages, strict=True):
         count = Counter(state.kind for state in states)
         last = max((state.changed for state in states if state.changed), default=None)
         rows.append([name, str(len(states)), *(str(count[kind]) for kind in KINDS), age(last, now)])
@@ -139,7 +139,7 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
             detail = f" ({textwrap.shorten(state.reason, 300)})"
         if state.kind not in (FINISHED, WAITING):
             alike.setdefault((state.kind, detail), []).append(name)
-    for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
+    for kind, detail in sorted(alike, key=lambda group: KINDS.index(group[0])):
         yield f"{kind}{detail}: {few(alike[kind, detail])}"
 
 

@@ -49,7 +49,7 @@ class UntrustedError(ActlabError):
 
 
 def admitted(
-    found: Any,
+    recorded: Any,
     remedy: str,
     trust: bool = False,
     said: Iterable[str] = (),
@@ -60,20 +60,20 @@ def admitted(
     The record may name what the user ``said``, and any code if the user does ``trust`` the file; else an
     `UntrustedError` names the ``remedy``.
     """
-    if not isinstance(found, Mapping) or not isinstance(found.get("trainer", {}), Mapping):
+    if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
     reading = _Reading(remedy, trust, frozenset(said))
-    config: dict[str, Any] = {SEED: found.get(SEED, 0)}
+    config: dict[str, Any] = {SEED: recorded.get(SEED, 0)}
     for section in only:
-        if section == "data" and section not in found:
+        if section == "data" and section not in recorded:
             continue  # a plain Trainer wrote the checkpoint
-        if not isinstance(value := found.get(section), Mapping):
+        if not isinstance(value := recorded.get(section), Mapping):
             raise _malformed(section)
         arguments = value.get("init_args") or {}
         reading.check({**value, "init_args": arguments}, Any, section)
         kept = {key: item for key, item in arguments.items() if section != "data" or key not in WRITTEN}
         config[section] = {"class_path": value["class_path"], "init_args": copy.deepcopy(kept)}
-    if trainer := {k: v for k, v in found.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN}:
+    if trainer := {k: v for k, v in recorded.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN}:
         config["trainer"] = trainer
     return config
 
@@ -119,9 +119,9 @@ class _Reading:
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if "." in path and all(map(str.isidentifier, path.split("."))) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
-        found = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
-        if inspect.isclass(found) and _is_in(found.__module__, NAMES):  # the parser checks its base class
-            return found
+        owner = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
+        if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):  # the parser checks its base class
+            return owner
         raise UntrustedError(key, path, self.remedy)
 
 

@@ -54,22 +54,22 @@ def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
 
 def is_own(config: Mapping[str, Any]) -> bool:
     """Return whether model and data are of classes in `OWN`, by import path or bare name."""
-    found = {section: f".{class_of(config.get(section))}" for section in OWN}
-    return all(any(f".{own}".endswith(found[section]) for own in OWN[section]) for section in OWN)
+    paths = {section: f".{class_of(config.get(section))}" for section in OWN}
+    return all(any(f".{name}".endswith(paths[section]) for name in OWN[section]) for section in OWN)
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a complete config that affects results, with values in canonical form."""
-    own = {section for section, classes in OWN.items() if str(class_of(config.get(section))) in classes}
-    data = _without_reading(config) if "data" in own else config.get("data") or {}
+    sections = {section for section, classes in OWN.items() if str(class_of(config.get(section))) in classes}
+    data = _without_reading(config) if "data" in sections else config.get("data") or {}
     trainer = config.get("trainer") or {}
     if isinstance(trainer, Mapping):
-        left_out = NOT_COUNTED | (NOT_COUNTED_OF_OWN["trainer"] if own == OWN.keys() else set())
+        left_out = NOT_COUNTED | (NOT_COUNTED_OF_OWN["trainer"] if sections == OWN.keys() else set())
         counting = ((k, v) for k, v in trainer.items() if k not in left_out and (v is not None or k in _NULLS))
         trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
     whole = {**config, "data": data, "trainer": trainer}
-    found: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
-    return found
+    canonical: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
+    return canonical
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:
@@ -97,7 +97,7 @@ def sources_of(
     ``by_bytes`` gives those of earlier versions, for which comments in the user's code counted.
     """
     known = {} if known is None else known
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     data = _without_reading(config)
     named = set(contents.texts(data.get("init_args") if isinstance(data, Mapping) else data))
     trainer = config.get("trainer") or {}
@@ -110,5 +110,5 @@ def sources_of(
             same = by_bytes and plain in known and not contents.code_files(text, text in named)
             known[key] = known[plain] if same else contents.content_of(text, text in named, by_bytes)
         if content := known[key]:
-            found[text] = content
-    return found
+            digests[text] = content
+    return digests

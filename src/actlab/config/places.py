@@ -14,12 +14,12 @@ SAMPLE, DATASET = "data.sample", "data.dataset"
 
 def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without the dataset that its sample takes the place of: one file may not name both."""
-    found, data = {**config}, config.get("data")
-    own = isinstance(data, Mapping) and data.get("class_path") in OWN["data"]
-    if isinstance(data, Mapping) and own and get_dotted(found, SAMPLE) is True:
+    kept, data = {**config}, config.get("data")
+    of_actlab = isinstance(data, Mapping) and data.get("class_path") in OWN["data"]
+    if isinstance(data, Mapping) and of_actlab and get_dotted(kept, SAMPLE) is True:
         arguments = {key: value for key, value in data["init_args"].items() if key != "dataset"}
-        found["data"] = {**data, "init_args": arguments}
-    return found
+        kept["data"] = {**data, "init_args": arguments}
+    return kept
 
 
 def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:

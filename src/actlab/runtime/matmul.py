@@ -38,14 +38,14 @@ def exact() -> list[str]:
     """Return the backends that are exact enough on this processor, by measurement; the default is the first."""
     if torch.cuda.is_available():
         return [DEFAULT]
-    found = measured()
-    return [route for route, (error, _) in found.items() if error <= LESS_EXACT * found[DEFAULT][0]]
+    products = measured()
+    return [route for route, (error, _) in products.items() if error <= LESS_EXACT * products[DEFAULT][0]]
 
 
 def choose() -> str:
     """Return the backend for MLPs: the faster of those that are exact enough on this processor."""
-    found = measured()
-    (error, seconds), (default_error, default_seconds) = found[ONEDNN], found[DEFAULT]
+    products = measured()
+    (error, seconds), (default_error, default_seconds) = products[ONEDNN], products[DEFAULT]
     close, faster = error <= LESS_EXACT * default_error, seconds <= FASTER * default_seconds
     return ONEDNN if close and faster else DEFAULT
 
