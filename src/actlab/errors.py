@@ -123,10 +123,7 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of the user's code that an error passed through; empty without one.
-
-    The user's code is what belongs to neither Python, nor an installed package, nor actlab.
-    """
+    """Return the last line of the user's code that an error passed through; empty without one."""
     frames = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
     frames += [(file, int(number)) for file, number in _FRAME.findall(_text(error))]
     for file, number in reversed(frames):

@@ -195,18 +195,14 @@ class ConfigCLI(ActlabCLI):
 
 
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
-    """Return a config parsed to the types of its classes, with all defaults and with the seed of task and data.
-
-    ``trainer_defaults`` are Trainer arguments for keys that the config does not set, without callbacks, which
-    Lightning adds to those of the config.
-    """
+    """Return a config parsed to the types of its classes, with all defaults and the seed of task and data."""
     metrics.check(given)  # before the parser, which does not name the metric
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
     config: Namespace = Namespace()  # type: ignore[no-untyped-call]
     config[sections.SEED], config.trainer = seed, section("trainer", trainer)
     for name in sections.SECTIONS:
         config[name] = typed(given, name, seed)
-    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:  # Lightning adds callbacks to the config's
         config.trainer[name] = trainer_defaults[name]
     return config
 
@@ -220,16 +216,12 @@ def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
-    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape`` for a model whose config omits it.
-
-    The model's arguments include their defaults. Without a value of the data, the default of a user-defined
-    model; a task's default need not fit the data, so that is an error. None if the model lacks the argument.
-    """
+    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape``, which a model's config omits."""
     if name not in arguments:
         return None
     if (shape := getattr(data, name, None)) is not None:
         return shape
-    if issubclass(model, Task) or arguments[name] is None:
+    if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
         raise ActlabError(f"{type(data).__qualname__} has no {name}: give model.{name} in the config")
     return arguments[name]
 

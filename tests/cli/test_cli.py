@@ -287,7 +287,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     [
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
-        (["--model.activatoin", "gelu"], ["'model.activatoin'", "'model.activation'", "ClassificationTask"]),
         (["--data.sampel", "true"], ["'data.sampel'", "'data.sample'", "MNISTDataModule"]),
         (["--print_config", "--model.network.droput", "1"], ["'model.network.droput'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
@@ -300,8 +299,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
             ["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"],
             ["'model.optimizer.nestrov'", "'model.optimizer.nesterov'"],
         ),
-        (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
-        (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
         (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "'my.SGD'", "no module 'my'"]),
         (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
         (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
@@ -314,8 +311,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
         (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
         (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
-        (["--model", "actlab.tasks.ClasificationTask"], ["'ClasificationTask'", "'ClassificationTask'"]),
-        (["--model", "actlab.task.ClassificationTask"], ["'task'", "'tasks'"]),
         (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
         (["--model.seed", "3"], ["model.seed", "seed_everything"]),
         (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
@@ -340,9 +335,7 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'model.activatoin'", "'model.activation'"]),
         (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
-        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),

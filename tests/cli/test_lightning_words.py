@@ -168,14 +168,6 @@ def test_a_fit_continues_from_its_checkpoint_alone(fit, cli, tmp_path):
     assert "model.activation is 'elu'" in cli("fit", "--ckpt_path", path, "--model.activation", "elu").rejection
 
 
-def test_averaged_weights_of_a_fit_that_continues_are_named(fit, tmp_path):
-    kind = "EMAWeightAveraging"
-    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.callbacks+", kind)
-    (path,) = tmp_path.glob("runs/**/last.ckpt")
-    outcome = fit("--ckpt_path", path, "--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "2")
-    assert f"trained with {kind}, left out here" in outcome.err
-
-
 @pytest.mark.slow  # a process is spawned
 def test_a_process_that_is_spawned_trains(tmp_path):
     words = ["-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.accelerator", "cpu"]

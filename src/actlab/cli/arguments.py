@@ -182,10 +182,7 @@ def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
 
 
 def state(given: dict[str, Any], key: str, value: Any) -> None:
-    """Merge a value at a dotted key into nested values, in place, for look-ups.
-
-    ``init_args`` may be omitted below a ``class_path``. A key below a list is of its last item; ``+`` appends.
-    """
+    """Merge a value at a dotted key, below a list of its last item, into nested values; ``+`` appends."""
     *path, last = key.removesuffix(".class_path").split(".")
     node = given
     for part in path:

@@ -222,11 +222,7 @@ def locked(folder: Path) -> AbstractContextManager[Any]:
 
 
 def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bool) -> None:
-    """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given.
-
-    Loggers that accept an ``id`` get the folder's, so that a resumed fit and the evaluation of a fit continue
-    its history. Only a fit gives a folder its id.
-    """
+    """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given."""
     for logger in loggers if isinstance(loggers, list) else [loggers]:
         if not isinstance(logger, Namespace) or logger.get("init_args") is None:
             continue
@@ -238,6 +234,7 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
         for key, value in known.items():
             if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
                 arguments[key] = value
+        # With the folder's id, a resumed fit and the evaluation of a fit continue its history.
         if (fit or has_id(folder)) and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
 
@@ -316,10 +313,7 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
 
 
 def continued(checkpoint: str) -> dict[str, Any]:
-    """Return arguments of the Trainer for a fit that continues from the record in its checkpoint.
-
-    It builds no recorded callbacks and loggers: it keeps the checkpoint of its last epoch, and logs nothing.
-    """
+    """Return arguments of the Trainer for a fit that continues from a record: it only keeps its last epoch."""
     states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
     if left_out := sorted(states & CHANGING):
         print(

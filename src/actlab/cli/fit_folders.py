@@ -43,10 +43,7 @@ def _label(value: Any) -> str:
 
 
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
-    """Return the folder to resume a run in, or a new one, so that no checkpoint is overwritten.
-
-    ``resumed`` is a checkpoint, ``last`` or ``best`` of the newest run with this name, or None.
-    """
+    """Return the folder of the checkpoint that is ``resumed``, or a new one: no checkpoint is overwritten."""
     folders = (_numbered_folder(root, name, number) for number in count())
     used = list(takewhile(lambda folder: any(folder.glob("checkpoints/*.ckpt")), folders))
     if resumed in ("last", "best"):

@@ -150,11 +150,7 @@ def _allowed(budget: str) -> str:
 
 
 def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, float]:
-    """Print and return how many seconds each study will take, from updates timed on this machine.
-
-    To its updates comes twice the time of trying and timing them here, for all else. Studies that cannot be
-    timed take the mean of the others.
-    """
+    """Print and return how many seconds each study will take, from updates timed on this machine."""
     times = dict[str, float]()
     for study in studies:
         begun = time.monotonic()
@@ -163,6 +159,7 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, flo
         except estimates.NoEstimateError as reason:
             print(f"{study.name}: {reason}")
         else:
+            # All else takes about twice as long as trying and timing the updates here.
             times[study.name] = updates + 2 * (time.monotonic() - begun)
             print(f"{study.name}: about {duration(times[study.name])}")
     mean = sum(times.values()) / max(1, len(times))

@@ -114,14 +114,11 @@ def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def gives_number(metric: Any) -> bool:
-    """Return whether the result of a metric is one number.
-
-    A metric that cannot be computed before an update is one if it says which values are better: curves do not.
-    """
+    """Return whether the result of a metric is one number."""
     with warnings.catch_warnings(), suppress(Exception):  # a third-party metric may raise anything
         warnings.simplefilter("ignore")  # compute before update
         return getattr(metric.clone().compute(), "ndim", None) == 0
-    return metric.higher_is_better is not None
+    return metric.higher_is_better is not None  # as curves do not say
 
 
 def check(config: Mapping[str, Any]) -> None:

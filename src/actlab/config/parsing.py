@@ -38,11 +38,7 @@ _kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
-    """Return a parsed section of a config, as a copy that the caller may change.
-
-    The result comes from a cache if the section holds only plain values and the classes that they name are
-    still the same objects. Arguments of its class that are set ``elsewhere`` are none of the config's.
-    """
+    """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
     kept = _kept.pop(key, None) if key is not None else None
@@ -60,10 +56,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
 
 
 def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
-    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
-
-    Arguments without type and default must be given or linked: the parser sets missing ones to None.
-    """
+    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null."""
     allowed = kinds(annotation)
     if isinstance(parsed, Namespace):
         _set_arguments(given if isinstance(given, Mapping) else {}, parsed, where, linked)
@@ -97,7 +90,7 @@ def _set_arguments(given: Mapping[str, Any], parsed: Namespace, where: str, link
     for key, value in vars(arguments).items() if arguments else ():
         if key not in known or key in linked:
             continue
-        if value is None and known[key].required and known[key].untyped:
+        if value is None and known[key].required and known[key].untyped:  # the parser sets it to None
             raise lacking(path, key, where)
         kept = with_text(given.get(key, value), value, f"{where}.{key}", known[key].annotation)
         setattr(arguments, key, kept)

@@ -130,10 +130,7 @@ def is_callable(option: Any) -> bool:
 
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
-    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans.
-
-    A third-party class is imported for its signature; if it cannot be imported, the answer is no.
-    """
+    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans."""
     *owner, name = [part for part in key.removesuffix("+").split(".") if part != "init_args"]
     node: Any = config
     for part in owner:
@@ -161,10 +158,7 @@ def takes_activation_name(owner: Any) -> bool:
 
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
-    """Return the parameters of a class or function by name, or None if they cannot be determined.
-
-    Parameters that ``**kwargs`` passes to a base class or another function are included.
-    """
+    """Return the parameters of a class or function by name, also through ``**kwargs``; None if unknown."""
     signature = _signature(owner)
     if signature is None:
         return None
@@ -203,10 +197,7 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return the class, of certain ``kinds``, or function that a ``class_path`` or a bare name names.
-
-    A bare name is that of an imported class; ``where`` is the config key.
-    """
+    """Return the class, of certain ``kinds``, or function at an import path, or of an imported class's name."""
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
     if not {".", ":"} & set(path) and object not in kinds:
         known = {owner.__name__: owner for owner in reversed([*_descendants(kinds)])}  # the first one wins

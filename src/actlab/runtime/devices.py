@@ -18,11 +18,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
 def threads_for(samples: int) -> int:
-    """Return the number of threads to use for updates of ``samples`` samples.
-
-    Below `SMALL` samples a second thread gains at most a quarter on an idle machine. On a busy machine it loses
-    many times as much by waiting for the first thread (``benchmarks/processes.py``), so stacks have one.
-    """
+    """Return the number of threads to use for updates of ``samples`` samples."""
+    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
     return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
 
 

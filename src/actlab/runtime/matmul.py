@@ -22,13 +22,10 @@ ROUNDS = 12
 
 
 def use(route: str) -> str:
-    """Set the matmul backend of this process, ``default`` or ``onednn``; return the one that it has.
-
-    With a GPU it stays the default: training there computes no matmuls on the CPU, and Lightning asks torch for
-    one precision of all backends, which torch rejects where theirs differ.
-    """
+    """Set the matmul backend of this process, ``default`` or ``onednn``; with a GPU it stays the default."""
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
+    # Lightning asks torch for one precision of all backends, which torch rejects where theirs differ.
     route = DEFAULT if torch.cuda.is_available() else route
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
     return route
@@ -51,10 +48,7 @@ def choose() -> str:
 
 
 def measured() -> dict[str, tuple[float, float]]:
-    """Return (largest absolute error over largest absolute value, seconds) of each backend.
-
-    For matmuls in sizes of a stack of small networks; the time is the shortest of `ROUNDS` rounds.
-    """
+    """Return (largest absolute error over largest absolute value, shortest time in seconds) of each backend."""
     source = torch.Generator().manual_seed(0)
     left, right = torch.randn(8, 128, 784, generator=source), torch.randn(8, 784, 128, generator=source)
     exact = left.double() @ right.double()

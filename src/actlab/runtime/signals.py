@@ -93,10 +93,7 @@ def preparing() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `Stopped`, with the number of the first signal, if a signal has arrived; report progress.
-
-    Loops call this at each step, so a process that watches this one is told of progress from there, too.
-    """
+    """Raise `Stopped` if a signal has arrived; report progress: loops call this at each step."""
     global _told
     if _requested:
         raise Stopped(_requested[0])
