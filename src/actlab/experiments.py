@@ -56,9 +56,7 @@ _UNRECORDED = {  # callbacks that tasks reject, and why
 class ActlabCLI(LightningCLI):
     """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
-    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses: the
-    words of a command line, or ``given``. ``record`` is the callback that saves the resolved config. With
-    ``any_optimizer`` there are LightningCLI's options ``optimizer`` and ``lr_scheduler``.
+    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses.
     """
 
     digests: dict[str, str | None] | None = None  # of files and code that are known; see `records.with_digests`
@@ -146,7 +144,7 @@ class ActlabCLI(LightningCLI):
     @property
     def seeds_globally(self) -> bool:
         """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
-        return not identity.is_own({name: self.config[name].class_path for name in sections.SECTIONS})
+        return not identity.is_of_actlab({name: self.config[name].class_path for name in sections.SECTIONS})
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])
@@ -273,9 +271,8 @@ def build(
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    By default the Trainer has one device, and no logger, progress bar or summary; ``trainer_defaults`` are
-    Trainer arguments for keys that the config does not set. ``digests`` are those known of files and code; new
-    ones are added.
+    ``trainer_defaults``, over those in `OF_TRAINER`, are Trainer arguments for keys that the config does not
+    set. ``digests`` are those known of files and code; new ones are added.
     """
     whole = with_import_paths(config)
     given = {key: value for key, value in whole.items() if value is not None}

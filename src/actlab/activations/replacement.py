@@ -19,7 +19,7 @@ from actlab.activations import plugins
 from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, own_attributes
+from actlab.runtime.modules import evaluating, plain_attributes
 from actlab.validation import validated
 
 Activation = Spec | Callable[..., Any]
@@ -178,7 +178,7 @@ def _equal(one: nn.Module, other: nn.Module) -> bool:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """Return a module's own attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
-    found = {key: v for key, v in own_attributes(module).items() if key not in ("inplace", "stochastic")}
+    found = {key: v for key, v in plain_attributes(module).items() if key not in ("inplace", "stochastic")}
     return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in found.items()}
 
 

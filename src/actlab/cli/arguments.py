@@ -77,11 +77,7 @@ def _opens_option(word: str) -> bool:
 
 
 class Words:
-    """The words of a command for LightningCLI's parser, and what they state.
-
-    Each config file is read once, and its values become words. Files and options therefore follow the same
-    rules and give the same errors. Later options override earlier ones, and all of them the config ``base``.
-    """
+    """The words of a command for LightningCLI's parser, and what they state over the config ``base``."""
 
     def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
         self.words: list[str] = []  # for the parser
@@ -96,7 +92,7 @@ class Words:
                 path, config = Path(str(option.value)), dict[str, Any]()
                 for key, value in read_mapping(path, piped=True).items():
                     set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
-                for key, value in config.items():
+                for key, value in config.items():  # as words, with the rules and errors of options
                     self._add(key, value, places.setdefault(str(path), {}))
             elif not option.asks:
                 place = places.setdefault("the command line", {})

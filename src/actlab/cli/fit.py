@@ -69,9 +69,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    The runs of a config are in ``runs/<name>``, unless it sets ``trainer.default_root_dir``. Where ``shows`` is
-    a text, the resolved config is printed instead, without null values if it is not empty. The parser never
-    sees the ``checkpoint``: LightningCLI would merge the hyperparameters in it over the words.
+    Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     """
 
     def __init__(
@@ -84,6 +82,7 @@ class CommandLine(ActlabCLI):
         **trainer_defaults: Any,
     ) -> None:
         self.command, self.name, self.shows = command, name, shows
+        # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)

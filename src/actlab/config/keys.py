@@ -78,9 +78,7 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
-    """Reject keys that a later key would overwrite.
-
-    The keys of the grid are set after the settings, in order. A later key may contain an earlier one.
+    """Reject keys that a later key would overwrite; those of the grid are set after the settings, in order.
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
     """
@@ -145,9 +143,8 @@ def import_path(text: str) -> str | None:
 def with_import_paths(value: Any, key: str = "") -> Any:
     """Return nested values with the import path of each class that is named as an activation is.
 
-    A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`. Identities and records
-    of runs therefore do not depend on the spelling. Ambiguous bare names get the path in `_BARE`. ``key`` is
-    the dotted config key of the value; empty for a config.
+    A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`; ``key`` is the dotted
+    config key of the value. Identities and records of runs therefore do not depend on the spelling.
 
     >>> with_import_paths({"class_path": "nets.mine:Net", "init_args": {"activation": "torch.nn:ELU"}})
     {'class_path': 'nets.mine.Net', 'init_args': {'activation': 'torch.nn:ELU'}}

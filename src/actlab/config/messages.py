@@ -30,8 +30,7 @@ _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_loa
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
 
-    Whatever is raised while a checkpoint is restored is bad input, too. For what the parser rejects, the first
-    value of the config ``given`` that its class does not accept is named; else the parser's innermost text.
+    For what the parser rejects, the first value of the config ``given`` that is not accepted is named.
     """
     try:
         yield

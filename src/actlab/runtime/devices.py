@@ -51,12 +51,8 @@ def name_of(device: torch.device) -> str:
 
 
 def keep_freed() -> bool:
-    """Let the C library keep freed memory (up to 2 GiB) for the next update; return whether it does.
-
-    Otherwise glibc returns the gradients of a stack to the system after every update, and page faults take a
-    fifth of the time of the next (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``). An environment with
-    ``MALLOC_…`` takes precedence, and other C libraries have no such setting.
-    """
+    """Let glibc keep freed memory (up to 2 GiB) for the next update; return whether it does."""
+    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``).
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None

@@ -16,12 +16,7 @@ _AMBIGUOUS = (StopIteration, OSError)
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Run a block, or a decorated function, that calls third-party code.
-
-    Raises:
-        RunError: the code raised an exception that callers would misinterpret, or changed torch's default
-            dtype, which would affect all later computation in the process.
-    """
+    """Run third-party code; raise `RunError` for a changed default dtype and for ambiguous exceptions."""
     dtype = torch.get_default_dtype()
     try:
         yield
