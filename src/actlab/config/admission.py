@@ -33,7 +33,8 @@ TRAINER = (
     "deterministic",
 )
 WRITTEN = ("cache_dir",)  # folders that data write to; a record only names folders that are read
-_WORD = re.compile(r"[\w+-]*")  # names no code: without dots, colons, slashes and brackets
+# A word or a number, which name no code: without dots in words, colons, slashes and brackets.
+_WORD = re.compile(r"[\w+-]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 class UntrustedError(ActlabError):
@@ -111,7 +112,7 @@ class _Reading:
         options = kinds(wanted)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object
-        if not (options <= {*PLAIN} or is_word or _is_number(value)):
+        if not (options <= {*PLAIN} or is_word):
             self._class(value, key)
 
     def _class(self, path: Any, key: str) -> Any:
@@ -131,11 +132,3 @@ def _malformed(key: str) -> ActlabError:
 
 def _is_in(module: str, packages: Iterable[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

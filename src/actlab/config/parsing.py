@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from inspect import formatannotation
 from typing import Any
 
@@ -32,27 +32,29 @@ from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
 from actlab.storage.spellings import activation_spec
 
-_MOST = 64  # number of parsed sections in the cache; the latest are kept
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
-_kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
-    kept = _kept.pop(key, None) if key is not None else None
-    if kept is None or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
+    kept = _kept(key) if key is not None else []
+    # A class that the section names may have been imported again.
+    if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
         parsed = with_text(value, parsed, name)
-        kept = [*map(imported, names)], parsed
-    if key is not None:
-        _kept[key] = kept
-        if len(_kept) > _MOST:
-            del _kept[next(iter(_kept))]
-    return copy.deepcopy(kept[1])
+        kept[:] = [*map(imported, names)], parsed
+    copied: Namespace = copy.deepcopy(kept[1])
+    return copied
+
+
+@lru_cache(maxsize=64)
+def _kept(key: str) -> list[Any]:
+    """Return the list in which `section` keeps the classes that a section names, and the parsed section."""
+    return []
 
 
 def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
