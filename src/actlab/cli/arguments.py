@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
+from actlab.config.keys import OBJECT, get_dotted, inside, with_import_paths
 from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
@@ -89,11 +89,10 @@ class Words:
             self._add(key, value, places.setdefault("the checkpoint", {}))
         for option in options:
             if option.name == "--config":
-                path, config = Path(str(option.value)), dict[str, Any]()
-                for key, value in read_mapping(path, piped=True).items():
-                    set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
-                for key, value in config.items():  # as words, with the rules and errors of options
-                    self._add(key, value, places.setdefault(str(path), {}))
+                path = Path(str(option.value))
+                for key, value in read_mapping(path, piped=True).items():  # as words, with the rules of options
+                    located = with_import_paths(_read_if_file(value, path.parent), key)
+                    self._add(key, located, places.setdefault(str(path), {}))
             elif not option.asks:
                 place = places.setdefault("the command line", {})
                 self._add(_key(option, command), self._value_of(option), place)

@@ -113,7 +113,12 @@ class CommandLine(ActlabCLI):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
         self.keywords |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
-        self._complete()
+        for name in ("trainer", *sections.SECTIONS):
+            with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
+            if name != "trainer":
+                complete(self.given, name, config[name])
+        for note in dropped(self.given, config):
+            print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
             parser.exit()
@@ -122,16 +127,6 @@ class CommandLine(ActlabCLI):
         plain = self.shown()
         self.save_config_kwargs["text"] = written(plain)
         self._find_folder(Path(root), plain)
-
-    def _complete(self) -> None:
-        """Set the values that follow from others, and check what the parser does not check."""
-        config = self.config
-        for name in ("trainer", *sections.SECTIONS):
-            with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
-            if name != "trainer":
-                complete(self.given, name, config[name])
-        for note in dropped(self.given, config):
-            print(f"note: {note}", file=sys.stderr)
 
     def shown(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that follow from the rest."""
