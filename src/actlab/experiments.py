@@ -112,11 +112,14 @@ class ActlabCLI(LightningCLI):
             activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Set the training record for checkpoints, and check the shapes that the config sets; then seed."""
+        """Check callbacks and given shapes, set the training record for checkpoints, and seed."""
         for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
-        check_callbacks(self.model, self.trainer)
+        for callback in self.trainer.callbacks if isinstance(self.model, Task) else ():  # type: ignore[attr-defined]
+            for kind, reason in _UNRECORDED.items():
+                if isinstance(callback, kind):
+                    raise ActlabError(f"{type(callback).__name__} {reason}")
         linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
         shapes = {name: self.shape(name, self.datamodule) for name in linked}
         config = records.with_digests(records.record(self.config, shapes), self.digests)
@@ -203,14 +206,6 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:  # Lightning adds callbacks to the config's
         config.trainer[name] = trainer_defaults[name]
     return config
-
-
-def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
-    """Reject callbacks that replace settings of the config, or weights after the last checkpoint."""
-    for callback in trainer.callbacks if isinstance(model, Task) else ():  # type: ignore[attr-defined]
-        for kind, reason in _UNRECORDED.items():
-            if isinstance(callback, kind):
-                raise ActlabError(f"{type(callback).__name__} {reason}")
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
