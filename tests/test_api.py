@@ -86,6 +86,9 @@ def test_a_study_runs_and_gives_frames_and_figures(finished):
     shown = finished._repr_html_()
     assert "<table" in shown
     assert shown.count("<svg") == len(finished.figures)
+    assert (finished.root / "table.json").is_file()  # which reports read
+    for name in finished.values["run"]:
+        assert (finished.root / name / "checkpoints/last.ckpt").is_file()
 
 
 def test_the_seed_of_a_script_stays_its_own(folder, monkeypatch):
@@ -138,12 +141,6 @@ def test_activations_take_every_form(folder, monkeypatch):
     paper = actlab.load_study("gelu_mnist_classifier", reference="gelu")
     assert paper.reference == "gelu_tanh"
     assert "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu." in paper.notes
-
-
-def test_a_study_run_from_python_is_part_of_reports_and_each_run_has_its_folder(finished):
-    assert (finished.root / "table.json").is_file()
-    for name in finished.values["run"]:
-        assert (finished.root / name / "checkpoints/last.ckpt").is_file()
 
 
 def test_values_keep_the_label_none(tmp_path):

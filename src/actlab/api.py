@@ -67,10 +67,10 @@ def load_study(
     if seeds is not None:
         changes["seeds"] = _plain(seeds, "seeds")
     several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
-    added = [spec_of(one) for one in several]
-    asked = None if reference is None else spec_of(reference)
-    found = reading.load(str(study), smoke, activations=added, reference=asked, settings=changes)
-    return replace(found, more_seeds="seeds={}")
+    added = [spec_of(activation) for activation in several]
+    spec = None if reference is None else spec_of(reference)
+    plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
+    return replace(plan, more_seeds="seeds={}")
 
 
 @validated
@@ -118,10 +118,10 @@ def run_study(
     folder = StudyFolder(plan, _folder(runs_dir, plan))
     with default_seed():  # with ``jobs=0`` each run sets that of this process
         failed = run(folder, Engine(stacked, max_stack, None, jobs))
-    found = StudyResults(tuple(load(folder)), failed)
-    looks.record(found.stages[-1].folder, [one.outcome for one in found.verdicts])
-    keep(found.stages, folder.path)
-    return found
+    trained = StudyResults(tuple(load(folder)), failed)
+    looks.record(trained.stages[-1].folder, [comparison.outcome for comparison in trained.verdicts])
+    keep(trained.stages, folder.path)
+    return trained
 
 
 @validated

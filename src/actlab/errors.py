@@ -119,14 +119,11 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """
     name, text, line = type(error).__name__, one_line(error, longest), last_line(error)
     text = text if text.startswith(name) or type(error) is ActlabError else f"{name}: {text}"
-    return f"{text} ({line}){hint(error)}" if line else text
+    return f"{text} ({line})" if line else text
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of the user's code that an error passed through; empty without one.
-
-    The user's code is what belongs to neither Python, nor an installed package, nor actlab.
-    """
+    """Return the last line of the user's code that an error passed through; empty without one."""
     frames = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
     frames += [(file, int(number)) for file, number in _FRAME.findall(_text(error))]
     for file, number in reversed(frames):
@@ -134,17 +131,6 @@ def last_line(error: BaseException) -> str:
         if not (file.startswith(("<", *_LIBRARIES)) or _PACKAGES & {*path.parts}):
             known = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             return f"{known}, line {number}: {_shorten(linecache.getline(file, number).strip(), 100)}"
-    return ""
-
-
-def hint(error: BaseException) -> str:
-    """Return what to change where a module takes a config, or no logger, for an object; else an empty text."""
-    text, line = _text(error), last_line(error)
-    kept = re.search(r"hparams\.(\w+)", line)
-    if kept and re.search("'(Namespace|dict)' object", text):
-        return f". Under a command line `hparams` holds the config: keep the argument as `self.{kept[1]}`"
-    if re.search(r"\.logger\b", line) and "'NoneType' object" in text:
-        return ". There is no logger: give a study --logger csv, or a config trainer.logger"
     return ""
 
 

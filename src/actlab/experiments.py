@@ -56,9 +56,7 @@ _UNRECORDED = {  # callbacks that tasks reject, and why
 class ActlabCLI(LightningCLI):
     """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
-    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses: the
-    words of a command line, or ``given``. ``record`` is the callback that saves the resolved config. With
-    ``any_optimizer`` there are LightningCLI's options ``optimizer`` and ``lr_scheduler``.
+    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses.
     """
 
     digests: dict[str, str | None] | None = None  # of files and code that are known; see `records.with_digests`
@@ -98,8 +96,8 @@ class ActlabCLI(LightningCLI):
     @property
     def model_type(self) -> type:
         """The model's class."""
-        found: type = locate(self.config.model.class_path)
-        return found
+        kind: type = locate(self.config.model.class_path)
+        return kind
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -114,11 +112,14 @@ class ActlabCLI(LightningCLI):
             activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Set the training record for checkpoints, and check the shapes that the config sets; then seed."""
+        """Check callbacks and given shapes, set the training record for checkpoints, and seed."""
         for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
-        check_callbacks(self.model, self.trainer)
+        for callback in self.trainer.callbacks if isinstance(self.model, Task) else ():  # type: ignore[attr-defined]
+            for kind, reason in _UNRECORDED.items():
+                if isinstance(callback, kind):
+                    raise ActlabError(f"{type(callback).__name__} {reason}")
         linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
         shapes = {name: self.shape(name, self.datamodule) for name in linked}
         config = records.with_digests(records.record(self.config, shapes), self.digests)
@@ -146,7 +147,7 @@ class ActlabCLI(LightningCLI):
     @property
     def seeds_globally(self) -> bool:
         """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
-        return not identity.is_own({name: self.config[name].class_path for name in sections.SECTIONS})
+        return not identity.is_of_actlab({name: self.config[name].class_path for name in sections.SECTIONS})
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])
@@ -166,12 +167,12 @@ class ActlabCLI(LightningCLI):
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-        own: list[Any] = [StopOnSignal(), PlannedLength()]
+        ours: list[Any] = [StopOnSignal(), PlannedLength()]
         if not isinstance(self.model, Training):  # tasks check their checkpoints themselves
-            own.append(CompleteCheckpoint())
+            ours.append(CompleteCheckpoint())
         if self.seeds_globally:
-            own.append(SeedEveryEpoch(self.config[sections.SEED]))
-        trainer.callbacks[:0] = own  # type: ignore[attr-defined]
+            ours.append(SeedEveryEpoch(self.config[sections.SEED]))
+        trainer.callbacks[:0] = ours  # type: ignore[attr-defined]
         return trainer
 
 
@@ -195,52 +196,36 @@ class ConfigCLI(ActlabCLI):
 
 
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
-    """Return a config parsed to the types of its classes, with all defaults and with the seed of task and data.
-
-    ``trainer_defaults`` are Trainer arguments for keys that the config does not set, without callbacks, which
-    Lightning adds to those of the config.
-    """
+    """Return a config parsed to the types of its classes, with all defaults and the seed of task and data."""
     metrics.check(given)  # before the parser, which does not name the metric
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
-    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    found[sections.SEED], found.trainer = seed, section("trainer", trainer)
+    config: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    config[sections.SEED], config.trainer = seed, section("trainer", trainer)
     for name in sections.SECTIONS:
-        found[name] = typed(given, name, seed)
-    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
-        found.trainer[name] = trainer_defaults[name]
-    return found
-
-
-def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
-    """Reject callbacks that replace settings of the config, or weights after the last checkpoint."""
-    for callback in trainer.callbacks if isinstance(model, Task) else ():  # type: ignore[attr-defined]
-        for kind, reason in _UNRECORDED.items():
-            if isinstance(callback, kind):
-                raise ActlabError(f"{type(callback).__name__} {reason}")
+        config[name] = typed(given, name, seed)
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:  # Lightning adds callbacks to the config's
+        config.trainer[name] = trainer_defaults[name]
+    return config
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
-    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape`` for a model whose config omits it.
-
-    The model's arguments include their defaults. Without a value of the data, the default of a user-defined
-    model; a task's default need not fit the data, so that is an error. None if the model lacks the argument.
-    """
+    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape``, which a model's config omits."""
     if name not in arguments:
         return None
-    if (found := getattr(data, name, None)) is not None:
-        return found
-    if issubclass(model, Task) or arguments[name] is None:
+    if (shape := getattr(data, name, None)) is not None:
+        return shape
+    if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
         raise ActlabError(f"{type(data).__qualname__} has no {name}: give model.{name} in the config")
     return arguments[name]
 
 
 def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
     """Reject a shape in the config of a task that differs from the data's, if the data has one."""
-    found = getattr(data, name, None)
-    same = list(given) == list(found) if isinstance(given, Sequence) and found else given == found
-    if given is not None and found is not None and not same:
+    shape = getattr(data, name, None)
+    same = list(given) == list(shape) if isinstance(given, Sequence) and shape else given == shape
+    if given is not None and shape is not None and not same:
         raise ActlabError(
-            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {found!r}: "
+            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {shape!r}: "
             f"leave model.{name} out"
         )
 
@@ -271,8 +256,8 @@ def prepare(data: pl.LightningDataModule) -> None:
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
     """Instantiate the data of a complete config alone."""
     given = with_import_paths(config)
-    found: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
-    data: pl.LightningDataModule = parser_of("data").instantiate(found).data
+    parsed: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
+    data: pl.LightningDataModule = parser_of("data").instantiate(parsed).data
     return data
 
 
@@ -281,12 +266,11 @@ def build(
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    By default the Trainer has one device, and no logger, progress bar or summary; ``trainer_defaults`` are
-    Trainer arguments for keys that the config does not set. ``digests`` are those known of files and code; new
-    ones are added.
+    ``trainer_defaults``, over those in `OF_TRAINER`, are Trainer arguments for keys that the config does not
+    set. ``digests`` are those known of files and code; new ones are added.
     """
-    found = with_import_paths(config)
-    given = {key: value for key, value in found.items() if value is not None}
+    whole = with_import_paths(config)
+    given = {key: value for key, value in whole.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
         cli = ConfigCLI(given, digests, **{**OF_TRAINER, **trainer_defaults})

@@ -114,7 +114,7 @@ def _one_line(
         return ActlabError(f"{called}: {name} is missing")
     if kind.startswith("multiple"):
         return ActlabError(f"{called}: {name} is given twice")
-    allowed = " or ".join(dict.fromkeys(_allowed(one) for one in errors if one["loc"][0] == place))
+    allowed = " or ".join(dict.fromkeys(_allowed(detail) for detail in errors if detail["loc"][0] == place))
     value = args[place] if isinstance(place, int) else kwargs[name]
     return ActlabError(f"{called}: {name}: expected {allowed}, got {shown(value)}")
 

@@ -287,7 +287,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     [
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
-        (["--model.activatoin", "gelu"], ["'model.activatoin'", "'model.activation'", "ClassificationTask"]),
         (["--data.sampel", "true"], ["'data.sampel'", "'data.sample'", "MNISTDataModule"]),
         (["--print_config", "--model.network.droput", "1"], ["'model.network.droput'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
@@ -300,8 +299,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
             ["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"],
             ["'model.optimizer.nestrov'", "'model.optimizer.nesterov'"],
         ),
-        (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
-        (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
         (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "'my.SGD'", "no module 'my'"]),
         (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
         (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
@@ -314,8 +311,6 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
         (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
         (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
-        (["--model", "actlab.tasks.ClasificationTask"], ["'ClasificationTask'", "'ClassificationTask'"]),
-        (["--model", "actlab.task.ClassificationTask"], ["'task'", "'tasks'"]),
         (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
         (["--model.seed", "3"], ["model.seed", "seed_everything"]),
         (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
@@ -340,9 +335,7 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'model.activatoin'", "'model.activation'"]),
         (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
-        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
@@ -350,7 +343,7 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
             f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
             ["line 2"],
         ),
-        (f"{HEAD}, init_args: [1]}}\n{DATA}", ["model.init_args", "[1]"]),
+        (f"{HEAD}, init_args: [1]}}\n{DATA}", ["init_args of ", "[1]"]),
         (f"{HEAD}, activation: gelu}}\n{DATA}", ["model.activation", "init_args"]),
         (DATA, ["model", "--model CLASS"]),
         ("- a list", ["config.yaml"]),
@@ -364,7 +357,6 @@ def test_a_mistake_in_a_file_is_one_clear_line(cli, text, parts, tmp_path):
 
 
 CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
-TASK = ["--data", "MNISTDataModule", "--data.sample", "true", "--model"]
 
 
 @pytest.mark.parametrize(
@@ -474,11 +466,6 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
         (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),
         (["fit", "-c", "mnist_classifier", "--model.lr", "1"], "did you mean 'model.optimizer.lr'?"),
         (["fit", "-c", "mnist_classifier", "--model.dropout", "0"], "did you mean 'model.network.dropout'?"),
-        (["fit", "-c", "mnist_classifier", "--data.num_workers", "1"], "'data.num_workers': leave it out; the"),
-        (
-            ["fit", *TASK, "ClassificationTask", "--model.lr", "1"],
-            "'model.lr': give model.optimizer={class_path: …, init_args: {lr: …}}",
-        ),
         (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
         (["study", "run"], "FILE"),
         (["study", "walk", "demo"], "walk"),

@@ -12,14 +12,6 @@ from actlab.__main__ import main
 from actlab.storage.resources import config_file
 
 
-@pytest.mark.parametrize(("words", "unknown"), [(["data", "list"], False), (["activations"], True)])
-def test_a_terminal_of_few_characters_shows_others_as_question_marks(monkeypatch, words, unknown):
-    printed = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
-    assert main(words) == 0
-    assert (b"?" in printed.getvalue()) == unknown
-
-
 def test_a_minus_is_one_where_the_output_has_few_characters(monkeypatch):
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="latin-1"))

@@ -220,10 +220,8 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(tune, tmp
     ("words", "parts"),
     [
         (["--search", "alpha"], ["'alpha'", "LOW..HIGH"]),
-        (["--search", "alpha=1"], ["'alpha=1'", "LOW..HIGH"]),
         (["--search", "alpha=3..1"], ["'alpha=3..1'", "lower one first"]),
         (["--search", "alpha=-1e308..1e308"], ["from -1e15 to 1e15"]),
-        (["--search", f"alpha=0..{'9' * 400}"], ["from -1e15 to 1e15"]),
         (["--search", f"alpha=[1, {'9' * 400}]"], ["999 cannot be searched; give finite numbers"]),
         (["--search", "alpha=a..b"], ["'alpha=a..b'", "numbers"]),
         (["--search", "alpha=[1]"], ["two values"]),

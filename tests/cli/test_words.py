@@ -8,7 +8,6 @@ from jsonargparse import ArgumentParser
 
 from actlab.cli.arguments import Words, options_of
 from actlab.errors import ActlabError
-from actlab.storage.mappings import read_mapping
 
 
 def said(*words):
@@ -97,9 +96,3 @@ def test_malformed_words_are_rejected(words, part):
     with pytest.raises(ActlabError) as error:
         said(*words)
     assert part in str(error.value)
-
-
-def test_a_key_that_yaml_merges_in_is_not_there_twice(tmp_path):
-    text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, y: 3}\n"
-    (tmp_path / "config.yaml").write_text(text)
-    assert read_mapping(tmp_path / "config.yaml")["c"] == {"x": 2, "y": 3}

@@ -35,7 +35,7 @@ def primed(request):
             hints._cached_class_parsers.clear,
         ):
             clear()
-        parsing._kept.clear()
+        parsing._kept.cache_clear()
 
     forget()
     one, other = (int, float) if request.param == "int first" else (float, int)

@@ -34,20 +34,24 @@ def told(config):
 
 
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    monkeypatch.setattr(parsing, "_kept", {})
+def forgotten():
+    parsing._kept.cache_clear()
 
 
-def test_runs_that_differ_in_seed_are_what_they_are_alone(monkeypatch):
+def number_kept():
+    return parsing._kept.cache_info().currsize
+
+
+def test_runs_that_differ_in_seed_are_what_they_are_alone():
     """One config of each task and kind of data."""
     classes = {(c["model"]["class_path"], c["data"]["class_path"]): path for path, c in read().items()}
     assert len(classes) > 8
     for path in classes.values():
-        monkeypatch.setattr(parsing, "_kept", {})
+        parsing._kept.cache_clear()
         told(config_of(path, 0))
-        kept, found = len(parsing._kept), told(config_of(path, 3))
-        assert len(parsing._kept) == kept == 3, path
-        monkeypatch.setattr(parsing, "_kept", {})
+        kept, found = number_kept(), told(config_of(path, 3))
+        assert number_kept() == kept == 3, path
+        parsing._kept.cache_clear()
         assert found == told(config_of(path, 3)), path
 
 
@@ -56,7 +60,7 @@ def test_a_section_that_differs_is_parsed_separately():
     for activation in ("relu", "elu", {"name": "elu", "alpha": 0.5}):
         found = json.loads(told(config_of(path, 0, activation=activation)))
         assert found["model"]["init_args"]["activation"] == activation
-    assert len(parsing._kept) == 5  # three models, and the data and Trainer of all
+    assert number_kept() == 5  # three models, and the data and Trainer of all
 
 
 def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkeypatch):
@@ -77,7 +81,7 @@ def test_members_are_parsed_once():
     given = [config_of(path, seed, activation="elu") for seed in (0, 1, 2)]
     first = experiments.build(given[0])
     tasks = list(building.build_tasks(given, first))
-    assert len(parsing._kept) == 3
+    assert number_kept() == 3
     assert [task.seed for task in tasks] == [0, 1, 2]
     assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
     assert records.SOURCES in tasks[0].config
@@ -92,11 +96,3 @@ def test_each_config_has_its_own_links_and_defaults():
     for batches in (3, 4):
         assert experiments.build(config_of(path, 1), max_steps=batches).trainer.max_steps == batches
     assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
-
-
-def test_the_number_of_kept_results_is_limited(monkeypatch):
-    monkeypatch.setattr(parsing, "_MOST", 2)
-    path = resource("configs/mnist_classifier.yaml")
-    for activation in ("relu", "elu", "silu"):
-        told(config_of(path, 0, activation=activation))
-    assert len(parsing._kept) == 2

@@ -29,16 +29,6 @@ class TakesAnOptimizer(Line):
         super().__init__(activation, optimizer)
 
 
-class CallsItsConfig(Line):
-    def configure_optimizers(self):
-        return self.hparams.optimizer(params=self.parameters())
-
-
-class Logs(Line):
-    def on_validation_epoch_end(self):
-        self.logger.log_metrics({"mine": 1.0})
-
-
 class HasLoaders(Line):
     def train_dataloader(self):
         return DataLoader(TensorDataset(torch.rand(8, 1)), 4)

@@ -51,8 +51,8 @@ def test_how_runs_of_other_libraries_are_seeded_counts_for_them_alone(ids, monke
     monkeypatch.setattr(identity, "NUMERICS_OF_OTHERS", 0)
     assert ids() == before
     assert not {*ids(text=others)} & {*before_of_others}
-    assert identity.is_own({"model": "ClassificationTask", "data": {"class_path": "MNISTDataModule"}})
-    assert not identity.is_own({"model": "ClassificationTask", "data": "mine.MNISTDataModule"})
+    assert identity.is_of_actlab({"model": "ClassificationTask", "data": {"class_path": "MNISTDataModule"}})
+    assert not identity.is_of_actlab({"model": "ClassificationTask", "data": "mine.MNISTDataModule"})
 
 
 def test_how_things_are_written_does_not_count(ids, tmp_path):
@@ -286,8 +286,8 @@ def test_the_classes_whose_arguments_are_known_are_those_that_are_offered():
     tasks_ = {
         n for n in tasks.__all__ if isinstance(kind := getattr(tasks, n), type) and issubclass(kind, Task)
     }
-    assert identity.OWN["model"] == {f"actlab.tasks.{name}" for name in tasks_ - {"Task"}}
-    assert identity.OWN["data"] == {f"actlab.datamodules.{name}" for name in datamodules.__all__}
+    assert identity.ACTLAB["model"] == {f"actlab.tasks.{name}" for name in tasks_ - {"Task"}}
+    assert identity.ACTLAB["data"] == {f"actlab.datamodules.{name}" for name in datamodules.__all__}
 
 
 def test_two_runs_of_one_name_are_an_error(ids, monkeypatch):

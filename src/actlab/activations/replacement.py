@@ -19,7 +19,7 @@ from actlab.activations import plugins
 from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, own_attributes
+from actlab.runtime.modules import evaluating, plain_attributes
 from actlab.validation import validated
 
 
@@ -174,7 +174,7 @@ def _equal(reference: nn.Module, module: nn.Module) -> bool:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """Return a module's attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
-    settings = {key: v for key, v in own_attributes(module).items() if key not in ("inplace", "stochastic")}
+    settings = {key: v for key, v in plain_attributes(module).items() if key not in ("inplace", "stochastic")}
     return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in settings.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
+from actlab.config.keys import OBJECT, get_dotted, inside, with_import_paths
 from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
@@ -51,7 +51,7 @@ class Option(NamedTuple):
 
 def options_of(words: Sequence[str]) -> list[Option]:
     """Split command-line arguments into options; the value of ``--config`` becomes the path of the file."""
-    found, rest = [], list(words)
+    options, rest = [], list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
@@ -66,8 +66,8 @@ def options_of(words: Sequence[str]) -> list[Option]:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name in _CONFIG:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
-        found.append(option)
-    return found
+        options.append(option)
+    return options
 
 
 def _opens_option(word: str) -> bool:
@@ -77,11 +77,7 @@ def _opens_option(word: str) -> bool:
 
 
 class Words:
-    """The words of a command for LightningCLI's parser, and what they state.
-
-    Each config file is read once, and its values become words. Files and options therefore follow the same
-    rules and give the same errors. Later options override earlier ones, and all of them the config ``base``.
-    """
+    """The words of a command for LightningCLI's parser, and what they state over the config ``base``."""
 
     def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
         self.words: list[str] = []  # for the parser
@@ -93,11 +89,10 @@ class Words:
             self._add(key, value, places.setdefault("the checkpoint", {}))
         for option in options:
             if option.name == "--config":
-                path, config = Path(str(option.value)), dict[str, Any]()
-                for key, value in read_mapping(path, piped=True).items():
-                    set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
-                for key, value in config.items():
-                    self._add(key, value, places.setdefault(str(path), {}))
+                path = Path(str(option.value))
+                for key, value in read_mapping(path, piped=True).items():  # as words, with the rules of options
+                    located = with_import_paths(_read_if_file(value, path.parent), key)
+                    self._add(key, located, places.setdefault(str(path), {}))
             elif not option.asks:
                 place = places.setdefault("the command line", {})
                 self._add(_key(option, command), self._value_of(option), place)
@@ -182,10 +177,7 @@ def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
 
 
 def state(given: dict[str, Any], key: str, value: Any) -> None:
-    """Merge a value at a dotted key into nested values, in place, for look-ups.
-
-    ``init_args`` may be omitted below a ``class_path``. A key below a list is of its last item; ``+`` appends.
-    """
+    """Merge a value at a dotted key, below a list of its last item, into nested values; ``+`` appends."""
     *path, last = key.removesuffix(".class_path").split(".")
     node = given
     for part in path:

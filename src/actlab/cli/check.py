@@ -40,20 +40,20 @@ def main(argv: Sequence[str]) -> int:
     """Print the table, measured in a child process, which the activation may end; return 1 if it fails."""
     given = parser().parse_args(argv).activation
     spec = activation(given)
-    found: list[properties.Property] = []
+    rows: list[properties.Property] = []
     try:
         with Worker() as helper:
-            helper.call(_measure, spec, on=lambda _, one: found.append(one))
+            helper.call(_measure, spec, on=lambda _, row: rows.append(row))
     except EndedError as ended:
-        if len(found) < len(properties.REQUIRED):
+        if len(rows) < len(properties.REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
-        _print(given, found)
+        _print(given, rows)
         raise ActlabError(
-            f"{properties.NAMES[len(found)]!r} cannot be measured: the process {ended.how}"
+            f"{properties.NAMES[len(rows)]!r} cannot be measured: the process {ended.how}"
         ) from ended
-    _print(given, found)
+    _print(given, rows)
     print(_NOTE)
-    if failed := [one.name for one in found if one.required and one.ok is False]:
+    if failed := [row.name for row in rows if row.required and row.ok is False]:
         print(f"Studies reject this activation: {', '.join(failed)}.")
     return int(bool(failed))
 
@@ -63,14 +63,14 @@ def _measure(spec: Spec, report: Report) -> None:
         report("measured", measured)
 
 
-def _print(title: str, found: Sequence[properties.Property]) -> None:
+def _print(title: str, rows: Sequence[properties.Property]) -> None:
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 160
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
-    for number, one in enumerate(found, 1):
-        word, colour = _MARKS[one.ok]
-        table.add_row(one.name, Text(word, style=colour), one.text)
+    for number, row in enumerate(rows, 1):
+        word, colour = _MARKS[row.ok]
+        table.add_row(row.name, Text(word, style=colour), row.text)
         if number == len(properties.REQUIRED):
             table.add_section()
     console.print(table)

@@ -88,8 +88,8 @@ def _check_images(
 
     images = ImageDataModule(folder, channels=channels, label=label).images  # type: ignore[arg-type]
     counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
-    found = {**counts, "classes": images.num_classes}
-    return Report(counts, _differences(found, {**wanted, "classes": classes}))
+    numbers = {**counts, "classes": images.num_classes}
+    return Report(counts, _differences(numbers, {**wanted, "classes": classes}))
 
 
 def _check_imagenet(folder: str) -> Report:

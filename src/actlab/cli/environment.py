@@ -21,18 +21,14 @@ class ReaderGoneError(Exception):
 
 @contextmanager
 def printing() -> Iterator[Callable[[], bool]]:
-    """Prepare standard output for a command: replace unsupported characters and report lost output.
-
-    It yields a function that returns whether the process that reads the output has exited, also after rich has
-    replaced the output by a null device.
-    """
+    """Prepare standard output for a command; yield a function that returns whether its reader has exited."""
     if sys.stdout is None:  # closed, as by `>&-`
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):
         codecs.register_error("actlab", _replaced)
         sys.stdout.reconfigure(errors="actlab")
     try:
-        pipe = os.dup(sys.stdout.fileno())
+        pipe = os.dup(sys.stdout.fileno())  # which stays when rich replaces a broken pipe by a null device
     except (OSError, ValueError):  # not a file
         pipe = None
     nobody_reads = partial(_is_reader_gone, pipe)
@@ -58,7 +54,7 @@ def printing() -> Iterator[Callable[[], bool]]:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     """Return what stands for characters that an output cannot show: plain ones, else ``?``."""
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
+    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 def _is_reader_gone(pipe: int | None) -> bool:

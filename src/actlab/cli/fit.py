@@ -8,6 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,39 +46,12 @@ LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
 class RecordConfig(SaveConfigCallback):
-    """Lock the run's folder during a fit, write the resolved config to it, and log it as nested values."""
+    """Write the resolved config of a fit to the run's folder, and log it as nested values."""
 
     def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
         # Without the parser, which spawned processes cannot unpickle.
         super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
         self.text = text
-        self.lock: FileLock | None = None
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Lock the folder, then write the config."""
-        if stage == "fit" and trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            self.lock = FileLock(folder / ".lock", timeout=0)
-            try:
-                self.lock.acquire()
-            except Timeout:
-                raise ActlabError(
-                    f"another process trains in {str(folder)!r}: wait until it ends, or give another "
-                    "--trainer.default_root_dir"
-                ) from None
-        super().setup(trainer, pl_module, stage)
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Unlock the folder."""
-        if self.lock is not None:
-            self.lock.release()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Unlock the folder."""
-        self.teardown(trainer, pl_module, "fit")
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the config file and log the hyperparameters."""
@@ -95,9 +69,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    The runs of a config are in ``runs/<name>``, unless it sets ``trainer.default_root_dir``. Where ``shows`` is
-    a text, the resolved config is printed instead, without null values if it is not empty. The parser never
-    sees the ``checkpoint``: LightningCLI would merge the hyperparameters in it over the words.
+    Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     """
 
     def __init__(
@@ -110,13 +82,16 @@ class CommandLine(ActlabCLI):
         **trainer_defaults: Any,
     ) -> None:
         self.command, self.name, self.shows = command, name, shows
+        # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
     def run(self) -> None:
-        """Run the command."""
-        getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
+        """Run the command; no other process fits in the folder meanwhile."""
+        fits = self.command == "fit" and self.trainer.is_global_zero
+        with locked(self.folder) if fits else nullcontext():
+            getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""
@@ -138,7 +113,12 @@ class CommandLine(ActlabCLI):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
         self.keywords |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
-        self._complete()
+        for name in ("trainer", *sections.SECTIONS):
+            with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
+            if name != "trainer":
+                complete(self.given, name, config[name])
+        for note in dropped(self.given, config):
+            print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
             parser.exit()
@@ -148,20 +128,10 @@ class CommandLine(ActlabCLI):
         self.save_config_kwargs["text"] = written(plain)
         self._find_folder(Path(root), plain)
 
-    def _complete(self) -> None:
-        """Set the values that follow from others, and check what the parser does not check."""
-        config = self.config
-        for name in ("trainer", *sections.SECTIONS):
-            with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
-            if name != "trainer":
-                complete(self.given, name, config[name])
-        for note in dropped(self.given, config):
-            print(f"note: {note}", file=sys.stderr)
-
     def shown(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that follow from the rest."""
-        found = records.as_given(self.config, sections.linked_shapes(self.given))
-        return {key: value for key, value in found.items() if key not in sections.MOVED or value is not None}
+        given = records.as_given(self.config, sections.linked_shapes(self.given))
+        return {key: value for key, value in given.items() if key not in sections.MOVED or value is not None}
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
         config, fit, path = self.config, self.command == "fit", self.keywords.get("ckpt_path")
@@ -180,11 +150,11 @@ class CommandLine(ActlabCLI):
         set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        found = checkpoint_at(path)
-        if (trained := found.get(checkpoints.CONFIG)) is not None:
+        contents = checkpoint_at(path)
+        if (trained := contents.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
-        if fit and found:
-            checkpoints.check_parts(found, "give another file")
+        if fit and contents:
+            checkpoints.check_parts(contents, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's; of a fit to resume, code and data must be the same, too."""
@@ -233,12 +203,20 @@ class CommandLine(ActlabCLI):
         return trainer
 
 
-def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bool) -> None:
-    """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given.
+def locked(folder: Path) -> AbstractContextManager[Any]:
+    """Lock a run's folder until the end of a ``with`` block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(folder / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise ActlabError(
+            f"another process trains in {str(folder)!r}: wait until it ends, or give another "
+            "--trainer.default_root_dir"
+        ) from None
 
-    Loggers that accept an ``id`` get the folder's, so that a resumed fit and the evaluation of a fit continue
-    its history. Only a fit gives a folder its id.
-    """
+
+def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bool) -> None:
+    """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given."""
     for logger in loggers if isinstance(loggers, list) else [loggers]:
         if not isinstance(logger, Namespace) or logger.get("init_args") is None:
             continue
@@ -250,6 +228,7 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
         for key, value in known.items():
             if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
                 arguments[key] = value
+        # With the folder's id, a resumed fit and the evaluation of a fit continue its history.
         if (fit or has_id(folder)) and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
 
@@ -260,8 +239,8 @@ def main(args: Sequence[str]) -> None:
     kept = [word for word in rest if word != TRUST]
     options = arguments.options_of(kept)
     for route in (str(option.value) for option in options if option.name == "--products"):
-        found = matmul.use(matmul.choose() if route == matmul.AUTO else route)
-        print(f"float32 matmul backend on the CPU: {found}")
+        chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
+        print(f"float32 matmul backend on the CPU: {chosen}")
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)
@@ -285,8 +264,19 @@ def main(args: Sequence[str]) -> None:
     path = path if paths else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
+    sections.check(words.given, command)
     name = next((file.stem for file in files if not file.is_fifo()), None)
-    run(command, words, name, path, shows, continues=command == "fit" and base is not None)
+    continues = command == "fit" and base is not None
+    flush_denormals()
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
+    with one_line_errors(words.given), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "The number of training batches .* is smaller than the logging interval"
+        )
+        if command != "fit" or continues:  # callback states of training are irrelevant here
+            warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
+        defaults = continued(str(path)) if continues else {} if command == "fit" else {"logger": False}
+        CommandLine(command, words, name, path, shows, **defaults).run()
 
 
 def seed_of(value: Any) -> int:
@@ -316,44 +306,17 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
     return notes
 
 
-def run(
-    command: str,
-    words: Words,
-    name: str | None,
-    checkpoint: str | None,
-    shows: str | None = None,
-    continues: bool = False,
-) -> None:
-    """Run a command, or print the resolved config; see `CommandLine`.
-
-    A fit that continues from the record in its checkpoint builds no recorded callbacks and loggers: it keeps
-    the checkpoint of its last epoch, and logs nothing.
-    """
-    given = words.given
-    sections.check(given, command)
-    configure = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
-    for key in sections.MOVED:
-        if given.get(key) is not None and configure is not pl.LightningModule.configure_optimizers:
-            raise sections.overriding(key)
-    quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
-    if continues:
-        quiet["callbacks"] = [ModelCheckpoint(filename="last", save_on_train_epoch_end=True)]
-        states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
-        if left_out := sorted(states & CHANGING):
-            print(
-                f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
-                f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
-                file=sys.stderr,
-            )
-    flush_denormals()
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
-    with one_line_errors(given), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "The number of training batches .* is smaller than the logging interval"
+def continued(checkpoint: str) -> dict[str, Any]:
+    """Return arguments of the Trainer for a fit that continues from a record: it only keeps its last epoch."""
+    states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
+    if left_out := sorted(states & CHANGING):
+        print(
+            f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
+            f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
+            file=sys.stderr,
         )
-        if command != "fit" or continues:  # callback states of training are irrelevant here
-            warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        CommandLine(command, words, name, checkpoint, shows, **quiet).run()
+    last = ModelCheckpoint(filename="last", save_on_train_epoch_end=True)
+    return {"logger": False, "callbacks": [last]}
 
 
 def _is_no_advert(record: logging.LogRecord) -> bool:

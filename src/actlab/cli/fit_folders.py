@@ -43,10 +43,7 @@ def _label(value: Any) -> str:
 
 
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
-    """Return the folder to resume a run in, or a new one, so that no checkpoint is overwritten.
-
-    ``resumed`` is a checkpoint, ``last`` or ``best`` of the newest run with this name, or None.
-    """
+    """Return the folder of the checkpoint that is ``resumed``, or a new one: no checkpoint is overwritten."""
     folders = (_numbered_folder(root, name, number) for number in count())
     used = list(takewhile(lambda folder: any(folder.glob("checkpoints/*.ckpt")), folders))
     if resumed in ("last", "best"):
@@ -81,6 +78,6 @@ def checkpoint_in(folder: Path, which: str) -> Path:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
             path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")
-            if path and (found := folder / "checkpoints" / Path(path).name).exists():
-                return found
+            if path and (target := folder / "checkpoints" / Path(path).name).exists():
+                return target
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

@@ -72,11 +72,11 @@ def show(command: str, options: Sequence[Option]) -> str | None:
         parser.print_help()
     elif option.value in ("model", "data"):
         given = Words([other for other in options if other is not option], command).given
-        if (found := class_of(given.get(option.value))) is None:
+        if (kind := class_of(given.get(option.value))) is None:
             raise ActlabError(
                 f"--help={option.value} needs a class: add -c CONFIG, or write --{option.value}.help CLASS"
             )
-        print_page(option.value, found)
+        print_page(option.value, kind)
     else:
         raise unknown("part of the help", option.value, ("trainer", "model", "data"))
     return None
@@ -94,7 +94,8 @@ def print_page(section: str, path: str) -> None:
     import_module(sections.PACKAGES[section])  # a bare name is one of an imported class
     owner = find(path, (sections.SECTIONS[section],), section)
     documents = [parse(vars(kind).get("__doc__") or "") for kind in reversed(owner.__mro__)]
-    texts = {one.arg_name: one.description or "" for document in documents for one in document.params}
+    described = [argument for document in documents for argument in document.params]
+    texts = {argument.arg_name: argument.description or "" for argument in described}
     print(f"{path}: {documents[-1].short_description or 'its arguments'}\n")
     for name, taken in (parameters(owner) or {}).items():
         print(f"  --{section}.{name} ({'required' if taken.required else f'default: {taken.default}'})")

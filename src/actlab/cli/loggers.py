@@ -39,7 +39,7 @@ class Loggers:
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
-        found = pydoc.locate(self.path)
+        kind = pydoc.locate(self.path)
         settings = {
             "save_dir": str(self.root),
             "name": run.id,
@@ -49,8 +49,8 @@ class Loggers:
             "job_type": "run",
             "modes": {**directions_in(self.root), **self.modes},
         }
-        accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
-        logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
+        accepted = inspect.signature(kind).parameters  # type: ignore[arg-type]
+        logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
         words = {"setting": run.point.in_words(text=self._text)}
         words |= {"activation": self._text("", run.unit)} if run.unit else {}
         logger.log_hyperparams({**run.config, **words})
@@ -67,13 +67,13 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
     from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
     path = NAMES.get(name) or import_path(name) or name
-    found = pydoc.locate(path)
-    if not (isinstance(found, type) and issubclass(found, Logger)):
+    kind = pydoc.locate(path)
+    if not (isinstance(kind, type) and issubclass(kind, Logger)):
         raise ActlabError(
             f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an import path, "
             f"such as {NAMES['csv']}"
         )
-    if issubclass(found, TensorBoardLogger) and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+    if issubclass(kind, TensorBoardLogger) and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
         raise ActlabError(
             f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
         )
@@ -96,11 +96,11 @@ def unlogged(stages: Sequence[StudyFolder]) -> str:
 
 def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:
     """Return texts of grid values with equal labels: the shortest path endings that distinguish them."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key in dict.fromkeys(key for run in runs for key in run.point):
         values = [run.point[key] for run in runs if key in run.point]
         text = printer(values)
         full = {canonical(v): text(v) for v in values if text(v) != label(v)}
         ends = ({who: "/".join(t.split("/")[-n:]) for who, t in full.items()} for n in itertools.count(1))
-        found |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
-    return found
+        texts |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
+    return texts

@@ -76,13 +76,13 @@ def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> 
             )
     size = len(first)
     positions = list(range(index, index + size)) if isinstance(index, int) else list(index)
-    found: dict[str, Any] = {"index": positions}
+    cells: dict[str, Any] = {"index": positions}
     for key, part in parts.items():
-        found |= columns(str(key), part)
+        cells |= columns(str(key), part)
     labels = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
     if isinstance(labels, Tensor) and labels.shape[:1] == (size,):
-        found |= columns("label", labels)
-    return pd.DataFrame(found)
+        cells |= columns("label", labels)
+    return pd.DataFrame(cells)
 
 
 def columns(name: str, values: Tensor) -> Mapping[str, Any]:

@@ -17,20 +17,20 @@ def main(argv: Sequence[str]) -> None:
     """Write the page about all studies, figures and numbers, and print their paths; or print a LaTeX table."""
     args = parser().parse_args(argv)
     runs, paper = args.runs_dir, paper_of(args)
-    found = scoreboard.read(runs)
-    for line in found.left_out if found.records else ():  # else one of them is the error
+    stored = scoreboard.read(runs)
+    for line in stored.left_out if stored.records else ():  # else one of them is the error
         print(f"note: {line}", file=sys.stderr)
     if args.title and not args.latex:
         raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
     if args.latex:
-        if not found.records:
+        if not stored.records:
             none = f"{runs} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir"
-            raise ActlabError([*found.left_out, none][0])
-        print(latex.of_studies(found.records, args.title), end="")
+            raise ActlabError([*stored.left_out, none][0])
+        print(latex.of_studies(stored.records, args.title), end="")
         return
-    for path in boards.write(scoreboard.boards(found.records), runs, paper):
+    for path in boards.write(scoreboard.boards(stored.records), runs, paper):
         print(path)
-    print(index.write(runs, found))
+    print(index.write(runs, stored))
 
 
 def parser() -> Parser:

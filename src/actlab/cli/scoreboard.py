@@ -115,17 +115,17 @@ def main(argv: Sequence[str]) -> int:
     from actlab.reports.pages import index
     from actlab.reports.terminal import print_boards
 
-    found = read(runs)
+    stored = read(runs)
     print()
-    print_boards(found.records)
+    print_boards(stored.records)
     if args.budget != "minutes" and (left := [name for name in TASKS if name not in {s.name for s in studies}]):
         reason = "--data is missing, or days are needed" if args.budget == "hours" else "--data is missing"
         print(f"skipped, because {reason}: {', '.join(left)}")
     if late:
         print(f"left out, because they do not fit into {_allowed(args.budget)}: {', '.join(late)}")
-    for path in files.write(boards(found.records), runs):
+    for path in files.write(boards(stored.records), runs):
         print(path)
-    print(index.write(runs, found))
+    print(index.write(runs, stored))
     return int(failed > 0)
 
 
@@ -142,8 +142,8 @@ def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) ->
             "`actlab data list` prints how to get them"
         )
     given = {"": {}, **{of: {"data.dataset": folder} for of, folder in data.items()}}
-    found = (make(name, activations, given[of]) for name, of in able.items() if of in given)
-    return [replace(study, more_seeds="") for study in found]
+    studies = (make(name, activations, given[of]) for name, of in able.items() if of in given)
+    return [replace(study, more_seeds="") for study in studies]
 
 
 def _allowed(budget: str) -> str:
@@ -151,12 +151,8 @@ def _allowed(budget: str) -> str:
 
 
 def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, float]:
-    """Print and return how many seconds each study will take, from updates timed on this machine.
-
-    To its updates comes twice the time of trying and timing them here, for all else. Studies that cannot be
-    timed take the mean of the others.
-    """
-    found = dict[str, float]()
+    """Print and return how many seconds each study will take, from updates timed on this machine."""
+    times = dict[str, float]()
     for study in studies:
         begun = time.monotonic()
         try:
@@ -164,25 +160,26 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, flo
         except estimates.NoEstimateError as reason:
             print(f"{study.name}: {reason}")
         else:
-            found[study.name] = updates + 2 * (time.monotonic() - begun)
-            print(f"{study.name}: about {duration(found[study.name])}")
-    mean = sum(found.values()) / max(1, len(found))
-    if unknown := [study.name for study in studies if study.name not in found]:
+            # All else takes about twice as long as trying and timing the updates here.
+            times[study.name] = updates + 2 * (time.monotonic() - begun)
+            print(f"{study.name}: about {duration(times[study.name])}")
+    mean = sum(times.values()) / max(1, len(times))
+    if unknown := [study.name for study in studies if study.name not in times]:
         print(f"not timed, counted as the mean of the others: {', '.join(unknown)}")
-    return {study.name: found.get(study.name, mean) for study in studies}
+    return {study.name: times.get(study.name, mean) for study in studies}
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:
     """Return the folder of each dataset by name, from the values of ``--data``."""
-    found = {}
+    named = {}
     for text in given:
         name, equals, folder = text.partition("=")
         if not (equals and folder):
             raise ActlabError(f"--data {text!r}: give NAME=FOLDER")
         if name not in DATA:
             raise unknown("dataset", name, DATA)
-        found[name] = folder
-    return found
+        named[name] = folder
+    return named
 
 
 def minutes(name: str, activations: Sequence[Any]) -> Study:

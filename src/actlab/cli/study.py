@@ -246,11 +246,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
 
 
 def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
-    """Return the results of the open stages, of which the last is shown; see `opening.load`.
-
-    Raises:
-        ActlabError: if the last one is a search, whose trials have no table.
-    """
+    """Return the results of the open stages, of which the last is shown; trials of a search have no table."""
     opened = opening.load(folder, stage)
     if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(

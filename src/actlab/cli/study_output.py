@@ -26,13 +26,13 @@ def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
 
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
-    found = verdict.needs(opening.load(folder, stage)[-1], size)
-    if not found:
+    lines = verdict.needs(opening.load(folder, stage)[-1], size)
+    if not lines:
         raise ActlabError(
             "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "
             "study with a few seeds first"
         )
-    return found
+    return lines
 
 
 def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
@@ -40,8 +40,8 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
     from actlab.analysis import verdict
     from actlab.reports.notes import duration
 
-    found = verdict.verdicts(shown)
-    if not shown.results or not any(one.outcome == "too few pairs" for one in found):
+    shown_verdicts = verdict.verdicts(shown)
+    if not shown.results or not any(comparison.outcome == "too few pairs" for comparison in shown_verdicts):
         return
     if (needed := verdict.advised(shown)) is None:
         return
@@ -58,7 +58,7 @@ def record_look(shown: Results) -> None:
     """Record the verdicts that are about to be shown; see `actlab.analysis.looks`."""
     from actlab.analysis import looks, verdict
 
-    looks.record(shown.folder, [one.outcome for one in verdict.verdicts(shown)])
+    looks.record(shown.folder, [comparison.outcome for comparison in verdict.verdicts(shown)])
 
 
 def show(shown: Results, form: str | None = None) -> None:
@@ -124,9 +124,9 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
     """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
     from actlab.reports import style, tables, units, wandb
 
-    found = [run.unit for run in shown.runs if run.unit]
-    text = printer(found)
-    figure = units.plot_compared({text(unit): unit for unit in found})
+    activations = [run.unit for run in shown.runs if run.unit]
+    text = printer(activations)
+    figure = units.plot_compared({text(unit): unit for unit in activations})
     picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name

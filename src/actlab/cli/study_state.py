@@ -67,11 +67,11 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
 
 def states_of(stages: Sequence[StudyFolder]) -> States:
     """Return the states of runs by id; an unfinished run that a process holds is running."""
-    found = {run.run.id: run.state for stage in stages for run in stage.runs}
-    for name, state in found.items():
+    states = {run.run.id: run.state for stage in stages for run in stage.runs}
+    for name, state in states.items():
         if state.kind in (STARTED, WAITING) and is_held(stages[0].path, name):
-            found[name] = state._replace(kind=RUNNING)
-    return found
+            states[name] = state._replace(kind=RUNNING)
+    return states
 
 
 def in_words(state: State, run: Run) -> str:
@@ -120,9 +120,9 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
     print(f"next: {_next(states, bool(waiting), again, todo, drawn)}")
 
 
-def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -> Iterator[str]:
+def _table(names: Sequence[str], of_stages: Sequence[Sequence[State]], now: float) -> Iterator[str]:
     rows = [["stage", "runs", *KINDS, "last progress"]]
-    for name, states in zip(names, found, strict=True):
+    for name, states in zip(names, of_stages, strict=True):
         count = Counter(state.kind for state in states)
         last = max((state.changed for state in states if state.changed), default=None)
         rows.append([name, str(len(states)), *(str(count[kind]) for kind in KINDS), age(last, now)])
@@ -150,7 +150,7 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
             detail = f" ({textwrap.shorten(state.reason, 300)})"
         if state.kind not in (FINISHED, WAITING):
             alike.setdefault((state.kind, detail), []).append(name)
-    for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
+    for kind, detail in sorted(alike, key=lambda group: KINDS.index(group[0])):
         yield f"{kind}{detail}: {few(alike[kind, detail])}"
 
 

@@ -77,11 +77,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab tune``; return 1 if runs failed.
-
-    Raises:
-        ActlabError: for bad input, without Optuna, or if all trials diverged.
-    """
+    """Run ``actlab tune``; return 1 if runs failed."""
     args = parser().parse_args(argv)
     require_optuna()
     unit = activation(args.activation)
@@ -94,12 +90,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
-    """Write the study of the options ``args`` to their folder of runs, and return it.
-
-    Raises:
-        ActlabError: for a study with several grids, several values of a further grid key or no activations, for
-            a key that cannot be searched, or for seeds that both stages use.
-    """
+    """Write the study of the options ``args`` to their folder of runs, and return it."""
     source = config_file(args.file, "configs/studies", piped=True)
     file = schema.without_stages(schema.checked(read_mapping(source, piped=True), source))
     path = args.runs_dir / f"{source.stem}-tuned.yaml"

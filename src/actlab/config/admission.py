@@ -33,7 +33,8 @@ TRAINER = (
     "deterministic",
 )
 WRITTEN = ("cache_dir",)  # folders that data write to; a record only names folders that are read
-_WORD = re.compile(r"[\w+-]*")  # names no code: without dots, colons, slashes and brackets
+# A word or a number, which name no code: without dots in words, colons, slashes and brackets.
+_WORD = re.compile(r"[\w+-]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 class UntrustedError(ActlabError):
@@ -49,7 +50,7 @@ class UntrustedError(ActlabError):
 
 
 def admitted(
-    found: Any,
+    recorded: Any,
     remedy: str,
     trust: bool = False,
     said: Iterable[str] = (),
@@ -60,20 +61,20 @@ def admitted(
     The record may name what the user ``said``, and any code if the user does ``trust`` the file; else an
     `UntrustedError` names the ``remedy``.
     """
-    if not isinstance(found, Mapping) or not isinstance(found.get("trainer", {}), Mapping):
+    if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
     reading = _Reading(remedy, trust, frozenset(said))
-    config: dict[str, Any] = {SEED: found.get(SEED, 0)}
+    config: dict[str, Any] = {SEED: recorded.get(SEED, 0)}
     for section in only:
-        if section == "data" and section not in found:
+        if section == "data" and section not in recorded:
             continue  # a plain Trainer wrote the checkpoint
-        if not isinstance(value := found.get(section), Mapping):
+        if not isinstance(value := recorded.get(section), Mapping):
             raise _malformed(section)
         arguments = value.get("init_args") or {}
         reading.check({**value, "init_args": arguments}, Any, section)
         kept = {key: item for key, item in arguments.items() if section != "data" or key not in WRITTEN}
         config[section] = {"class_path": value["class_path"], "init_args": copy.deepcopy(kept)}
-    if trainer := {k: v for k, v in found.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN}:
+    if trainer := {k: v for k, v in recorded.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN}:
         config["trainer"] = trainer
     return config
 
@@ -111,7 +112,7 @@ class _Reading:
         options = kinds(wanted)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object
-        if not (options <= {*PLAIN} or is_word or _is_number(value)):
+        if not (options <= {*PLAIN} or is_word):
             self._class(value, key)
 
     def _class(self, path: Any, key: str) -> Any:
@@ -119,9 +120,9 @@ class _Reading:
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if "." in path and all(map(str.isidentifier, path.split("."))) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
-        found = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
-        if inspect.isclass(found) and _is_in(found.__module__, NAMES):  # the parser checks its base class
-            return found
+        owner = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
+        if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):  # the parser checks its base class
+            return owner
         raise UntrustedError(key, path, self.remedy)
 
 
@@ -131,11 +132,3 @@ def _malformed(key: str) -> ActlabError:
 
 def _is_in(module: str, packages: Iterable[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -1,7 +1,7 @@
 """The identity of a run: a digest of everything that affects its results, and of nothing else.
 
 That are settings and the contents of files: data and the user's code, which is not imported. Of a class that is
-not in `OWN`, any argument and the number of devices may affect results.
+not in `ACTLAB`, any argument and the number of devices may affect results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
-NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `OWN`
+NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `ACTLAB`
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
@@ -27,7 +27,7 @@ NOT_COUNTED = {
     *("num_sanity_val_steps", "profiler", "strategy"),
 }
 # Classes whose results do not depend on the number of devices.
-OWN = {
+ACTLAB = {
     "model": {
         f"actlab.tasks.{name}Task"
         for name in ("Autoencoder", "Classification", "Frame", "Helmholtz", "Language", "Pixel", "Regression")
@@ -37,8 +37,8 @@ OWN = {
         for name in ("CIFAR", "Image", "ImageNet", "MNIST", "Pixel", "Square", "TIMIT", "Text", "TwitterPOS")
     },
 }
-# Arguments that do not affect results if model and data are in `OWN`: devices, and how data are read.
-NOT_COUNTED_OF_OWN = {
+# Arguments that do not affect results if model and data are in `ACTLAB`: devices, and how data are read.
+NOT_COUNTED_OF_ACTLAB = {
     "trainer": {"devices", "num_nodes", "use_distributed_sampler"},
     "data": {"cache_dir", "workers"},
 }
@@ -47,29 +47,29 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
-    others = [] if is_own(counts) else [NUMERICS_OF_OTHERS]
+    others = [] if is_of_actlab(counts) else [NUMERICS_OF_OTHERS]
     text = json.dumps([NUMERICS, counts, sorted(set(sources.values())), *others], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_own(config: Mapping[str, Any]) -> bool:
-    """Return whether model and data are of classes in `OWN`, by import path or bare name."""
-    found = {section: f".{class_of(config.get(section))}" for section in OWN}
-    return all(any(f".{own}".endswith(found[section]) for own in OWN[section]) for section in OWN)
+def is_of_actlab(config: Mapping[str, Any]) -> bool:
+    """Return whether model and data are of classes in `ACTLAB`, by import path or bare name."""
+    paths = {section: f".{class_of(config.get(section))}" for section in ACTLAB}
+    return all(any(f".{name}".endswith(paths[section]) for name in ACTLAB[section]) for section in ACTLAB)
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a complete config that affects results, with values in canonical form."""
-    own = {section for section, classes in OWN.items() if str(class_of(config.get(section))) in classes}
-    data = _without_reading(config) if "data" in own else config.get("data") or {}
+    sections = {section for section, classes in ACTLAB.items() if str(class_of(config.get(section))) in classes}
+    data = _without_reading(config) if "data" in sections else config.get("data") or {}
     trainer = config.get("trainer") or {}
     if isinstance(trainer, Mapping):
-        left_out = NOT_COUNTED | (NOT_COUNTED_OF_OWN["trainer"] if own == OWN.keys() else set())
+        left_out = NOT_COUNTED | (NOT_COUNTED_OF_ACTLAB["trainer"] if sections == ACTLAB.keys() else set())
         counting = ((k, v) for k, v in trainer.items() if k not in left_out and (v is not None or k in _NULLS))
         trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
     whole = {**config, "data": data, "trainer": trainer}
-    found: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
-    return found
+    canonical: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
+    return canonical
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:
@@ -77,7 +77,7 @@ def _without_reading(config: Mapping[str, Any]) -> Any:
     data = config.get("data") or {}
     if not isinstance(data, Mapping) or not isinstance(arguments := data.get("init_args") or {}, Mapping):
         return data
-    left_out = NOT_COUNTED_OF_OWN["data"]
+    left_out = NOT_COUNTED_OF_ACTLAB["data"]
     return {**data, "init_args": {key: value for key, value in arguments.items() if key not in left_out}}
 
 
@@ -97,7 +97,7 @@ def sources_of(
     ``by_bytes`` gives those of earlier versions, for which comments in the user's code counted.
     """
     known = {} if known is None else known
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     data = _without_reading(config)
     named = set(contents.texts(data.get("init_args") if isinstance(data, Mapping) else data))
     trainer = config.get("trainer") or {}
@@ -110,5 +110,5 @@ def sources_of(
             same = by_bytes and plain in known and not contents.code_files(text, text in named)
             known[key] = known[plain] if same else contents.content_of(text, text in named, by_bytes)
         if content := known[key]:
-            found[text] = content
-    return found
+            digests[text] = content
+    return digests

@@ -78,9 +78,7 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
-    """Reject keys that a later key would overwrite.
-
-    The keys of the grid are set after the settings, in order. A later key may contain an earlier one.
+    """Reject keys that a later key would overwrite; those of the grid are set after the settings, in order.
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
     """
@@ -112,14 +110,14 @@ def short_names(keys: Collection[str]) -> dict[str, str]:
     >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
     {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
     """
-    listed, found = set(keys), dict[str, str]()
+    listed, names = set(keys), dict[str, str]()
     for key in keys:
         parts = key.split(".")
         endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
         others = [f".{other}" for other in listed if other != key]
         unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
-        found[key] = next(unique, key)
-    return found
+        names[key] = next(unique, key)
+    return names
 
 
 def class_of(value: Any) -> Any:
@@ -138,16 +136,15 @@ def import_path(text: str) -> str | None:
     if source.endswith(".py"):
         file = Path(os.path.relpath(resolved(source)))
         module = ".".join(file.with_suffix("").parts)
-    found = f"{module}.{name}"
-    return found if colon and all(part.isidentifier() for part in found.split(".")) else None
+    dotted = f"{module}.{name}"
+    return dotted if colon and all(part.isidentifier() for part in dotted.split(".")) else None
 
 
 def with_import_paths(value: Any, key: str = "") -> Any:
     """Return nested values with the import path of each class that is named as an activation is.
 
-    A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`. Identities and records
-    of runs therefore do not depend on the spelling. Ambiguous bare names get the path in `_BARE`. ``key`` is
-    the dotted config key of the value; empty for a config.
+    A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`; ``key`` is the dotted
+    config key of the value. Identities and records of runs therefore do not depend on the spelling.
 
     >>> with_import_paths({"class_path": "nets.mine:Net", "init_args": {"activation": "torch.nn:ELU"}})
     {'class_path': 'nets.mine.Net', 'init_args': {'activation': 'torch.nn:ELU'}}
@@ -163,9 +160,9 @@ def with_import_paths(value: Any, key: str = "") -> Any:
         return bare
     if not isinstance(value, str) or (short(key) != "class_path" and key.rstrip("+") not in CLASSES):
         return value
-    if (found := import_path(value)) is None and value.rpartition(":")[0].endswith(".py"):
+    if (dotted := import_path(value)) is None and value.rpartition(":")[0].endswith(".py"):
         raise ActlabError(
             f"{key} {value!r}: the file of a class is imported, so it must be in the current folder or below "
             "it, with a name of letters, digits and _"
         )
-    return found or value
+    return dotted or value

@@ -19,22 +19,18 @@ from torch.optim.lr_scheduler import LRScheduler
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of
 from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
-from actlab.errors import ActlabError, described, hint, one_line, unknown
+from actlab.errors import ActlabError, described, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
 _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
 
 
-_PARTS = {"lr": "optimizer", "momentum": "optimizer", "weight_decay": "optimizer", "dropout": "network"}
-
-
 @contextmanager
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
 
-    Whatever is raised while a checkpoint is restored is bad input, too. For what the parser rejects, the first
-    value of the config ``given`` that its class does not accept is named; else the parser's innermost text.
+    For what the parser rejects, the first value of the config ``given`` that is not accepted is named.
     """
     try:
         yield
@@ -44,9 +40,8 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         known = isinstance(error, MisconfigurationException | ValueError | TypeError) or _of_callback(error)
-        found = (bad_input(error) if known else None) or unrestored(error)
-        if found or hint(error):
-            raise found or ActlabError(described(error)) from error
+        if bad := (bad_input(error) if known else None) or unrestored(error):
+            raise bad from error
         raise
 
 
@@ -57,13 +52,13 @@ def innermost(error: ArgumentError) -> ActlabError:
 
 def mistake_in(given: Mapping[str, Any]) -> ActlabError | None:
     """Return an error for the first value of a config that its class does not accept; None if there is none."""
-    trainer, found = given.get("trainer"), None
+    trainer, mistaken = given.get("trainer"), None
     if isinstance(trainer, Mapping):
-        found = _mistake_in_arguments(trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ())
+        mistaken = _mistake_in_arguments(trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ())
     for name, base in sections.SECTIONS.items():
         passed = ("seed", *sections.linked_shapes(given))
-        found = found or mistake(given.get(name), base, name, passed=passed)
-    return found
+        mistaken = mistaken or mistake(given.get(name), base, name, passed=passed)
+    return mistaken
 
 
 def mistake(
@@ -137,7 +132,7 @@ def _mistake_in_arguments(
         if name in passed:
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in known:
-            if nested := _below(str(name), given, known, where):
+            if nested := _below(str(name), given, where):
                 return nested
             while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
                 inner, value = next(iter(value.items()))
@@ -155,17 +150,12 @@ def _mistake_in_arguments(
     return lacking(path, needed[0], where) if needed else None
 
 
-def _below(name: str, given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> ActlabError | None:
-    """Return an error for a key that an object below takes: one that is given, or the usual part of a task."""
-    found = f"unknown config key '{where}.{name}'"
+def _below(name: str, given: Mapping[str, Any], where: str) -> ActlabError | None:
+    """Return an error for a key that an object below takes."""
     for key, path in ((key, class_of(value)) for key, value in given.items()):
         with suppress(ActlabError):  # text that is no class
             if isinstance(path, str) and name in (parameters(find(path, (object,), key)) or ()):
-                return ActlabError(f"{found}; did you mean '{where}.{key}.{name}'?")
-    if (part := _PARTS.get(name)) in known:
-        return ActlabError(f"{found}: give {where}.{part}={{class_path: …, init_args: {{{name}: …}}}}")
-    if (where, name) == ("data", "num_workers") and "workers" not in known:
-        return ActlabError(f"{found}: leave it out; the samples are in memory, without worker processes")
+                return ActlabError(f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?")
     return None
 
 
@@ -192,11 +182,8 @@ def unbuilt(error: BaseException) -> ActlabError:
     first = next((c for c in _causes(error) if not _raised_by(c, "jsonargparse")), error)
     frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
     built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
-    names = dict.fromkeys(type(one).__qualname__ for one in built if not isinstance(one, LightningCLI | None))
-    if isinstance(first, ModuleNotFoundError) and "tensorboard" in str(first):
-        return ActlabError(
-            f"{[*names][-1]} requires the package tensorboard: pip install 'actlab[tensorboard]'"
-        )
+    kinds_built = (type(part) for part in built if not isinstance(part, LightningCLI | None))
+    names = dict.fromkeys(kind.__qualname__ for kind in kinds_built)
     return ActlabError(f"{' → '.join([*names, described(first)])}")
 
 

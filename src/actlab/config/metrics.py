@@ -39,9 +39,9 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
     >>> mode_of("val/accuracy"), mode_of("test_f1", {"f1": "max"}), mode_of("test/error"), mode_of("val/acc")
     ('max', 'max', 'min', '')
     """
-    found = (known or {}).get(metric) or (known or {}).get(quantity(metric))
-    if found:
-        return found
+    mode = (known or {}).get(metric) or (known or {}).get(quantity(metric))
+    if mode:
+        return mode
     word = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))[-1]
     low = word in _LOW or quantity(metric).endswith("bits_per_byte") or metric.startswith(_PLAIN)
     return "min" if low else "max" if word in _HIGH else ""
@@ -88,8 +88,8 @@ def metric_and_condition(name: str) -> tuple[str, str]:
     >>> metric_and_condition("activation/beta[layer=3]"), metric_and_condition("val/top[k=5]")
     (('activation/beta', 'layer=3'), ('val/top[k=5]', ''))
     """
-    found = _OF_LAYER.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
+    parts = _OF_LAYER.fullmatch(name)
+    return (parts[1], parts[2]) if parts else (name, "")
 
 
 def undirected(metric: str) -> ActlabError:
@@ -102,26 +102,23 @@ def undirected(metric: str) -> ActlabError:
 
 def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return ``min`` or ``max`` for each metric that gives a number; "" if its class does not say."""
-    found: dict[str, str] = {}
+    modes: dict[str, str] = {}
     for name, value in (item for config in configs for item in _given(config).items()):
         of_torchmetrics = str(class_of(value)).partition(".")[0] == _PACKAGE
         metric = _built(name, json.dumps(value, default=str)) if of_torchmetrics else None
         if metric is None or gives_number(metric):
             better = getattr(metric, "higher_is_better", None)
             mode = "" if better is None else "max" if better else "min"
-            found[name] = mode if found.get(name, mode) == mode else ""
-    return found
+            modes[name] = mode if modes.get(name, mode) == mode else ""
+    return modes
 
 
 def gives_number(metric: Any) -> bool:
-    """Return whether the result of a metric is one number.
-
-    A metric that cannot be computed before an update is one if it says which values are better: curves do not.
-    """
+    """Return whether the result of a metric is one number."""
     with warnings.catch_warnings(), suppress(Exception):  # a third-party metric may raise anything
         warnings.simplefilter("ignore")  # compute before update
         return getattr(metric.clone().compute(), "ndim", None) == 0
-    return metric.higher_is_better is not None
+    return metric.higher_is_better is not None  # as curves do not say
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -131,8 +128,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def _given(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = get_dotted(dict(config), KEY)
-    return found if isinstance(found, Mapping) else {}
+    metrics = get_dotted(dict(config), KEY)
+    return metrics if isinstance(metrics, Mapping) else {}
 
 
 @cache

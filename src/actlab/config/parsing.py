@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from inspect import formatannotation
 from typing import Any
 
@@ -32,72 +32,67 @@ from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
 from actlab.storage.spellings import activation_spec
 
-_MOST = 64  # number of parsed sections in the cache; the latest are kept
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
-_kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
-    """Return a parsed section of a config, as a copy that the caller may change.
-
-    The result comes from a cache if the section holds only plain values and the classes that they name are
-    still the same objects. Arguments of its class that are set ``elsewhere`` are none of the config's.
-    """
+    """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
-    kept = _kept.pop(key, None) if key is not None else None
-    if kept is None or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
+    kept = _kept(key) if key is not None else []
+    # A class that the section names may have been imported again.
+    if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         with importing(f"the code of {name}"):
-            found = parser.parse_object({name: copy.deepcopy(value)})[name]
-        found = with_text(value, found, name)
-        kept = [*map(imported, names)], found
-    if key is not None:
-        _kept[key] = kept
-        if len(_kept) > _MOST:
-            del _kept[next(iter(_kept))]
-    return copy.deepcopy(kept[1])
+            parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
+        parsed = with_text(value, parsed, name)
+        kept[:] = [*map(imported, names)], parsed
+    copied: Namespace = copy.deepcopy(kept[1])
+    return copied
 
 
-def with_text(given: Any, found: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
-    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
+@lru_cache(maxsize=64)
+def _kept(key: str) -> list[Any]:
+    """Return the list in which `section` keeps the classes that a section names, and the parsed section."""
+    return []
 
-    Arguments without type and default must be given or linked: the parser sets missing ones to None.
-    """
+
+def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
+    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null."""
     allowed = kinds(annotation)
-    if isinstance(found, Namespace):
-        _set_arguments(given if isinstance(given, Mapping) else {}, found, where, linked)
-    elif type(found) is dict and isinstance(given, Mapping):
+    if isinstance(parsed, Namespace):
+        _set_arguments(given if isinstance(given, Mapping) else {}, parsed, where, linked)
+    elif type(parsed) is dict and isinstance(given, Mapping):
         inner = inner_type(annotation)
-        return {k: with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
-    elif type(found) is list and isinstance(given, list) and len(found) == len(given):
+        return {k: with_text(given.get(k), item, f"{where}.{k}", inner) for k, item in parsed.items()}
+    elif type(parsed) is list and isinstance(given, list) and len(parsed) == len(given):
         inner = inner_type(annotation)
-        return [with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
-    elif isinstance(given, date) and isinstance(found, str):  # words and JSON have no dates
+        return [with_text(*pair, where, inner) for pair in zip(given, parsed, strict=True)]
+    elif isinstance(given, date) and isinstance(parsed, str):  # words and JSON have no dates
         if Any in allowed:
             return given
         name = where.rpartition(".")[2]
         raise ActlabError(
             f'{where} {given} is a date, but text is expected. Put text in quotes: {name}: "{given}"'
         )
-    elif isinstance(given, str) and type(found) in _NOT_TEXT and not given.endswith(FILES):
+    elif isinstance(given, str) and type(parsed) in _NOT_TEXT and not given.endswith(FILES):
         if allowed & {str, Any}:
             return given
         words = ("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
         names = " or ".join(sorted(words))
         raise ActlabError(f"{where} {given!r} is text, but {names} is expected: give this type, without quotes")
-    return found
+    return parsed
 
 
-def _set_arguments(given: Mapping[str, Any], found: Namespace, where: str, linked: Sequence[str]) -> None:
-    owner, path, arguments = pl.Trainer if where == "trainer" else None, found.get("class_path"), found
+def _set_arguments(given: Mapping[str, Any], parsed: Namespace, where: str, linked: Sequence[str]) -> None:
+    owner, path, arguments = pl.Trainer if where == "trainer" else None, parsed.get("class_path"), parsed
     if path:
-        owner, given, arguments = locate(path), given.get("init_args") or {}, found.get("init_args")
+        owner, given, arguments = locate(path), given.get("init_args") or {}, parsed.get("init_args")
     known = (parameters(owner) or {}) if owner else {}
     for key, value in vars(arguments).items() if arguments else ():
         if key not in known or key in linked:
             continue
-        if value is None and known[key].required and known[key].untyped:
+        if value is None and known[key].required and known[key].untyped:  # the parser sets it to None
             raise lacking(path, key, where)
         kept = with_text(given.get(key, value), value, f"{where}.{key}", known[key].annotation)
         setattr(arguments, key, kept)
@@ -109,24 +104,24 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     A shape that the model gets from the data later is set to its default, or to None if it has no default.
     """
     shapes = linked_shapes(given) if name == "model" else ()
-    found = section(name, given[name], ("seed", *shapes))
-    complete(given, name, found)
-    known = parameters(locate(found.class_path)) or {}
+    parsed = section(name, given[name], ("seed", *shapes))
+    complete(given, name, parsed)
+    known = parameters(locate(parsed.class_path)) or {}
     for shape in (shape for shape in shapes if shape in known):
-        found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
+        parsed[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
     if "seed" in known:
-        found["init_args.seed"] = seed
-    return found
+        parsed["init_args.seed"] = seed
+    return parsed
 
 
-def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
+def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
     """Check that a parsed section names a class, and set values that have one meaning, in place."""
-    if not inspect.isclass(kind := locate(found.class_path)):
-        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
-    if name == "model" and takes_activation_name(kind) and found.init_args.get("activation"):
-        found["init_args.activation"] = activation_spec(found.init_args.activation)
-    if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
-        found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
+    if not inspect.isclass(kind := locate(parsed.class_path)):
+        raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
+    if name == "model" and takes_activation_name(kind) and parsed.init_args.get("activation"):
+        parsed["init_args.activation"] = activation_spec(parsed.init_args.activation)
+    if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
+        parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 
 
 def run_seed(value: bool | int | str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from actlab.config.identity import OWN
+from actlab.config.identity import ACTLAB
 from actlab.config.keys import get_dotted
 from actlab.errors import ActlabError
 
@@ -14,20 +14,16 @@ SAMPLE, DATASET = "data.sample", "data.dataset"
 
 def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without the dataset that its sample takes the place of: one file may not name both."""
-    found, data = {**config}, config.get("data")
-    own = isinstance(data, Mapping) and data.get("class_path") in OWN["data"]
-    if isinstance(data, Mapping) and own and get_dotted(found, SAMPLE) is True:
+    kept, data = {**config}, config.get("data")
+    of_actlab = isinstance(data, Mapping) and data.get("class_path") in ACTLAB["data"]
+    if isinstance(data, Mapping) and of_actlab and get_dotted(kept, SAMPLE) is True:
         arguments = {key: value for key, value in data["init_args"].items() if key != "dataset"}
-        found["data"] = {**data, "init_args": arguments}
-    return found
+        kept["data"] = {**data, "init_args": arguments}
+    return kept
 
 
 def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
-    """Reject a dataset given beside or after ``data.sample: true``, which would silently replace it.
-
-    A dataset given earlier, such as the default of a config, is what the sample takes the place of. ``places``
-    has the nested settings of each place by its name; later ones override earlier ones.
-    """
+    """Reject a dataset given beside or after ``data.sample: true``, of settings by place, in their order."""
     since = ""
     for place, given in places.items():
         if (sample := get_dotted(given, SAMPLE)) is not None:

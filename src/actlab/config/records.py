@@ -46,23 +46,23 @@ def plain(value: Any) -> Any:
 
 def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
     """Return a resolved config as an input, without seeds and the shapes that are ``linked`` to the data."""
-    found: dict[str, Any] = plain(config)
+    given: dict[str, Any] = plain(config)
     for section in SECTIONS:
         for name in ("seed", *(linked if section == "model" else ())):
-            found[section].get("init_args", {}).pop(name, None)
-    return found
+            given[section].get("init_args", {}).pop(name, None)
+    return given
 
 
 def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a resolved config and of the shapes that the model gets from the data."""
     given = as_given(config, ())
-    found = {key: given[key] for key in (SEED, *SECTIONS)}
+    recorded = {key: given[key] for key in (SEED, *SECTIONS)}
     for section in SECTIONS:
-        found[section].setdefault("init_args", {})
-    found["model"]["init_args"].update(plain(shapes))
+        recorded[section].setdefault("init_args", {})
+    recorded["model"]["init_args"].update(plain(shapes))
     kept = {key: plain(config.trainer.get(key)) for key in TRAINER}
-    found["trainer"] = {key: value for key, value in kept.items() if value is not None}
-    return found
+    recorded["trainer"] = {key: value for key, value in kept.items() if value is not None}
+    return recorded
 
 
 class Arguments(NamedTuple):
@@ -86,8 +86,8 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
 
 
 def _named(call: inspect.BoundArguments) -> dict[str, Any]:
-    (_, *found), named = call.arguments.items(), call.signature.parameters  # without self
-    given = dict(found)
+    (_, *arguments), named = call.arguments.items(), call.signature.parameters  # without self
+    given = dict(arguments)
     for name in [name for name in given if named[name].kind is inspect.Parameter.VAR_KEYWORD]:
         given.update(given.pop(name))
     return given
@@ -116,67 +116,68 @@ def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     return with_digests(with_arguments({"model": model}, given, seed))
 
 
-def with_arguments(found: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
+def with_arguments(recorded: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
     """Return a record with some of the model's arguments replaced."""
-    missing = dict.fromkeys([*(name for name in missing_in(found) if name not in given.plain), *given.objects])
-    values = {**(found["model"].get("init_args") or {}), **given.plain}
+    absent = (name for name in missing_in(recorded) if name not in given.plain)
+    missing = dict.fromkeys([*absent, *given.objects])
+    values = {**(recorded["model"].get("init_args") or {}), **given.plain}
     kept = {name: value for name, value in values.items() if name != "seed" and name not in missing}
-    others = {key: value for key, value in found.items() if key != MISSING}
-    model = {**found["model"], "init_args": kept}
+    others = {key: value for key, value in recorded.items() if key != MISSING}
+    model = {**recorded["model"], "init_args": kept}
     return {**others, SEED: seed, "model": model, **({MISSING: [*missing]} if missing else {})}
 
 
-def missing_in(found: Any) -> list[str]:
+def missing_in(recorded: Any) -> list[str]:
     """Return the names of the model's arguments that a record does not hold."""
-    names = found.get(MISSING, []) if isinstance(found, Mapping) else []
+    names = recorded.get(MISSING, []) if isinstance(recorded, Mapping) else []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ActlabError(f"the checkpoint's record of {MISSING} arguments is malformed: give another file")
     return names
 
 
-def completed(found: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+def completed(trained: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record with the values of a config's model for the arguments that were objects."""
-    names, recorded, given = missing_in(found), found.get("model"), model.get("init_args") or {}
+    names, recorded, given = missing_in(trained), trained.get("model"), model.get("init_args") or {}
     if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
-        return dict(found)
+        return dict(trained)
     if unset := [f"--model.{name}" for name in names if name not in given]:
         raise ActlabError(
             f"the checkpoint does not record arguments that a script gave as objects: give {', '.join(unset)}"
         )
     values = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
     path = recorded.get("class_path") or model.get("class_path")
-    return {**found, "model": {"class_path": path, "init_args": values}}
+    return {**trained, "model": {"class_path": path, "init_args": values}}
 
 
-def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
+def with_digests(recorded: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
     """Return a record with the digests of the files and code that its model and data name."""
-    named = {key: found[key] for key in SECTIONS if key in found}
-    return {**found, SOURCES: identity.sources_of(named, known)}
+    named = {key: recorded[key] for key in SECTIONS if key in recorded}
+    return {**recorded, SOURCES: identity.sources_of(named, known)}
 
 
-def changed_code(found: Mapping[str, Any]) -> list[str]:
+def changed_code(recorded: Mapping[str, Any]) -> list[str]:
     """Return the names of code in a record's model and data that was edited or removed after training."""
-    return _changed(found, [found["model"], found.get("data", {}).get("class_path")], of_data=False)
+    return _changed(recorded, [recorded["model"], recorded.get("data", {}).get("class_path")], of_data=False)
 
 
-def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+def changed_files(recorded: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
     """Return the files and folders of a record's data that have changed and that ``used`` names too."""
-    return _changed(found, used["data"]["init_args"], of_data=True)
+    return _changed(recorded, used["data"]["init_args"], of_data=True)
 
 
-def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
-    kept = found.get(SOURCES) or {}
+def _changed(recorded: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
+    kept = recorded.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
     rules = (False, True)  # of today, and of earlier versions
     return [t for t in texts if all(contents.content_of(t, of_data, by_bytes) != kept[t] for by_bytes in rules)]
 
 
-def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:
+def difference(first: Any, second: Any, key: str) -> tuple[str, Any, Any] | None:
     """Return where two nested values first differ: the dotted key without ``init_args``, and both values."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in dict.fromkeys([*one, *other]):  # a class before its arguments
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for name in dict.fromkeys([*first, *second]):  # a class before its arguments
             below = key if name in ("class_path", "init_args") else f"{key}.{name}"
-            if found := difference(one.get(name, _NOTHING), other.get(name, _NOTHING), below):
-                return found
+            if differing := difference(first.get(name, _NOTHING), second.get(name, _NOTHING), below):
+                return differing
         return None
-    return None if one == other else (key, one, other)
+    return None if first == second else (key, first, second)

@@ -12,7 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.keys import class_of
+from actlab.config.keys import class_of, get_dotted
 from actlab.config.signatures import find, parameters
 from actlab.errors import ActlabError, unknown
 
@@ -42,8 +42,11 @@ def arguments_of(command: str) -> tuple[str, ...]:
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
     """Check the top level of a config, which a ``command`` such as ``fit`` runs, or which is only built."""
     for key, value in config.items():
-        if command is None and key in MOVED and value is not None:
-            raise overriding(key)
+        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
+            raise ActlabError(
+                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+                "(a user-defined model builds it in configure_optimizers)"
+            )
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
         if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
@@ -61,19 +64,13 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
-        arguments = value.get("init_args") if isinstance(value, Mapping) else None
-        if not isinstance(arguments, Mapping | None):
-            raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
-        if "seed" in (arguments or {}):
+        if get_dotted(config, f"{section}.seed") is not None:
             raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
 
 
-def overriding(key: str) -> ActlabError:
-    """Return an error for an optimiser or schedule at the top level beside the model's own."""
-    return ActlabError(
-        f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-        "(a user-defined model builds it in configure_optimizers)"
-    )
+def _lacks_optimizers(config: Mapping[str, Any]) -> bool:
+    configure = getattr(class_in(config, "model"), "configure_optimizers", None)
+    return configure is pl.LightningModule.configure_optimizers
 
 
 def _is_file(value: Any) -> bool:
@@ -82,9 +79,7 @@ def _is_file(value: Any) -> bool:
 
 def gives(config: Mapping[str, Any], name: str) -> bool:
     """Return whether a config sets an argument of the model."""
-    model = config.get("model")
-    arguments = model.get("init_args") if isinstance(model, Mapping) else None
-    return (arguments or {}).get(name) is not None
+    return get_dotted(config, f"model.{name}") is not None
 
 
 def class_in(config: Mapping[str, Any], section: str) -> Any:

@@ -33,11 +33,11 @@ _order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union",
 def _whole_first(*args: Any) -> Sequence[Any]:
     """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int."""
     # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the order
-    found = [*_order(*args)]
-    if [one for one in found if one is int or one is float] == [float, int]:
-        found.remove(int)
-        found.insert(found.index(float), int)
-    return found
+    ordered = [*_order(*args)]
+    if [kind for kind in ordered if kind is int or kind is float] == [float, int]:
+        ordered.remove(int)
+        ordered.insert(ordered.index(float), int)
+    return ordered
 
 
 hints.sort_subtypes_for_union = _whole_first
@@ -74,8 +74,8 @@ class Taken(NamedTuple):
     @property
     def is_text(self) -> bool:
         """Whether it takes text and neither numbers nor booleans, such as ``str | None``."""
-        found = kinds(self.annotation)
-        return str in found and not found & {int, float, bool, Any}
+        options = kinds(self.annotation)
+        return str in options and not options & {int, float, bool, Any}
 
 
 def kinds(annotation: Any) -> set[Any]:
@@ -103,16 +103,16 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
     >>> inner_type(dict[str, float] | None), inner_type(list | int)
     (<class 'float'>, typing.Any)
     """
-    found: list[Any] = []
+    inner: list[Any] = []
     for option in kinds(annotation):
         origin = get_origin(option) or option
         if origin in _CONTAINERS:
-            found += [a for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :] if a is not ...]
+            inner += [a for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :] if a is not ...]
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
             known: Callable[..., Any] = option
             taken = (parameters(known) or {}).get(name)
-            found.append(Any if taken is None else taken.annotation)
-    return Union[tuple(found)] if found and Any not in found else Any  # noqa: UP007 - from a tuple
+            inner.append(Any if taken is None else taken.annotation)
+    return Union[tuple(inner)] if inner and Any not in inner else Any  # noqa: UP007 - from a tuple
 
 
 def classes_in(annotation: Any) -> Iterator[type]:
@@ -130,10 +130,7 @@ def is_callable(option: Any) -> bool:
 
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
-    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans.
-
-    A third-party class is imported for its signature; if it cannot be imported, the answer is no.
-    """
+    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans."""
     *owner, name = [part for part in key.removesuffix("+").split(".") if part != "init_args"]
     node: Any = config
     for part in owner:
@@ -144,32 +141,29 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
     of_library = isinstance(path, str) and (path.partition(".")[0] in _LIBRARIES or "." not in path)
     if owner in ([], ["trainer"]) or of_library:
         return name in TEXT_ARGUMENTS
-    found: dict[str, Taken] = {}
+    known: dict[str, Taken] = {}
     with suppress(Exception):  # third-party code may raise anything; building the config reports it
-        found = parameters(locate(path)) or {} if isinstance(path, str) else {}
-    return name in found and found[name].is_text
+        known = parameters(locate(path)) or {} if isinstance(path, str) else {}
+    return name in known and known[name].is_text
 
 
 def takes_activation_name(owner: Any) -> bool:
     """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
     known: Callable[..., Any] | None = owner if inspect.isclass(owner) else None
     taken = (parameters(known) or {}).get("activation") if known else None
-    found = kinds(taken.annotation) if taken is not None else set()
-    origins = (get_origin(kind) or kind for kind in found)
-    return str in found and any(inspect.isclass(one) and issubclass(one, Mapping) for one in origins)
+    options = kinds(taken.annotation) if taken is not None else set()
+    origins = (get_origin(kind) or kind for kind in options)
+    return str in options and any(inspect.isclass(origin) and issubclass(origin, Mapping) for origin in origins)
 
 
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
-    """Return the parameters of a class or function by name, or None if they cannot be determined.
-
-    Parameters that ``**kwargs`` passes to a base class or another function are included.
-    """
+    """Return the parameters of a class or function by name, also through ``**kwargs``; None if unknown."""
     signature = _signature(owner)
     if signature is None:
         return None
-    found = dict(signature.parameters)
-    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
+    taken = dict(signature.parameters)
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values()):
         signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
         of_bases = {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
         parser = ArgumentParser(exit_on_error=False)
@@ -178,12 +172,12 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
             names = list(add(owner, fail_untyped=False))  # follows `**kwargs` through the source
         except ValueError:
             return None
-        known = of_bases | found  # the nearest class takes precedence
+        known = of_bases | taken  # the nearest class takes precedence
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
-        found |= {name: known.get(name, bare) for name in names}
+        taken |= {name: known.get(name, bare) for name in names}
     return {
         name: Taken(parameter.annotation, parameter.default)
-        for name, parameter in found.items()
+        for name, parameter in taken.items()
         if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     }
 
@@ -192,35 +186,32 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature, with evaluated annotations if possible."""
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
-            found = inspect.signature(owner, eval_str=evaluated)
+            signature = inspect.signature(owner, eval_str=evaluated)
             variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``.
-            if inspect.isclass(owner) and all(p.kind in variable for p in found.parameters.values()):
+            if inspect.isclass(owner) and all(p.kind in variable for p in signature.parameters.values()):
                 made = inspect.signature(owner.__init__, eval_str=evaluated)
                 return made.replace(parameters=[*made.parameters.values()][1:])
-            return found
+            return signature
     return None
 
 
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return the class, of certain ``kinds``, or function that a ``class_path`` or a bare name names.
-
-    A bare name is that of an imported class; ``where`` is the config key.
-    """
+    """Return the class, of certain ``kinds``, or function at an import path, or of an imported class's name."""
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
     if not {".", ":"} & set(path) and object not in kinds:
-        known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one wins
+        known = {owner.__name__: owner for owner in reversed([*_descendants(kinds)])}  # the first one wins
         if path not in known:
             raise unknown("class", path, known, f"{wants}.")
         return known[path]
     try:
-        found = locate(path, kinds)
+        owner = locate(path, kinds)
     except ActlabError as error:
         raise ActlabError(f"{where}: {error}") from error
-    if not callable(found) or (inspect.isclass(found) and not issubclass(found, kinds)):
-        of_lightning = any(base.__module__.startswith("lightning.") for base in getattr(found, "__mro__", ()))
+    if not callable(owner) or (inspect.isclass(owner) and not issubclass(owner, kinds)):
+        of_lightning = any(base.__module__.startswith("lightning.") for base in getattr(owner, "__mro__", ()))
         raise ActlabError(f"{wants}, got {path!r}{_OTHER_LIGHTNING if of_lightning else ''}")
-    return found
+    return owner
 
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
@@ -235,12 +226,12 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
     parts = path.split(".")
     if not all(part.isidentifier() for part in parts):
         raise ActlabError(f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}")
-    found, rest = _module(parts)
+    owner, rest = _module(parts)
     for number, part in enumerate(rest):
-        if not hasattr(found, part):
-            raise _missing(found, part, kinds if number == len(rest) - 1 else ())
-        found = getattr(found, part)
-    return found
+        if not hasattr(owner, part):
+            raise _missing(owner, part, kinds if number == len(rest) - 1 else ())
+        owner = getattr(owner, part)
+    return owner
 
 
 def imported(path: str) -> Any:

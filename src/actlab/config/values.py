@@ -45,13 +45,13 @@ def in_full(value: Any) -> str:
     return label(value, full=True)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Return whether two grid values are equal by type and value; see `value_key`.
 
     >>> same(1, 1.0), same("0.50", 0.5), same("1.10", "1.1"), same("relu", "./mine.py:relu")
     (True, False, False, False)
     """
-    return value_key(one) == value_key(other)
+    return value_key(first) == value_key(second)
 
 
 def value_key(value: Any) -> str:

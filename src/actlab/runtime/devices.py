@@ -18,11 +18,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
 def threads_for(samples: int) -> int:
-    """Return the number of threads to use for updates of ``samples`` samples.
-
-    Below `SMALL` samples a second thread gains at most a quarter on an idle machine. On a busy machine it loses
-    many times as much by waiting for the first thread (``benchmarks/processes.py``), so stacks have one.
-    """
+    """Return the number of threads to use for updates of ``samples`` samples."""
+    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
     return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
 
 
@@ -54,12 +51,8 @@ def name_of(device: torch.device) -> str:
 
 
 def keep_freed() -> bool:
-    """Let the C library keep freed memory (up to 2 GiB) for the next update; return whether it does.
-
-    Otherwise glibc returns the gradients of a stack to the system after every update, and page faults take a
-    fifth of the time of the next (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``). An environment with
-    ``MALLOC_…`` takes precedence, and other C libraries have no such setting.
-    """
+    """Let glibc keep freed memory (up to 2 GiB) for the next update; return whether it does."""
+    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``).
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None

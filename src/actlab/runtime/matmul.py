@@ -22,13 +22,10 @@ ROUNDS = 12
 
 
 def use(route: str) -> str:
-    """Set the matmul backend of this process, ``default`` or ``onednn``; return the one that it has.
-
-    With a GPU it stays the default: training there computes no matmuls on the CPU, and Lightning asks torch for
-    one precision of all backends, which torch rejects where theirs differ.
-    """
+    """Set the matmul backend of this process, ``default`` or ``onednn``; with a GPU it stays the default."""
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
+    # Lightning asks torch for one precision of all backends, which torch rejects where theirs differ.
     route = DEFAULT if torch.cuda.is_available() else route
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
     return route
@@ -38,23 +35,20 @@ def exact() -> list[str]:
     """Return the backends that are exact enough on this processor, by measurement; the default is the first."""
     if torch.cuda.is_available():
         return [DEFAULT]
-    found = measured()
-    return [route for route, (error, _) in found.items() if error <= LESS_EXACT * found[DEFAULT][0]]
+    products = measured()
+    return [route for route, (error, _) in products.items() if error <= LESS_EXACT * products[DEFAULT][0]]
 
 
 def choose() -> str:
     """Return the backend for MLPs: the faster of those that are exact enough on this processor."""
-    found = measured()
-    (error, seconds), (default_error, default_seconds) = found[ONEDNN], found[DEFAULT]
+    products = measured()
+    (error, seconds), (default_error, default_seconds) = products[ONEDNN], products[DEFAULT]
     close, faster = error <= LESS_EXACT * default_error, seconds <= FASTER * default_seconds
     return ONEDNN if close and faster else DEFAULT
 
 
 def measured() -> dict[str, tuple[float, float]]:
-    """Return (largest absolute error over largest absolute value, seconds) of each backend.
-
-    For matmuls in sizes of a stack of small networks; the time is the shortest of `ROUNDS` rounds.
-    """
+    """Return (largest absolute error over largest absolute value, shortest time in seconds) of each backend."""
     source = torch.Generator().manual_seed(0)
     left, right = torch.randn(8, 128, 784, generator=source), torch.randn(8, 784, 128, generator=source)
     exact = left.double() @ right.double()

@@ -1,4 +1,4 @@
-"""Helpers for any module: its own attributes, and evaluation mode for a while."""
+"""Helpers for any module: plain attributes, and evaluation mode for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 _BARE = vars(nn.Module()).keys()  # attributes of every module
 
 
-def own_attributes(module: nn.Module) -> dict[str, Any]:
+def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Return a module's attributes without parameters, buffers, children and the attributes of every module."""
     return {name: value for name, value in vars(module).items() if name not in _BARE}
 

@@ -32,14 +32,10 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into `Stopped`, also during imports.
-
-    The handler raises at once, so that imports and waits end. The interrupted code may swallow the exception,
-    in an ``except``, a ``__del__`` or a callback of a C library: `check` then raises again.
-    """
+    """Turn Ctrl-C and SIGTERM into `Stopped`, at once, so that imports and waits end too."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        _requested.append(number)
+        _requested.append(number)  # for `check`: an ``except`` or a C library may swallow the exception
         raise Stopped(number)
 
     alone = threading.current_thread() is threading.main_thread()  # handlers can only be set in the main thread
@@ -93,10 +89,7 @@ def preparing() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `Stopped`, with the number of the first signal, if a signal has arrived; report progress.
-
-    Loops call this at each step, so a process that watches this one is told of progress from there, too.
-    """
+    """Raise `Stopped` if a signal has arrived; report progress: loops call this at each step."""
     global _told
     if _requested:
         raise Stopped(_requested[0])

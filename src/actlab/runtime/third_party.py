@@ -16,29 +16,17 @@ _AMBIGUOUS = (StopIteration, OSError)
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Run a block, or a decorated function, that calls third-party code.
-
-    Raises:
-        RunError: the code raised an exception that callers would misinterpret, or changed torch's default
-            dtype, which would affect all later computation in the process.
-    """
+    """Run third-party code; raise `RunError` for a changed default dtype and for ambiguous exceptions."""
     dtype = torch.get_default_dtype()
     try:
         yield
     except _AMBIGUOUS as error:
         raise RunError(f"an activation, network or task raised {described(error)}") from error
-    except Exception as error:
-        _check_default(dtype, error)
-        raise
-    else:
-        _check_default(dtype)
     finally:
+        changed = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
-
-
-def _check_default(dtype: torch.dtype, error: Exception | None = None) -> None:
-    if (changed := torch.get_default_dtype()) != dtype:
-        raise RunError(
-            f"an activation, network or task set torch's default dtype to {changed}, from {dtype}: do not "
-            "change the default; set trainer.precision in the config instead"
-        ) from error
+        if changed != dtype:  # whatever was raised may follow from it
+            raise RunError(
+                f"an activation, network or task set torch's default dtype to {changed}, from {dtype}: do not "
+                "change the default; set trainer.precision in the config instead"
+            )

@@ -23,7 +23,7 @@ from actlab.networks import GPT, Dropout
 from actlab.networks.gpt import Attention, DecoderBlock, FeedForward
 from actlab.random import streams
 from actlab.random.streams import Stream
-from actlab.runtime.modules import own_attributes
+from actlab.runtime.modules import plain_attributes
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
@@ -93,7 +93,7 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 def _settings(module: nn.Module) -> list[Any]:
     if isinstance(module, streams.Uniform):
         return []
-    return [type(module), mapped(own_attributes(module), _comparable), *map(_settings, module.children())]
+    return [type(module), mapped(plain_attributes(module), _comparable), *map(_settings, module.children())]
 
 
 def _comparable(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.config.identity import OWN
+from actlab.config.identity import ACTLAB
 from actlab.config.keys import check_order, class_of, get_dotted, set_dotted, short
 from actlab.config.places import SAMPLE, check_sample
 from actlab.config.values import as_list, in_full, label, located, named, plain_unit, same, value_key
@@ -176,7 +176,7 @@ def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Iterab
 def _check_samples(file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]) -> None:
     """Reject a dataset that ``data.sample: true`` in the same place or an earlier one would replace."""
     for block, stage in itertools.product(blocks, [{}, *(stage.set for stage in file.stages)]):
-        if str(class_of(block.config({}).get("data"))) not in OWN["data"]:
+        if str(class_of(block.config({}).get("data"))) not in ACTLAB["data"]:
             continue
         point = {key: values[0] for key, values in block.grid.items()}
         given = {**block.settings, **point, **stage}

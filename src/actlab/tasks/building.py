@@ -19,7 +19,7 @@ from actlab.networks import ActivationFactory
 from actlab.optim import L2, By, Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
-from actlab.runtime.modules import own_attributes
+from actlab.runtime.modules import plain_attributes
 
 NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
@@ -179,7 +179,7 @@ def fault_of_learning(loss: Tensor, given: Collection[int], module: nn.Module) -
     Tensors that are no parameters and that the module does not hold, such as inputs by which a loss
     differentiates, are no fault.
     """
-    held = {id(tensor) for part in module.modules() for tensor in _tensors(own_attributes(part))}
+    held = {id(tensor) for part in module.modules() for tensor in _tensors(plain_attributes(part))}
     held |= {id(parameter) for parameter in module.parameters()}
     leaves = (leaf for leaf in _leaves(loss) if id(leaf) in held or isinstance(leaf, nn.Parameter))
     strays = [leaf for leaf in leaves if id(leaf) not in given]
