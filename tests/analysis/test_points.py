@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from actlab.analysis.points import printer, printers
-from actlab.config.values import in_full, named, same
+from actlab.config.values import in_full, named, printer, printers, same
 from actlab.studies.points import Point
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from actlab.analysis import results
+from actlab.analysis import reading, results
 from actlab.analysis.columns import Column
 from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
@@ -223,7 +223,7 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     ],
 )
 def test_a_busy_machine_is_said(load: float, share: dict[str, float], said: str) -> None:
-    assert notes.busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
+    assert reading.busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
 
 
 def test_the_spread_of_costs_is_said(written: Any) -> None:

@@ -22,11 +22,11 @@ from actlab.analysis.differences import (
     paired_differences,
 )
 from actlab.analysis.looks import factor
-from actlab.analysis.points import plural
 from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
 from actlab.analysis.times import at_equal_time, cost_of
+from actlab.analysis.wording import plural
 from actlab.config.values import in_full, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED

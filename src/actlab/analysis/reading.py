@@ -18,6 +18,8 @@ from actlab.studies.folders import COSTS, RunFolder
 from actlab.studies.formats import Cost, Result
 from actlab.studies.plan import Run
 
+LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
+
 
 @dataclass
 class Recorded:
@@ -96,3 +98,13 @@ def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
     for cost in costs:
         found.setdefault(cost.get("measured"), []).append(cost)
     return [*found.values()][::-1]
+
+
+def busy(costs: Iterable[Mapping[str, Any]]) -> str:
+    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
+    for machine in (cost.get("machine", {}) for cost in costs):
+        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+            got = "" if share is None else f", {share:.2f} s of processor time a second"
+            return f"load {load:.1f} on {cores} cores{got}"
+    return ""

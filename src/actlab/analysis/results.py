@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,10 @@ import numpy as np
 
 from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
-from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
-from actlab.config.values import same
+from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
@@ -56,7 +55,7 @@ class Results:
         return self.study.planned()
 
     @cached_property
-    def text(self) -> Text:
+    def text(self) -> Callable[[str, Any], str]:
         """Formats a value of a grid key for people; values with equal labels are written in full."""
         return printers(group.point | setting.tuned for group in self.groups for setting in group.settings)
 

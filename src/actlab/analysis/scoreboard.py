@@ -17,9 +17,8 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
-from actlab.analysis.points import printer, printers
 from actlab.analysis.statistics import FEWEST, Array
-from actlab.config.values import in_full, named, value_key
+from actlab.config.values import in_full, named, printer, printers, value_key
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point

@@ -19,10 +19,10 @@ from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, Correction, TableRow
 from actlab.analysis.differences import Estimate
 from actlab.analysis.looks import DECIDED, factor
-from actlab.analysis.points import few, plural
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
+from actlab.analysis.wording import few, plural
 from actlab.config.keys import short_names
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference
 from actlab.analysis.over_tasks import Mean
-from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Place, Task
 from actlab.analysis.statistics import FEWEST
+from actlab.analysis.wording import plural
 from actlab.config.keys import short
 from actlab.reports.tables import NONE, mean_difference, number
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Task
+from actlab.analysis.wording import plural
 from actlab.reports import effects, style
 from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator
 from actlab.reports.effects import Effect

@@ -10,9 +10,10 @@ import unicodedata
 from collections.abc import Collection, Sequence
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import plural, printers
 from actlab.analysis.scoreboard import KeptCell, Record, column_of, primary
 from actlab.analysis.statistics import FEWEST
+from actlab.analysis.wording import plural
+from actlab.config.values import printers
 from actlab.reports.tables import NONE, mean_difference, number, p_value
 
 _SPECIAL = {

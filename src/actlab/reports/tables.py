@@ -9,9 +9,9 @@ from typing import Any
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.points import few
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
+from actlab.analysis.wording import few
 from actlab.config.keys import short_names
 
 NONE = "-"

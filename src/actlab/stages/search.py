@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
-from actlab.analysis.points import plural
+from actlab.analysis.wording import plural
 from actlab.config.keys import short
 from actlab.config.values import canonical, value_key
 from actlab.errors import needing

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
+from actlab.analysis.wording import duration
 from actlab.config.values import shareable
 from actlab.reports import plots, style
-from actlab.reports.notes import duration, facts, remarks, state
+from actlab.reports.notes import facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.pages.cells import heat_map, table
 from actlab.reports.panels import Line, Panel, Plot, limits
