@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import boards_by_hand
-from actlab.analysis.scoreboard import Board, Record, Table, boards
+from actlab.analysis.scoreboard import Board, StoredTable, Table, boards
 from actlab.reports import boards as files
 from actlab.reports import effects, forest, style
 from actlab.reports.canvas import mpl
@@ -35,7 +35,7 @@ def table(name: str, values: Values, **column: Any) -> dict[str, Any]:
 
 
 def board_of(*tables: dict[str, Any]) -> Board:
-    (board,) = boards([Record(Path(one["study"]), cast(Table, one)) for one in tables])
+    (board,) = boards([StoredTable(Path(one["study"]), cast(Table, one)) for one in tables])
     return board
 
 
@@ -96,7 +96,7 @@ def test_tables_without_a_reference_have_no_differences(tmp_path: Path) -> None:
 
 def shown(*tables: dict[str, Any]) -> str:
     text = io.StringIO()
-    print_boards([Record(Path(one["study"]), cast(Table, one)) for one in tables], text)
+    print_boards([StoredTable(Path(one["study"]), cast(Table, one)) for one in tables], text)
     return text.getvalue()
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 
 from actlab.analysis.columns import Column
-from actlab.analysis.scoreboard import KeptCell, Record, column_of, primary
+from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
 from actlab.analysis.statistics import FEWEST
 from actlab.analysis.wording import plural
 from actlab.config.values import printers
@@ -99,7 +99,7 @@ def with_packages(tables: Sequence[str]) -> str:
     return hint + text + "\n"
 
 
-def of_studies(records: Sequence[Record], title: str = "") -> str:
+def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
     lines: list[list[str]] = []
     bold: list[int] = []
@@ -132,7 +132,7 @@ def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
     return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
 
 
-def _caption(records: Sequence[Record], title: str) -> str:
+def _caption(records: Sequence[StoredTable], title: str) -> str:
     tables = [record.table for record in records]
     ended = [table["finished"] + table["diverged"] for table in tables]
     remarks = {
@@ -157,7 +157,7 @@ def _caption(records: Sequence[Record], title: str) -> str:
     return " ".join(said)
 
 
-def _title(records: Sequence[Record]) -> str:
+def _title(records: Sequence[StoredTable]) -> str:
     if len(records) == 1:
         return records[0].table["title"]
     points = [

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from actlab.analysis import comparison, scoreboard, verdict
 from actlab.analysis.results import Results
-from actlab.analysis.scoreboard import Board, Record
+from actlab.analysis.scoreboard import Board, StoredTable
 from actlab.reports import effects, tables
 from actlab.reports.notes import footnotes
 
@@ -56,20 +56,19 @@ def narrow(results: Results) -> list[Text | Table]:
     return printed
 
 
-def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
+def print_boards(records: Sequence[StoredTable], file: TextIO | None = None) -> None:
     """Print each scoreboard: over tasks, then the differences to the reference in each, then medians."""
     console = Console(file=file or sys.stdout, highlight=False)
     boards = scoreboard.boards(records)
     for board in boards:
-        means = {label: mean for label, mean in board.means.items() if mean}
-        lines = [(label, effects.better(mean), effects.tasks(mean)) for label, mean in means.items()]
+        lines = [(label, effects.better(mean), effects.tasks(mean)) for label, mean in board.means.items()]
         _print_lines(console, board, "over tasks", effects.over_tasks(board), lines)
-        for task, ones in effects.compared(board):
+        for task, shown in effects.compared(board):
             what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
             lines = []
-            for one in ones:
-                pairs, chance = effects.pairs([one]), ", chance" if one.place.chance else ""
-                lines.append((one.label, effects.text(one.difference, task.column), f"{pairs}{chance}"))
+            for effect in shown:
+                pairs, chance = effects.pairs([effect]), ", chance" if effect.place.chance else ""
+                lines.append((effect.label, effects.text(effect.difference, task.column), f"{pairs}{chance}"))
             _print_lines(console, board, task.name, what, lines)
     for line in effects.notes(boards):
         console.print(Text(line), "", sep="\n", soft_wrap=not console.is_terminal)
@@ -77,10 +76,10 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         body = []
         for task in board.tasks:
             where = ", ".join(filter(None, (task.point, task.column.name)))
-            cells = (effects.median(task, label) for label in board.means)
+            cells = (effects.median(task, label) for label in board.labels)
             shown = [f"{median} ({marks})" if marks else median for median, marks in cells]
             body.append([f"{task.record.table['study']}\n  {where}", *shown])
-        table = _table(["task", *(_marked(label, board) for label in board.means)], body)
+        table = _table(["task", *(_marked(label, board) for label in board.labels)], body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))
         console.print(table, "", sep="\n", soft_wrap=False)
