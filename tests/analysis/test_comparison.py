@@ -96,7 +96,7 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
             write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
     loaded = results.load(plan, tmp_path)
     gelu, _, elu = (row.cells[0] for row in comparison.rows(loaded))
-    assert comparison.hypotheses(loaded) == 2
+    assert comparison.correction(loaded, "primary").comparisons == 2
     assert (gelu.p_holm, gelu.missing) == (2 * 2 / 64, 0)
     assert (elu.p, elu.missing) == (None, 6)
 
@@ -238,7 +238,7 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
 def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
-    assert comparison.hypotheses(results.load(plan, tmp_path)) == 0
+    assert comparison.correction(results.load(plan, tmp_path), "primary").comparisons == 0
     assert [cell.difference.pairs for row in rows for cell in row.cells] == [0, 0]
 
 

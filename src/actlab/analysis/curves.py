@@ -55,10 +55,10 @@ def over_epochs(
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
     """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
-    own = [found for run in runs if (found := results.series_of(run, column))]
-    if not own or all(_is_worst(results, run, column) for run in runs):
-        own = [found for run in results.runs if (found := results.series_of(run, column))]
-    return np.unique(np.concatenate([np.empty(0), *(found.epochs for found in own)]))
+    if all(_is_worst(results, run, column) for run in runs):
+        runs = results.runs
+    recorded = [series for run in runs if (series := results.series_of(run, column))]
+    return np.unique(np.concatenate([np.empty(0), *(series.epochs for series in recorded)]))
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
@@ -66,9 +66,9 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     nothing = np.empty(0), np.empty(0)
     epochs, values = results.series_of(run, column) or nothing
     recorded = np.where(np.isnan(values), column.worst, values)
-    found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
+    by_epoch = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
     end = epochs.max(initial=-math.inf) if _is_worst(results, run, column) else math.inf
-    return np.array([found.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
+    return np.array([by_epoch.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:

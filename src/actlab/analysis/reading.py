@@ -78,10 +78,10 @@ def _recorded(
         if question not in wanted.get(probe, {question}):
             old.append(probe)
             continue
-        found = series.read(file, f"{probe}/")
-        if both := [name for name, _ in found if name in names]:
+        measured = series.read(file, f"{probe}/")
+        if both := [name for name, _ in measured if name in names]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
-        probed.update(found)
+        probed.update(measured)
     return Recorded(folder.metrics, trained | series.summaries(probed), probed), old
 
 
@@ -94,10 +94,10 @@ def costs(root: Path) -> list[Cost]:
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
     """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
-    found: dict[str | None, list[Cost]] = {}
+    measurements: dict[str | None, list[Cost]] = {}
     for cost in costs:
-        found.setdefault(cost.get("measured"), []).append(cost)
-    return [*found.values()][::-1]
+        measurements.setdefault(cost.get("measured"), []).append(cost)
+    return [*measurements.values()][::-1]
 
 
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:

@@ -77,11 +77,11 @@ class Results:
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
-        found: dict[str, list[str]] = {}
+        by_metric: dict[str, list[str]] = {}
         keys = (key for recorded in self.series.values() for key in recorded.summaries)
         for metric, condition in dict.fromkeys(keys):
-            found.setdefault(metric, []).append(condition)
-        return found
+            by_metric.setdefault(metric, []).append(condition)
+        return by_metric
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -98,13 +98,13 @@ class Results:
     def learnt(self) -> list[Column]:
         """Columns of the learnt parameters of activations that the table has not: each layer after training."""
         known = {column.key for column in self.planned}
-        found = [
+        columns = [
             Column(metric, mode="", condition=layer, ranked=False)
             for metric, layers in self.conditions.items()
             for layer in sorted(layers, key=lambda layer: (len(layer), layer))
             if is_parameter(metric) and layer
         ]
-        return [column for column in found if column.key not in known]
+        return [column for column in columns if column.key not in known]
 
     @cached_property
     def unrecorded(self) -> list[str]:
@@ -116,18 +116,18 @@ class Results:
     @cached_property
     def planned(self) -> list[Column]:
         """The columns given in the study file; a metric of training batches alone gets its condition."""
-        found = []
-        for one in (column(entry, self.study) for entry in self.study.table):
-            of_batch = not one.condition and self.conditions.get(one.metric) == [metrics.ONE_BATCH]
-            condition = metrics.ONE_BATCH if of_batch else one.condition
-            loop = "".join(self._loops_of(one.metric))
-            found.append(replace(one, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
-        return found
+        columns = []
+        for stated in (column(entry, self.study) for entry in self.study.table):
+            of_batch = not stated.condition and self.conditions.get(stated.metric) == [metrics.ONE_BATCH]
+            condition = metrics.ONE_BATCH if of_batch else stated.condition
+            loop = "".join(self._loops_of(stated.metric))
+            columns.append(replace(stated, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
+        return columns
 
     def _loops_of(self, metric: str) -> set[str]:
         """Return which loops of the finished runs logged a metric; empty where the runs do not say."""
-        loops: Iterable[Mapping[str, str]] = (found.get("loops", {}) for found in self.results.values())
-        return {found[metric] for found in loops if metric in found}
+        loops: Iterable[Mapping[str, str]] = (result.get("loops", {}) for result in self.results.values())
+        return {by_metric[metric] for by_metric in loops if metric in by_metric}
 
     def check_validation(self, metric: str, what: str) -> None:
         """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric.
@@ -135,12 +135,12 @@ class Results:
         Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
         """
         loops, named = self._loops_of(metric), metrics.loop_of(metric)
-        own = self.declared is not None or any("loops" not in found for found in self.results.values())
+        ours = self.declared is not None or any("loops" not in result for result in self.results.values())
         allowed = loops == {"val"} or (not loops and named in ("", "val"))
-        if metric.startswith("val/") or (allowed and not own):
+        if metric.startswith("val/") or (allowed and not ours):
             return
         logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
-        such = "val/loss" if own else logged or "what validation_step logs"
+        such = "val/loss" if ours else logged or "what validation_step logs"
         raise ActlabError(f"{what} is not a validation metric: give one, such as {such}")
 
     @cached_property
@@ -186,7 +186,7 @@ class Results:
         if is_parameter(metric):  # the activations that learn it may not have run yet
             return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
         probe, slash, rest = metric.partition("/")
-        ours = "/" in rest or any(probe == one.name for one in self.study.probes)
+        ours = "/" in rest or any(probe == planned.name for planned in self.study.probes)
         return ours and not any(name.startswith(probe + slash) for name in self.conditions)
 
     def check(self, metric: str, condition: str = "") -> None:
@@ -248,8 +248,8 @@ class Results:
         There is no value at an epoch to which the run was not trained. There is also none at the best epoch of
         another metric if this metric was first recorded a whole recording interval later.
         """
-        found = self._read(run, column)
-        return None if found is None else on_grid(found, self.samples(column, run))
+        value = self._read(run, column)
+        return None if value is None else on_grid(value, self.samples(column, run))
 
     def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:
@@ -283,9 +283,8 @@ class Results:
     @cached_property
     def own(self) -> frozenset[Point]:
         """The grid points of the user's activations, among those compared."""
-        compare, groups = self.study.compare, self.groups
-        own = (group for group in groups if self.study.is_own(compare, group.point.get(compare)))
-        return frozenset(group.point for group in own)
+        compare, points = self.study.compare, [group.point for group in self.groups]
+        return frozenset(point for point in points if self.study.is_own(compare, point.get(compare)))
 
     @cached_property
     def cost_places(self) -> dict[str, int]:
@@ -295,11 +294,11 @@ class Results:
     @cached_property
     def references(self) -> dict[Point, Group]:
         """The reference's group by the rest of its grid point."""
-        found: dict[Point, Group] = {}
+        by_rest: dict[Point, Group] = {}
         for group in self.groups:
             if same(group.point.get(self.study.compare), self.study.reference):
-                found.setdefault(self.rest_of(group), group)
-        return found
+                by_rest.setdefault(self.rest_of(group), group)
+        return by_rest
 
     def rest_of(self, group: Group) -> Point:
         """Return the grid point of a group without the compared value."""
@@ -332,8 +331,8 @@ class Results:
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Return the values by seed of the runs of a setting that have ended and have a value."""
-        found = {run.seed: self.value(run, column) for run in setting.runs}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {run.seed: self.value(run, column) for run in setting.runs}
+        return {seed: value for seed, value in values.items() if value is not None}
 
 
 def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabError:

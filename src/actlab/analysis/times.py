@@ -69,8 +69,9 @@ def equal_time(results: Results, group: Group, reference: Group) -> EqualTime | 
         return None
     parts = zip(cost.get("seconds_in_parts", ()), base.get("seconds_in_parts", ()), strict=False)
     epochs = _epochs(cost["seconds_per_update"] / base["seconds_per_update"], mine, theirs)
-    own, its = zip(epochs, *(_epochs(a / b, mine, theirs) for a, b in parts), strict=True)
-    return EqualTime(*epochs, (mine, theirs), ((min(own), max(own)), (min(its), max(its))))
+    sides = zip(epochs, *(_epochs(a / b, mine, theirs) for a, b in parts), strict=True)
+    first, second = ((min(ends), max(ends)) for ends in sides)
+    return EqualTime(*epochs, (mine, theirs), (first, second))
 
 
 def _epochs(ratio: float, mine: Length, theirs: Length) -> tuple[float, float]:
@@ -96,5 +97,5 @@ def at_equal_time(
         return (last if is_reference and cost_of(results, group) else None), None
     if not (cost_of(results, group) and cost_of(results, reference)):
         return None, None
-    found = equal_time(results, group, reference)
-    return (replace(column, at=found.mine), replace(column, at=found.theirs)) if found else (last, last)
+    places = equal_time(results, group, reference)
+    return (replace(column, at=places.mine), replace(column, at=places.theirs)) if places else (last, last)

@@ -251,12 +251,12 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
     reference = comparison.reference_text(results)
     if not cells:
         return ""
-    counts = [comparison.hypotheses(results, "primary"), comparison.hypotheses(results, "secondary")]
+    primary, secondary = (comparison.correction(results, name).comparisons for name in comparison.FAMILIES)
     text = ""
-    if counts[0] and results.primary:
-        text = f"Primary: {plural(counts[0], 'comparison')} of {results.primary.name} with {reference}. "
-    if counts[0] and counts[1]:
-        others = "The other is" if counts[1] == 1 else f"The other {counts[1]} are"
+    if primary and results.primary:
+        text = f"Primary: {plural(primary, 'comparison')} of {results.primary.name} with {reference}. "
+    if primary and secondary:
+        others = "The other is" if secondary == 1 else f"The other {secondary} are"
         text += f"{others} secondary, and corrected as a family apart. "
     if all(cell.p is None for cell in cells):
         return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."

@@ -178,9 +178,8 @@ def _table(file: str) -> pd.DataFrame:
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)  # a panel may be called NA, or 1
     except (OSError, ValueError) as error:
-        raise ActlabError(
-            f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
-        ) from error
+        text = f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
+        raise ActlabError(text) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
         raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
     if not np.isfinite(frame[[*_NUMBERS]]).all(axis=None):

@@ -39,7 +39,7 @@ def to_markdown(results: Results) -> str:
         cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *lines])
         texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
-        texts += ["## Verdict", "\n".join(f"- {one}" for one in sentences)]
+        texts += ["## Verdict", "\n".join(f"- {sentence}" for sentence in sentences)]
     return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
 
 
@@ -72,7 +72,7 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
 
 
 def _families(results: Results) -> str:
-    counts = {family: comparison.hypotheses(results, family) for family in comparison.FAMILIES}
+    counts = {family: comparison.correction(results, family).comparisons for family in comparison.FAMILIES}
     looks = f" and for {results.looks + 1} looks" if results.looks else ""
     return f"{' and '.join(f'{n} {family}' for family, n in counts.items() if n)} comparisons{looks}"
 
@@ -169,7 +169,7 @@ def _finite(value: Any) -> Any:
 
 def _json_value(value: Any) -> Any:
     """Return nested grid values for JSON; a number that is not finite becomes text for the same value."""
-    return mapped(value, lambda one: one if _finite(one) is one else str(one))
+    return mapped(value, lambda leaf: leaf if _finite(leaf) is leaf else str(leaf))
 
 
 def to_csv(results: Results) -> str:

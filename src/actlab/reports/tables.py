@@ -25,7 +25,8 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     for row in comparison.rows(results):
         line = point(results, row) | trained(results, row) | learnt(results, row)
         for cell in (row.cells[number] for number in seen):
-            line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
+            texts = _cells(cell, reference, brief=False)
+            line |= {_joined(cell.column.name, head): text for head, text in texts.items()}
         lines.append(line | cost(row.cost, base))
     return filled(lines)
 
@@ -40,10 +41,9 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     points = [point(results, row) for row in rows]
     whole = (trained(results, row) | learnt(results, row) | cost(row.cost, base) for row in rows)
     parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
-    texts = _brief if brief else _cells
     for number in shown(results):
         cells = [row.cells[number] for row in rows]
-        lines = [{**p, **texts(cell, reference)} for p, cell in zip(points, cells, strict=True)]
+        lines = [p | _cells(cell, reference, brief) for p, cell in zip(points, cells, strict=True)]
         parts.append((title(results, results.columns[number]), lines))
     return [(name, *filled(lines)) for name, lines in parts]
 
@@ -54,16 +54,13 @@ def title(results: Results, column: Column) -> str:
 
 
 def shown(results: Results) -> list[int]:
-    """Return the indices of the columns that have a value in any row; all before a run has ended.
-
-    Learnt parameters that the study's table does not name stand in a column of all layers; see `learnt`.
-    """
+    """Return the indices of the columns that have a value in any row; all before a run has ended."""
     rows = comparison.rows(results)
     return [
         number
         for number, column in enumerate(results.columns)
         if not results.results or any(row.cells[number].median is not None for row in rows)
-        if column not in results.learnt
+        if column not in results.learnt  # these stand in a column of all layers, see `learnt`
     ]
 
 
@@ -135,24 +132,19 @@ def _joined(name: str, head: str) -> str:
     return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
 
 
-def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell.column),
+def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
+    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell.column)}
+    if brief:
+        return texts | {
+            "published\n(ours - it)": published(cell),
+            f"difference to {reference}\nmean [interval]": difference(cell, median=False),
+            "p\nalone / Holm": p_values(cell),
+        }
+    return texts | {
         "published (ours - it)": published(cell),
         f"difference to {reference}\nmean [interval] / median": difference(cell),
         f"better than {reference}\nprobability [interval]": probability(cell),
         f"p vs {reference}\nalone / Holm": p_values(cell),
-    }
-
-
-def _brief(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell.column),
-        "published\n(ours - it)": published(cell),
-        f"difference to {reference}\nmean [interval]": difference(cell, median=False),
-        "p\nalone / Holm": p_values(cell),
     }
 
 

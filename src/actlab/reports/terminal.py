@@ -77,8 +77,8 @@ def print_boards(records: Sequence[StoredTable], file: TextIO | None = None) -> 
         for task in board.tasks:
             where = ", ".join(filter(None, (task.point, task.column.name)))
             cells = (effects.median(task, label) for label in board.labels)
-            shown = [f"{median} ({marks})" if marks else median for median, marks in cells]
-            body.append([f"{task.record.table['study']}\n  {where}", *shown])
+            texts = [f"{median} ({marks})" if marks else median for median, marks in cells]
+            body.append([f"{task.record.table['study']}\n  {where}", *texts])
         table = _table(["task", *(_marked(label, board) for label in board.labels)], body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))

@@ -24,6 +24,10 @@ from actlab.studies.plan import Study
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
 _FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in the folder of the page
+_CONFIG = (
+    *("name", "compare", "reference", "seeds", "select", "stages", "blocks"),
+    *("probes", "table", "published", "figures"),
+)
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:
@@ -81,19 +85,8 @@ def config(study: Study) -> str:
         {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
         for block in study.blocks
     ]
-    record = {
-        "name": study.name,
-        "compare": study.compare,
-        "reference": study.reference,
-        "seeds": study.seeds,
-        "select": study.select,
-        "stages": [{k: v for k, v in vars(stage).items() if v is not None} for stage in study.stages],
-        "blocks": blocks,
-        "probes": study.probes,
-        "table": study.table,
-        "published": study.published,
-        "figures": study.figures,
-    }
+    stages = [{key: value for key, value in vars(stage).items() if value is not None} for stage in study.stages]
+    record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
     return written(given, allow_unicode=True, width=100)
 
