@@ -169,11 +169,7 @@ def undirected(study: Study) -> list[str]:
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
-    """Return the column of an entry of the study file's ``table``.
-
-    An entry without ``mode`` has the mode that the selection or another column gives for this metric, or for a
-    metric of the same quantity, such as ``f1`` of ``test/f1``; else see `Study.mode_of`.
-    """
+    """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
     margin, relative = _margin(entry.get("margin"), metric)

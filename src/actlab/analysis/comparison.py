@@ -98,13 +98,10 @@ class Cell:
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value; our mean minus it if the paper also gives a standard deviation.
-
-        None if our mean does not exist because a run diverged; the median is not compared in its place.
-        """
+        """Our median minus the published value; our mean minus it if the paper gives a standard deviation."""
         if self.median is None or self.published is None:
             return None
-        if self.published.sd is not None and len(self.values) > 1:
+        if self.published.sd is not None and len(self.values) > 1:  # a diverged run leaves no mean to compare
             return self.mean_and_sd[0] - self.published.value if self.mean_and_sd else None
         return self.median - self.published.value
 

@@ -43,9 +43,7 @@ def read(
 ) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
     """Return series and results of the finished runs among ``runs`` by id, and a line for what is left out.
 
-    The name of a series is ``split/metric``, or the metric alone if it has no split; a probe's has the probe's
-    name and a slash in front. ``wanted`` has the current definition of each probe, by name; measurements with
-    another one are left out, and so are damaged runs.
+    ``wanted`` has the current definition of each probe, by name; measurements with another one are left out.
     """
     recorded, results, left_out = dict[str, Recorded](), dict[str, Result](), list[str]()
     outdated: Counter[str] = Counter()

@@ -130,10 +130,8 @@ class Results:
         return {by_metric[metric] for by_metric in loops if metric in by_metric}
 
     def check_validation(self, metric: str, what: str) -> None:
-        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric.
-
-        Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
-        """
+        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric."""
+        # Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
         loops, named = self._loops_of(metric), metrics.loop_of(metric)
         ours = self.declared is not None or any("loops" not in result for result in self.results.values())
         allowed = loops == {"val"} or (not loops and named in ("", "val"))
@@ -157,10 +155,7 @@ class Results:
         return fits[0]
 
     def samples(self, column: Column, run: Run | None = None) -> int | None:
-        """Return the number of samples that a share, such as an error, was measured on in a run or all.
-
-        None if it is unknown, differs between runs, or the column is no share of samples.
-        """
+        """Return the number of samples of a share in a run or all; None if unknown or not the same in all."""
         *parts, quantity = column.metric.split("/")
         split = next((part for part in parts if part in ("val", "test")), "")
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
@@ -179,23 +174,16 @@ class Results:
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
-        """Return whether a metric belongs to runs that are missing, or to a probe not evaluated on any run yet.
-
-        Such a metric is named ``probe/split/metric``, or ``probe/metric`` if it belongs to no split.
-        """
+        """Return whether a metric belongs to runs that are missing, or to a probe not evaluated yet."""
         if is_parameter(metric):  # the activations that learn it may not have run yet
             return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
-        probe, slash, rest = metric.partition("/")
+        probe, slash, rest = metric.partition("/")  # probe/split/metric, or probe/metric without a split
         ours = "/" in rest or any(probe == planned.name for planned in self.study.probes)
         return ours and not any(name.startswith(probe + slash) for name in self.conditions)
 
     def check(self, metric: str, condition: str = "") -> None:
-        """Raise an ActlabError for a metric or condition that no finished run recorded.
-
-        Before any run has finished, metrics that are not declared are rejected. Metrics of a probe of the study
-        are accepted until that probe has been evaluated.
-        """
-        if self.awaits(metric):
+        """Raise an ActlabError for a metric or condition that no finished run recorded or no run will."""
+        if self.awaits(metric):  # accepted until its probe has been evaluated
             probe, probes = metric.partition("/")[0], [p.name for p in self.study.probes]
             if not self.conditions and probe not in probes:
                 raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
@@ -243,11 +231,7 @@ class Results:
         return run.id in self.results and self.results[run.id]["status"] == DIVERGED
 
     def value(self, run: Run, column: Column) -> float | None:
-        """Return one run's value of a column: the worst value for a diverged run, None if there is no value.
-
-        There is no value at an epoch to which the run was not trained. There is also none at the best epoch of
-        another metric if this metric was first recorded a whole recording interval later.
-        """
+        """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
         value = self._read(run, column)
         return None if value is None else on_grid(value, self.samples(column, run))
 
@@ -269,7 +253,8 @@ class Results:
             best = self.value(run, where)
             if best is None or math.isinf(best):
                 return None if best is None else column.worst
-            # A metric recorded less often may have no value yet at an early epoch; then use its first value.
+            # A metric recorded less often may have no value yet at an early epoch; then use its first value,
+            # unless that was recorded a whole interval later.
             begins = float(epochs[0])
             late = begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins)
             return None if late else read_at(epochs, values, max(best, begins), column)

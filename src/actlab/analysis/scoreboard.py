@@ -256,12 +256,10 @@ def common_notes(records: Sequence[StoredTable]) -> list[str]:
 
 
 def boards(records: Iterable[StoredTable]) -> list[Board]:
-    """Return a scoreboard for each key that studies compare, the one with the most tasks first.
-
-    Smoke runs are left out. Runs on samples are left out if any study ran on its full data.
-    """
+    """Return a scoreboard for each key that studies compare, the one with the most tasks first."""
     by_key: dict[str, list[StoredTable]] = {}
     known = [record for record in records if not record.smoke]
+    # Runs on samples count only where no study ran on its full data.
     for record in [record for record in known if not record.on_samples] or known:
         by_key.setdefault(record.compare, []).append(record)
     of_keys = [_board(key, studies) for key, studies in by_key.items()]

@@ -59,10 +59,7 @@ def seconds_per_epoch(results: Results, group: Group, setting: Setting | None) -
 
 
 def equal_time(results: Results, group: Group, reference: Group) -> EqualTime | None:
-    """Return where a row and its reference have trained for the shorter of their two times.
-
-    None if a cost was not measured, or no run of a side has finished without diverging.
-    """
+    """Return where a row and its reference have trained for the shorter of their two times, if known."""
     mine, theirs = (length_of(results, results.chosen(side)) for side in (group, reference))
     cost, base = cost_of(results, group), cost_of(results, reference)
     if cost is None or base is None or mine is None or theirs is None:
@@ -88,11 +85,10 @@ def at_equal_time(
 ) -> tuple[Column | None, Column | None]:
     """Return the columns from which a row and its reference are read for a column at equal time.
 
-    The reference's own row is read at its end, and so are both if all runs of one side diverged. None without a
-    measured cost.
+    Both are read at their ends if all runs of one side diverged. None without a measured cost.
     """
     last = replace(column, at="last")
-    if reference is None:
+    if reference is None:  # the row is the reference's, or has none
         is_reference = results.references.get(results.rest_of(group)) is group
         return (last if is_reference and cost_of(results, group) else None), None
     if not (cost_of(results, group) and cost_of(results, reference)):

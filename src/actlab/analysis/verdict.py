@@ -102,10 +102,7 @@ def _is_better(cell: Cell) -> bool:
 
 
 def needs(results: Results, size: float) -> list[str]:
-    """Return how many pairs show a difference four times in five, for each quantity with two pairs or more.
-
-    ``size`` of the difference is in points where the column is in percent, else in its unit.
-    """
+    """Return how many pairs show a difference, in points or the column's unit, four times in five."""
     texts, more = [], _more_looks(results)
     for verdict in compared(results):
         column, paired = verdict.column, verdict.cell.difference

@@ -29,10 +29,7 @@ def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[P
 
 
 def keep(opened: Sequence[Results], folder: Path) -> None:
-    """Write ``table.json``, from which ``actlab report`` reads the study and its values.
-
-    If the table or probe results have changed, existing figures and pages are stale and written again.
-    """
+    """Write ``table.json``, which ``actlab report`` reads, and existing figures and pages if they are stale."""
     before = folder / "table.json"
     if (
         before.is_file()

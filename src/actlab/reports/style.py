@@ -99,10 +99,7 @@ class Paper(NamedTuple):
 
 
 def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
-    """Return a colour for each label: fixed for the usual activations, further ones in order for the rest.
-
-    The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
-    """
+    """Return a colour for each label: fixed for usual activations, strong for the user's, layers by depth."""
     by_label: dict[str, str] = {}
     labels = list(labels)
     depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}

@@ -173,11 +173,7 @@ def _json_value(value: Any) -> Any:
 
 
 def to_csv(results: Results) -> str:
-    """Return the values of all runs of all settings as CSV, with all digits.
-
-    Errors are fractions; a diverged run is ``inf``. The columns are those of the table and, if settings are
-    tuned, the selection metric.
-    """
+    """Return the values of all runs of all settings as CSV: errors as fractions, a diverged run as ``inf``."""
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)

@@ -32,10 +32,7 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return title, header and rows of each part: settings and costs without a title, then each metric.
-
-    ``brief`` leaves out what exceeds 80 characters: median differences and probabilities.
-    """
+    """Return title, header and rows of each part: settings and costs without a title, then each metric."""
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
     points = [point(results, row) for row in rows]
@@ -82,10 +79,7 @@ def point(results: Results, row: TableRow) -> dict[str, str]:
 
 
 def trained(results: Results, row: TableRow) -> dict[str, str]:
-    """Return the selected values, the number of settings tried and the number of runs, by header.
-
-    Settings are ``9 (relu 3)`` where the reference tried another number; runs ``3 of 5`` or ``5, 1 diverged``.
-    """
+    """Return selected values, settings tried, ``9 (relu 3)``, and runs, ``3 of 5, 1 diverged``, by header."""
     tune, ended = results.study.select.tune, row.finished + row.diverged
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
@@ -134,7 +128,7 @@ def _joined(name: str, head: str) -> str:
 
 def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
     texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell.column)}
-    if brief:
+    if brief:  # within 80 characters
         return texts | {
             "published\n(ours - it)": published(cell),
             f"difference to {reference}\nmean [interval]": difference(cell, median=False),
@@ -214,14 +208,10 @@ def mean_difference(mean: float | None, low: float | None, high: float | None, c
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
-    """Return a value as `Column.text`, which prints finite ones.
-
-    A value is not finite for a diverged run, if ``diverged`` says that there is one, for a value measured as
-    such, or for an epoch that no run reached.
-    """
+    """Return a value as `Column.text`; one that is not finite is ``diverged`` if a run did, ``never`` or ∞."""
     if value is None:
         return NONE
-    if not math.isfinite(value):
+    if not math.isfinite(value):  # of a diverged run, measured as such, or an epoch that no run reached
         if column.is_epoch:
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"

@@ -87,11 +87,7 @@ def _marks(cell: Cell) -> dict[str, float]:
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
-    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to its best.
-
-    None for a study without a grid point of several settings, before any run has ended, or if the plan lacks
-    runs that chose.
-    """
+    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to best."""
     if results.chose:
         if not results.chose <= {run.id for run in results.runs}:
             return None
