@@ -42,9 +42,13 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     )
     cells = [row.cells[0] for row in comparison.rows(finished(tmp_path, plan, {"test/error": [0.5, 0.15]}))]
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
-    typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
-    with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
-        comparison.rows(results.load(typo, tmp_path))
+    for entry, message in (
+        ({"metric": "test/eror"}, "unknown column of a published value 'test/eror last'; did you mean"),
+        ({"metric": "test/error", "where": {f"{ACT}s": "relu"}}, f"did you mean '{ACT}'"),
+    ):
+        typo = replace(plan, published={"values": [{"value": 0.3, **entry}]})
+        with pytest.raises(ActlabError, match=message):
+            comparison.rows(results.load(typo, tmp_path))
     assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
@@ -295,21 +299,8 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
     assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
     assert gelu.mean_and_sd is None
     assert [relu.beyond_published, gelu.beyond_published] == pytest.approx([0.1, 0.0])
-
-
-@pytest.mark.usefixtures("full")
-def test_a_published_value_at_an_unknown_grid_key_is_rejected(tmp_path: Path) -> None:
-    entry = {"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}
-    with pytest.raises(ActlabError, match=r"did you mean 'model\.lr'"):
-        comparison.rows(results.load(study(published={"values": [entry]}), tmp_path))
-
-
-def test_a_mean_that_a_diverged_run_takes_away_is_not_replaced_by_a_median(tmp_path: Path) -> None:
-    values = [{"metric": "test/error", "value": 0.2, "sd": 0.01}]
-    plan = one_unit(seeds=3, published={"values": values})
-    (row,) = rows_of(tmp_path, plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
-    assert row.cells[0].median == 0.3
-    assert row.cells[0].beyond_published is None
+    (row, _) = rows_of(tmp_path / "b", plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
+    assert (row.cells[0].median, row.cells[0].beyond_published) == (0.3, None)  # no median in place of the mean
 
 
 def test_published_values_are_not_of_samples(tmp_path: Path) -> None:

@@ -92,7 +92,6 @@ def test_the_interval_over_tasks_says_how_much_a_new_task_may_change() -> None:
     won, lost = {"gelu": spread(0.2), "relu": spread(0.1)}, {"gelu": spread(0.1), "relu": spread(0.2)}
     board, _ = shown(record("a", won), record("b", won), record("c", lost), record("d", lost))
     mean = board.means["relu"]
-    assert mean
     assert mean.runs
     assert mean.tasks
     assert 0.4 < mean.runs[0] < 0.5 < mean.runs[1] < 0.6
@@ -140,15 +139,6 @@ def test_tasks_with_another_reference_or_chosen_values_do_not_count() -> None:
         "(no reference): e.",
     ):
         assert words in text
-
-
-def test_the_primary_column_is_compared() -> None:
-    runs = {"gelu": spread(0.1), "relu": spread(0.2)}
-    found = record("a", runs)
-    for row in found.table["rows"]:
-        first = row["columns"][0]
-        row["columns"] = [{**first, "metric": "val/loss", "primary": False}, first]
-    assert [task.column.metric for task in shown(found)[0].tasks] == ["test/error"]
 
 
 def test_a_profile_is_the_share_of_runs_within_a_ratio() -> None:

@@ -60,9 +60,6 @@ def test_different_values_do_not_match() -> None:
         assert not same(one, other)
         assert not same(other, one)
         assert not Point({"a": other}).matches({"a": one})
-
-
-def test_a_point_without_the_key_does_not_match() -> None:
     assert not Point({}).matches({"a": None})
 
 

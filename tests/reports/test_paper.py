@@ -127,6 +127,9 @@ def test_several_studies_come_in_one_latex_table(cli: Any, written: Any, tmp_pat
 def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: Any, tmp_path: Path) -> None:
     loaded = written(activations=MINE)
     words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
+    alone = cli(*words, "--font", "serif")
+    assert alone.code == 2
+    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in alone.err
     outcome = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif")
     assert outcome.code == 0, outcome.err
     serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
@@ -147,14 +150,6 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: An
             drawn = figures.figure_of(loaded, plot, paper)
             assert not misplaced(drawn)
         assert loaded.study.title not in {text.get_text() for text in drawn.texts}
-
-
-def test_a_font_alone_is_one_line(cli: Any, written: Any, tmp_path: Path) -> None:
-    written()
-    words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
-    outcome = cli(*words, "--font", "serif")
-    assert outcome.code == 2
-    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in outcome.err
 
 
 def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:

@@ -70,7 +70,8 @@ def median_interval(values: Iterable[float]) -> Interval:
 def median_band(values: Array) -> Band:
     """Return the median of n runs at E positions, shape ``[n, E]``, and its interval at each position alone."""
     n = len(values)
-    k, sorted_values = order_statistic(n), np.sort(values, axis=0)
+    sorted_values = np.sort(values, axis=0)
+    k = max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
     covered = coverage(n, k)
     kind: Literal["interval", "range"] = "interval" if covered >= 1 - LEVEL else "range"
     return Band(np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered)
@@ -80,11 +81,6 @@ def coverage(n: int, k: int) -> float:
     """Return the probability that the median lies between the k-th smallest and k-th largest of n values."""
     # 1 - 2 P(Bin(n, 1/2) < k): fewer than k values lie on one side of the median.
     return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
-
-
-def order_statistic(n: int) -> int:
-    """Return the largest k whose `coverage` reaches 95 %, or 1 if no k does."""
-    return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
 
 
 def on_grid(value: float, number: float | None) -> float:

@@ -56,11 +56,11 @@ def to_csv(boards: Sequence[Board]) -> str:
 
 def profiles_csv(boards: Sequence[Board]) -> str:
     """Return the performance profiles: the share of runs up to each ratio at which it rises."""
-    profiles = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
     lines = [
-        (key, label, number, *at)
-        for key, label, ratios, shares, number in profiles
-        for at in zip(ratios, shares, strict=True)
+        (board.compare, label, number, ratio, share)
+        for board in boards
+        for label, (ratios, shares, number) in board.profiles.items()
+        for ratio, share in zip(ratios, shares, strict=True)
     ]
     frame = pd.DataFrame(lines, columns=["compare", "activation", "tasks", "ratio", "share"])
     return frame.to_csv(index=False, lineterminator="\n")

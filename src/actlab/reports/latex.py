@@ -84,7 +84,8 @@ def table(
         line = " & ".join([first, *others]) + r" \\"
         heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"
         lines.append(heading if len(row) == 1 < len(head) else line)
-    rule = [r"\midrule"] * (not lines[1:] or not lines[1].startswith(r"\midrule"))
+    begins_with_heading = len(lines) > 1 and lines[1].startswith(r"\midrule")
+    rule = [] if begins_with_heading else [r"\midrule"]
     body = "\n".join([r"\toprule", lines[0], *rule, *lines[1:], r"\bottomrule"])
     tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
     above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"

@@ -57,24 +57,23 @@ def to_latex(results: Results) -> str:
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
     reference, names = comparison.reference_text(results), [name.partition("\n")[0] for name in head]
+    counts = {family: comparison.correction(results, family).comparisons for family in comparison.FAMILIES}
+    families = " and ".join(f"{number} {family}" for family, number in counts.items() if number)
+    looks = f" and for {results.looks + 1} looks" if results.looks else ""
     said = [
         f"{results.study.title}: {title}.",
         f"Median over seeds {spans(results.study.seeds)} [interval].",
         f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
         if f"difference to {reference}" in names
         else "",
-        f"p: sign-flip test, alone and corrected by Holm within {_families(results)}." if "p" in names else "",
+        f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}."
+        if "p" in names
+        else "",
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
         f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
         "Trained on a sample of the data." if results.study.samples else "",
     ]
     return " ".join(filter(None, said))
-
-
-def _families(results: Results) -> str:
-    counts = {family: comparison.correction(results, family).comparisons for family in comparison.FAMILIES}
-    looks = f" and for {results.looks + 1} looks" if results.looks else ""
-    return f"{' and '.join(f'{n} {family}' for family, n in counts.items() if n)} comparisons{looks}"
 
 
 def to_json(results: Results) -> str:
