@@ -52,7 +52,7 @@ def test_differences_are_to_gelu_whatever_a_study_refers_to() -> None:
     board = board_of(table("a", six(relu=0.02, gelu_tanh=0.0, mine=-0.01)), table("b", six(relu=0, mine=0.01)))
     one, other = effects.compared(board)
     assert [task.reference for task, _ in (one, other)] == ["gelu_tanh", "relu"]
-    assert [(e.label, e.own, effects.text(e.difference, one[0].column)) for e in one[1]] == [
+    assert [(e.label, e.by_user, effects.text(e.difference, one[0].column)) for e in one[1]] == [
         ("Mine", True, "-1.00 [-1.00, -1.00]"),
         ("relu", False, "+2.00 [+2.00, +2.00]"),
     ]

@@ -155,7 +155,7 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: An
 def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:
     loaded = written(activations=MINE)
     (plot,) = read(loaded)
-    assert plot.own == {"My_unit"}
+    assert plot.users == {"My_unit"}
     lines = figures.figure_of(loaded, plot).axes[1].get_lines()
     mine = max(lines, key=lambda line: line.get_zorder())
     assert mine.get_color() == style._OWN[0]
@@ -167,7 +167,7 @@ def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:
 
 def test_a_users_activation_is_marked_in_tables(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
     loaded = written(activations=[*MINE, "relu"])  # the user asks for relu by name
-    assert tables.own(loaded) == [False, False, True, True, False, False, True, True]
+    assert tables.by_user(loaded) == [False, False, True, True, False, False, True, True]
     print_table(loaded)
     starts = re.findall(r"(?m)^> (\w+) ", capsys.readouterr().out)
     assert set(starts) == {"relu", "My_unit"}

@@ -223,7 +223,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     family: Family = ""
     if column.ranked and reference and not biased:
         # With activations of the user, only these answer the study's question.
-        in_question = not results.own or group.point in results.own
+        in_question = not results.users or group.point in results.users
         family = "primary" if in_question and column == results.primary else "secondary"
     return Cell(
         column,

@@ -266,7 +266,7 @@ class Results:
         return groups(self.study)
 
     @cached_property
-    def own(self) -> frozenset[Point]:
+    def users(self) -> frozenset[Point]:
         """The grid points of the user's activations, among those compared."""
         compare, points = self.study.compare, [group.point for group in self.groups]
         return frozenset(point for point in points if self.study.is_own(compare, point.get(compare)))

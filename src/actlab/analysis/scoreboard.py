@@ -187,7 +187,7 @@ class Board:
     tasks: Sequence[ScoredTask]  # in the order of the studies' names
     labels: Sequence[str]  # of all activations, best first, the reference as a mean of 0.5
     means: Mapping[str, Mean]  # of each activation with a counted task but the reference, best first
-    own: frozenset[str] = frozenset()  # labels of the user's activations
+    users: frozenset[str] = frozenset()  # labels of the user's activations
 
     @property
     def reference(self) -> str:
@@ -268,7 +268,7 @@ def boards(records: Iterable[StoredTable]) -> list[Board]:
 
 def _board(compare: str, records: Sequence[StoredTable]) -> Board:
     texts = _texts(records)
-    own = {
+    users = {
         of[value_key(value)]
         for record, of in zip(records, texts, strict=True)
         for value in record.values
@@ -284,7 +284,7 @@ def _board(compare: str, records: Sequence[StoredTable]) -> Board:
     level = {task.reference: 0.5 for task in tasks if not task.left_out}
     level |= {label: mean.probability for label, mean in means.items()}
     ordered = sorted(labels, key=lambda label: -level.get(label, -1.0))
-    return Board(compare, tasks, ordered, {x: means[x] for x in ordered if x in means}, frozenset(own))
+    return Board(compare, tasks, ordered, {x: means[x] for x in ordered if x in means}, frozenset(users))
 
 
 def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:

@@ -72,7 +72,7 @@ def to_json(boards: Sequence[Board]) -> str:
         {
             "compare": board.compare,
             "reference": board.reference,
-            "own": sorted(board.own),
+            "own": sorted(board.users),
             "better": {label: mean._asdict() for label, mean in board.means.items()},
             "tasks": {task.name: task.left_out or "counts" for task in board.tasks},
             "notes": board.notes,

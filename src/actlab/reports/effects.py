@@ -25,16 +25,16 @@ class Effect(NamedTuple):
     """One activation in one task."""
 
     label: str
-    own: bool  # whether it is the user's
+    by_user: bool  # whether it is the user's
     difference: Difference  # to the task's reference; without values where a run diverged
     place: Place
 
 
 def effects(board: Board, task: ScoredTask) -> list[Effect]:
     """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
-    order = sorted(board.labels, key=lambda label: label not in board.own)
+    order = sorted(board.labels, key=lambda label: label not in board.users)
     differences = task.differences
-    return [Effect(x, x in board.own, differences[x], task.places[x]) for x in order if x in differences]
+    return [Effect(x, x in board.users, differences[x], task.places[x]) for x in order if x in differences]
 
 
 def compared(board: Board) -> list[tuple[ScoredTask, list[Effect]]]:

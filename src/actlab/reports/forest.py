@@ -63,7 +63,7 @@ def _figure_of(
     figure, axes = style.framed(
         *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
     )
-    colours = style.colours(board.labels, board.own)
+    colours = style.colours(board.labels, board.users)
     for ax, (task, shown, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
         _draw_panel(ax, task, shown, colours)
@@ -85,7 +85,7 @@ def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Ma
         _draw_effect(ax, y, effect, scale, colours[effect.label])
     ax.set_yticks(range(len(shown)), [effect.label for effect in shown])
     for label, effect in zip(ax.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if effect.own else "normal")
+        label.set_fontweight("bold" if effect.by_user else "normal")
     ax.set(ylim=(len(shown) - 0.4, -0.6), xlim=[scale * end for end in limits(shown)])
     ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
@@ -95,8 +95,8 @@ def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Ma
 
 
 def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) -> None:
-    paired, thick = effect.difference, 1.8 if effect.own else 1.0
-    if effect.own:
+    paired, thick = effect.difference, 1.8 if effect.by_user else 1.0
+    if effect.by_user:
         ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
     if paired.mean is None:
         ax.annotate("diverged: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
@@ -105,7 +105,7 @@ def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) ->
         ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
     marker = "x" if effect.place.chance else "o"
     inside = "white" if paired.low is None and marker == "o" else colour
-    size = 5.0 if effect.own else 3.6
+    size = 5.0 if effect.by_user else 3.6
     ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
 
 
@@ -124,7 +124,7 @@ def limits(shown: Sequence[Effect]) -> tuple[float, float]:
 
 def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
     """Return the figure of a board with at least one profile."""
-    colours = style.colours(board.labels, board.own)
+    colours = style.colours(board.labels, board.users)
     most = max(number for *_, number in board.profiles.values())
     ends = np.concatenate([ratios for ratios, *_ in board.profiles.values()]).clip(1 / _LARGEST, _LARGEST)
     low, high = min(ends.min(initial=1), 0.9) / 1.05, max(ends.max(initial=1), 1.1) * 1.05
@@ -134,10 +134,10 @@ def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
     figure, (ax,) = style.framed(name, 1, 1, width, [_PROFILE_HEIGHT], title, caption, paper=paper)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
     for label, (ratios, shares, number) in board.profiles.items():
-        own = label in board.own
+        by_user = label in board.users
         x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
         name = style.in_legend(label if number == most else f"{label} ({plural(number, 'task')})")
-        lw, zorder = (2.2, 4) if own else (1.4, 3)
+        lw, zorder = (2.2, 4) if by_user else (1.4, 3)
         ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
     ax.set_xscale("log")
     round_ = [x for x in _TICKS if low <= x <= high]

@@ -39,7 +39,7 @@ class Line:
     metric: str
     ours: Curve
     published: PublishedCurve | None
-    own: bool = False  # whether it is an activation of the user, which is drawn strong and on top
+    by_user: bool = False  # whether it is an activation of the user, which is drawn strong and on top
 
     @property
     def kind(self) -> str:
@@ -84,9 +84,9 @@ class Plot:
         return [line for panel in self.panels for line in panel.lines]
 
     @property
-    def own(self) -> set[str]:
+    def users(self) -> set[str]:
         """The labels of the user's activations."""
-        return {line.label for line in self.lines if line.own}
+        return {line.label for line in self.lines if line.by_user}
 
     @property
     def kinds(self) -> list[str]:

@@ -89,7 +89,7 @@ class Paper(NamedTuple):
         return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
 
 
-def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
+def colours(labels: Iterable[str], users: Collection[str] = ()) -> dict[str, str]:
     """Return a colour for each label: fixed for usual activations, strong for the user's, layers by depth."""
     by_label: dict[str, str] = {}
     labels = list(labels)
@@ -99,9 +99,9 @@ def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
             colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
             by_label[label] = to_hex(colour).upper()
             continue
-        mine = label in own
+        mine = label in users
         palette = _OWN if mine else _FURTHER
-        used = [known for known in by_label if known not in _KNOWN and (known in own) == mine]
+        used = [known for known in by_label if known not in _KNOWN and (known in users) == mine]
         again, number = divmod(len(used), len(palette))
         by_label.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
     return by_label

@@ -17,7 +17,7 @@ from actlab.analysis.results import Results
 from actlab.config.values import in_full, mapped, shareable
 from actlab.reports import latex
 from actlab.reports.notes import facts, footnotes, spans
-from actlab.reports.tables import grid, own, sections
+from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
 
@@ -27,7 +27,7 @@ MOST_COLUMNS = 10  # of a single table in Markdown
 def to_markdown(results: Results) -> str:
     """Return table and footnotes in Markdown; a wide table is split, activations of the user are bold."""
     head, body = grid(results)
-    marks = own(results)
+    marks = by_user(results)
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
     for title, names, lines in parts:
@@ -45,7 +45,7 @@ def to_markdown(results: Results) -> str:
 
 def to_latex(results: Results) -> str:
     """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
-    bold = {number for number, mine in enumerate(own(results)) if mine}
+    bold = {number for number, mine in enumerate(by_user(results)) if mine}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
     written: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
@@ -93,7 +93,7 @@ def to_json(results: Results) -> str:
     ]
     study = results.study
     values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
-    own = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
+    users = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
     ended = (run for run in results.runs if run.id in results.results)
     sources = {name: digest for run in ended for name, digest in run.sources.items()}
     record = {
@@ -101,7 +101,7 @@ def to_json(results: Results) -> str:
         "title": study.title,
         "compare": study.compare,
         "reference": in_full(shareable(study.reference)),
-        "own": list(dict.fromkeys(own)),
+        "own": list(dict.fromkeys(users)),
         "sources": {str(shareable(name)): digest for name, digest in sources.items()},
         "looks": results.looks,
         **facts(results),

@@ -61,7 +61,7 @@ def shown(results: Results) -> list[int]:
     ]
 
 
-def own(results: Results) -> list[bool]:
+def by_user(results: Results) -> list[bool]:
     """Return for each row of the table whether it is of an activation of the user, which is emphasised."""
     return [results.study.has_own(group.point) for group in results.groups]
 

@@ -27,7 +27,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     """Print title, tables and footnotes; in a pipe, lines are as wide as the table: no name is cut off."""
     console = Console(file=file or sys.stdout, highlight=False)
     terminal = console.is_terminal
-    wide = _table(*tables.grid(results), tables.own(results))
+    wide = _table(*tables.grid(results), tables.by_user(results))
     whole = _width_of(console, wide) <= (console.width if terminal else PIPE)
     printed: list[Text | Table] = [wide] if whole else narrow(results)
     if not terminal:
@@ -52,7 +52,7 @@ def narrow(results: Results) -> list[Text | Table]:
     printed: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
         printed += [Text(f"\n{title}", style="bold")] if title else []
-        printed.append(_table(head, body, tables.own(results)))
+        printed.append(_table(head, body, tables.by_user(results)))
     return printed
 
 
@@ -90,7 +90,7 @@ def print_boards(records: Sequence[StoredTable], file: TextIO | None = None) -> 
 
 
 def _marked(label: str, board: Board) -> str:
-    return f"{MARK}{label}" if label in board.own else label
+    return f"{MARK}{label}" if label in board.users else label
 
 
 def _print_lines(console: Console, board: Board, title: str, what: str, lines: Sequence[Sequence[str]]) -> None:
@@ -101,17 +101,17 @@ def _print_lines(console: Console, board: Board, title: str, what: str, lines: S
     console.print(Text(title, style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
     for name, (label, text, number) in zip(names, lines, strict=True):
         line = Text(f"  {name:<{widest}}  {text:>{longest}}  {number}")
-        line.stylize("bold" if label in board.own else "", 2, 2 + len(name))
+        line.stylize("bold" if label in board.users else "", 2, 2 + len(name))
         console.print(line, soft_wrap=True)
     console.print()
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[bool] = ()) -> Table:
+def _table(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool] = ()) -> Table:
     """Return a table; the rows of the user's activations are bold, and marked for output without styles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, words in enumerate(head):
         table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
-    for (first, *others), mine in zip(body, own or [False] * len(body), strict=True):
+    for (first, *others), mine in zip(body, by_user or [False] * len(body), strict=True):
         name, look = (f"{MARK}{first}", "bold") if mine else (first, "")
         table.add_row(*map(Text, [name, *others]), style=look)
     return table

@@ -20,8 +20,8 @@ def table(results: Results) -> dict[str, Any]:
     rows, study = comparison.rows(results), results.study
     names = short_names([*rows[0].point, *study.select.tune])
     labels = [_label(results, row) for row in rows]
-    own = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
-    colours = style.colours(labels, own)
+    users = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
+    colours = style.colours(labels, users)
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],

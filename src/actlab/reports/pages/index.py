@@ -49,8 +49,8 @@ def _href(record: StoredTable) -> str | None:
 
 def _board(board: Board, runs: Path) -> dict[str, Any]:
     colours = {
-        label: {"unit": label, "own": label in board.own, "colour": colour, "dark": style.on_dark(colour)}
-        for label, colour in style.colours(board.labels, board.own).items()
+        label: {"unit": label, "own": label in board.users, "colour": colour, "dark": style.on_dark(colour)}
+        for label, colour in style.colours(board.labels, board.users).items()
     }
     stem = effects.stem(board)
     pages = sorted(path.name for path in runs.glob(f"{stem}-[0-9]*.pdf"))  # further shown

@@ -93,14 +93,14 @@ def config(study: Study) -> str:
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
-    lines, own = plot.lines, plot.own
-    colours = style.colours((line.label for line in lines), own)
+    lines, users = plot.lines, plot.users
+    colours = style.colours((line.label for line in lines), users)
     bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
     return {
         "name": plot.name,
         "caption": plot.caption,
         "units": [
-            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in own} for x, c in colours.items()
+            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
         ],
         "kinds": [*plot.kinds, *bands],
         "panels": [_panel(panel) for panel in plot.panels],
