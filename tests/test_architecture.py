@@ -47,7 +47,7 @@ MAY_IMPORT = {
     },
     "engines": {
         *("checks", "stages"),
-        *("analysis", "reports", "studies", "stacking", "experiments", "probes", "tasks", "callbacks"),
+        *("analysis", "studies", "stacking", "experiments", "probes", "tasks", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
     "cli": {

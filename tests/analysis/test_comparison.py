@@ -43,9 +43,13 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     )
     cells = [row.cells[0] for row in comparison.rows(finished(tmp_path, plan, {"test/error": [0.5, 0.15]}))]
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
-    typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
-    with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
-        comparison.rows(results.load(StudyFolder(typo, tmp_path)))
+    for entry, message in (
+        ({"metric": "test/eror"}, "unknown column of a published value 'test/eror last'; did you mean"),
+        ({"metric": "test/error", "where": {f"{ACT}s": "relu"}}, f"did you mean '{ACT}'"),
+    ):
+        typo = replace(plan, published={"values": [{"value": 0.3, **entry}]})
+        with pytest.raises(ActlabError, match=message):
+            comparison.rows(results.load(StudyFolder(typo, tmp_path)))
     assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
@@ -97,7 +101,7 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
             write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
     loaded = results.load(StudyFolder(plan, tmp_path))
     gelu, _, elu = (row.cells[0] for row in comparison.rows(loaded))
-    assert comparison.hypotheses(loaded) == 2
+    assert comparison.correction(loaded, "primary").comparisons == 2
     assert (gelu.p_holm, gelu.missing) == (2 * 2 / 64, 0)
     assert (elu.p, elu.missing) == (None, 6)
 
@@ -239,7 +243,7 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
 def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
-    assert comparison.hypotheses(results.load(StudyFolder(plan, tmp_path))) == 0
+    assert comparison.correction(results.load(StudyFolder(plan, tmp_path)), "primary").comparisons == 0
     assert [cell.difference.pairs for row in rows for cell in row.cells] == [0, 0]
 
 
@@ -296,21 +300,8 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
     assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
     assert gelu.mean_and_sd is None
     assert [relu.beyond_published, gelu.beyond_published] == pytest.approx([0.1, 0.0])
-
-
-@pytest.mark.usefixtures("full")
-def test_a_published_value_at_an_unknown_grid_key_is_rejected(tmp_path: Path) -> None:
-    entry = {"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}
-    with pytest.raises(ActlabError, match=r"did you mean 'model\.lr'"):
-        comparison.rows(results.load(StudyFolder(study(published={"values": [entry]}), tmp_path)))
-
-
-def test_a_mean_that_a_diverged_run_takes_away_is_not_replaced_by_a_median(tmp_path: Path) -> None:
-    values = [{"metric": "test/error", "value": 0.2, "sd": 0.01}]
-    plan = one_unit(seeds=3, published={"values": values})
-    (row,) = rows_of(tmp_path, plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
-    assert row.cells[0].median == 0.3
-    assert row.cells[0].beyond_published is None
+    (row, _) = rows_of(tmp_path / "b", plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
+    assert (row.cells[0].median, row.cells[0].beyond_published) == (0.3, None)  # no median in place of the mean
 
 
 def test_published_values_are_not_of_samples(tmp_path: Path) -> None:

@@ -86,20 +86,18 @@ def across(loaded: results.Results, condition: str = "", key: str = "noise") -> 
     return over_conditions(loaded, loaded.groups[0], Column("noise/test/error", condition=condition), key)
 
 
-def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(tmp_path: Path) -> None:
-    curve = across(noisy(tmp_path))
-    assert curve.x.tolist() == [0, 0.5, 1]
-    assert curve.band.median.tolist() == pytest.approx([0.1, 0.6, 1.1])
-    assert curve.band.low.tolist() == pytest.approx([0, 0.5, 1])
-    assert curve.band.high.tolist() == pytest.approx([0.2, 0.7, 1.2])
-    assert curve.n == 3
-
-
-def test_a_diverged_run_is_the_worst_at_every_condition(tmp_path: Path) -> None:
-    curve = across(noisy(tmp_path, diverge=2))
-    assert curve.n == 3
-    assert curve.band.median.tolist() == pytest.approx([0.1, 0.6, 1.1])
-    assert curve.band.high.tolist() == [math.inf] * 3
+@pytest.mark.parametrize(
+    ("lost", "n", "median", "high"),
+    [({}, 3, 0.1, 0.2), ({"diverge": 2}, 3, 0.1, INF), ({"skip": 2}, 2, 0.05, 0.1)],
+)
+def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(
+    tmp_path: Path, lost: dict[str, int], n: int, median: float, high: float
+) -> None:
+    """A diverged run is the worst at each number, a run without the probe is left out."""
+    curve = across(noisy(tmp_path, **lost))
+    assert (curve.n, curve.x.tolist(), curve.band.low.tolist()) == (n, [0, 0.5, 1], [0, 0.5, 1])
+    assert curve.band.median.tolist() == pytest.approx([x + median for x in (0, 0.5, 1)])
+    assert curve.band.high.tolist() == pytest.approx([x + high for x in (0, 0.5, 1)])
 
 
 def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: Path) -> None:
@@ -111,11 +109,6 @@ def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: P
     assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
     along = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=1"))
     assert (along.n, along.band.median.tolist()) == (3, [math.inf])
-
-
-def test_a_run_without_the_probe_is_left_out(tmp_path: Path) -> None:
-    curve = across(noisy(tmp_path, skip=2))
-    assert (curve.n, curve.band.high[0]) == (2, pytest.approx(0.1))
 
 
 def test_the_other_parts_of_a_condition_are_chosen(tmp_path: Path) -> None:

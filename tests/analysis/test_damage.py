@@ -10,7 +10,7 @@ import pytest
 
 from actlab.analysis import results
 from actlab.storage import checkpoints, series
-from actlab.storage.files import DamagedError, read_json, write_json
+from actlab.storage.files import DamagedError
 from actlab.studies.folders import Row, StudyFolder, frame_of
 from damaging import WAYS, damaged
 from written_runs import curves_of, finished, study, write
@@ -48,18 +48,6 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
             assert rows == {run: rows for run, rows in all_rows.items() if run not in lost}
 
 
-def test_damaged_costs_are_named(tmp_path: Path) -> None:
-    run = study().runs()[0]
-    (tmp_path / run.id).mkdir()
-    entry = {"run": run.id, "point": {}, "seconds_per_update": 0.5, "bytes_kept": 3}
-    write_json(tmp_path / "cost.json", [entry])
-    assert results.load(StudyFolder(study(), tmp_path)).costs == [entry]
-    (tmp_path / "cost.json").write_text('[{"run": 3}]')
-    loaded = results.load(StudyFolder(study(), tmp_path))
-    assert loaded.costs == []
-    assert "cost.json is damaged" in loaded.left_out[0]
-
-
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     plan = study()
     run = plan.runs()[0]
@@ -80,12 +68,6 @@ def test_a_result_of_another_kind_is_named(tmp_path: Path) -> None:
         write(tmp_path, run, curves_of(run))
         (tmp_path / run.id / "result.json").write_text(content)
         assert "result.json is damaged" in results.load(StudyFolder(plan, tmp_path)).left_out[0]
-
-
-def test_json_files_hold_what_was_written(tmp_path: Path) -> None:
-    for content in ({"a": 1, "b": [1.5, None]}, [1, 2], []):
-        write_json(tmp_path / "x.json", content)
-        assert read_json(tmp_path / "x.json", type(content), "") == content
 
 
 def test_no_bit_of_a_file_of_rows_changes_what_is_read(tmp_path: Path) -> None:

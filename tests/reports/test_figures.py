@@ -196,11 +196,6 @@ def test_a_single_seed_and_many_panels_are_drawn(written: Any) -> None:
     assert "Shaded" not in laid_out(loaded).caption
 
 
-def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path) -> None:
-    with pytest.raises(ActlabError, match="run the study first: actlab study run units"):
-        figures.draw(written(skip=lambda run: True))
-
-
 def test_a_caption_names_the_panels_that_chose_differently(written: Any) -> None:
     loaded = written(skip=lambda r: r.point["model.dropout"] == 0.5 and r.point["model.lr"] == 1e-3)
     caption = plot_of(loaded).caption
@@ -320,12 +315,14 @@ def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written: Any) -> Non
             read_entry(loaded := noisy(written, (before, after)), loaded.study.figures[1])
 
 
-def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
+def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
+    message = "recorded what it shows; run the study first: actlab study run units"
     loaded = written(edit={"{train/loss: train, val/loss: heldout}": "{noise/test/error: null}"})
-    with pytest.raises(
-        ActlabError, match="recorded what it shows; run the study first: actlab study run units"
-    ):
+    with pytest.raises(ActlabError, match=message):
         read_entry(loaded, {**loaded.study.figures[0], "panels": [{"where": {"model.dropout": 0.0}}]})
+    shutil.rmtree(loaded.root)
+    with pytest.raises(ActlabError, match=message):
+        figures.draw(written(skip=lambda run: True))
 
 
 def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> None:

@@ -127,6 +127,9 @@ def test_several_studies_come_in_one_latex_table(cli: Any, written: Any, tmp_pat
 def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: Any, tmp_path: Path) -> None:
     loaded = written(activations=MINE)
     words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
+    alone = cli(*words, "--font", "serif")
+    assert alone.code == 2
+    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in alone.err
     outcome = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif")
     assert outcome.code == 0, outcome.err
     serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
@@ -149,18 +152,10 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: An
         assert loaded.study.title not in {text.get_text() for text in drawn.texts}
 
 
-def test_a_font_alone_is_one_line(cli: Any, written: Any, tmp_path: Path) -> None:
-    written()
-    words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
-    outcome = cli(*words, "--font", "serif")
-    assert outcome.code == 2
-    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in outcome.err
-
-
 def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:
     loaded = written(activations=MINE)
     (plot,) = read(loaded)
-    assert plot.own == {"My_unit"}
+    assert plot.users == {"My_unit"}
     lines = figures.figure_of(loaded, plot).axes[1].get_lines()
     mine = max(lines, key=lambda line: line.get_zorder())
     assert mine.get_color() == style._OWN[0]
@@ -172,7 +167,7 @@ def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:
 
 def test_a_users_activation_is_marked_in_tables(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
     loaded = written(activations=[*MINE, "relu"])  # the user asks for relu by name
-    assert tables.own(loaded) == [False, False, True, True, False, False, True, True]
+    assert tables.by_user(loaded) == [False, False, True, True, False, False, True, True]
     print_table(loaded)
     starts = re.findall(r"(?m)^> (\w+) ", capsys.readouterr().out)
     assert set(starts) == {"relu", "My_unit"}

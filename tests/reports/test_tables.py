@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from actlab.analysis import results
+from actlab.analysis import reading, results
 from actlab.analysis.columns import Column
 from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
@@ -105,9 +106,7 @@ def test_an_unfinished_study_says_so(written: Any) -> None:
     assert "* chosen while runs are missing" in text
     elu = next(line for line in text.splitlines() if line.startswith("elu"))
     assert cells(elu)[:6] == ["elu", "0", "0.001* (edge)", "2", "1 of 2", "3.00"]
-
-
-def test_a_study_that_has_not_begun_says_what_would_be_run(written: Any) -> None:
+    shutil.rmtree(loaded.root)
     text = printed(written(skip=lambda run: True))
     assert "0 of 24 runs finished" in text
     assert "0 of 2" in text
@@ -223,7 +222,7 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     ],
 )
 def test_a_busy_machine_is_said(load: float, share: dict[str, float], said: str) -> None:
-    assert notes.busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
+    assert reading.busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
 
 
 def test_the_spread_of_costs_is_said(written: Any) -> None:
@@ -299,13 +298,9 @@ def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
     lowest = medians.groupby(level=[0, 1]).idxmin()
     chosen = values[values["chosen"] == 1].groupby(["model.activation", "model.dropout"])["model.lr"]
     assert {key: setting[2] for key, setting in lowest.items()} == dict(chosen.unique().str[0].items())
-
-
-def test_values_where_nothing_is_tuned_are_the_tables(written: Any) -> None:
     left_out = ("select: {tune: [model.lr], metric: val/loss}\n", "  - {metric: val/loss, at: best}\n")
-    loaded = written(edit=lambda text: text.replace(left_out[0], "").replace(left_out[1], "", 1))
-    rows = csv.reader(io.StringIO(table_files.to_csv(loaded)))
-    assert next(rows)[-2:] == ["test/error@last", "run"]
+    untuned = written(edit=lambda text: text.replace(left_out[0], "").replace(left_out[1], "", 1))
+    assert next(csv.reader(io.StringIO(table_files.to_csv(untuned))))[-2:] == ["test/error@last", "run"]
 
 
 def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> None:

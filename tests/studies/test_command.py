@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import results
+from actlab.analysis.reading import busy
 from actlab.checks import cost
-from actlab.reports import notes
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
@@ -155,7 +155,7 @@ def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(finished,
 def test_costs_of_a_busy_machine_are_left_out_until_it_is_idle(finished, tmp_path, monkeypatch):
     file = tmp_path / "runs/tiny/cost.json"
     file.unlink()
-    monkeypatch.setattr("actlab.engines.running.busy", notes.busy)
+    monkeypatch.setattr("actlab.engines.running.busy", busy)
     for load, kept in ((9.0, False), (0.5, True)):
         monkeypatch.setattr(cost, "state_of_machine", lambda trials, load=load: {"load": load, "cores": 2})
         out = finished("run").out

@@ -127,11 +127,11 @@ def place(at: str | float) -> str:
     >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1", "best val/error")]
     ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1', 'at best val error']
     """
-    if found := _BEST_OF.fullmatch(str(at)):
-        return f"at best {found['metric'].replace('/', ' ').replace('_', ' ')}"
-    if found := _AGGREGATE.fullmatch(str(at)):
-        few = f" of epochs {found['first']}-{found['last']}" if found["first"] else " of all epochs"
-        return f"first epoch {at}" if found["level"] else f"mean{few}"
+    if best := _BEST_OF.fullmatch(str(at)):
+        return f"at best {best['metric'].replace('/', ' ').replace('_', ' ')}"
+    if aggregate := _AGGREGATE.fullmatch(str(at)):
+        few = f" of epochs {aggregate['first']}-{aggregate['last']}" if aggregate["first"] else " of all epochs"
+        return f"first epoch {at}" if aggregate["level"] else f"mean{few}"
     return _AT.get(str(at), f"epoch {at}")
 
 
@@ -139,8 +139,8 @@ def last_epoch(at: str | float) -> float | None:
     """Return the epoch to which a run must be trained for a value at ``at``; None if any length will do."""
     if isinstance(at, int | float):
         return float(at)
-    found = _AGGREGATE.fullmatch(at)
-    return float(found["last"]) if found and found["last"] else None
+    aggregate = _AGGREGATE.fullmatch(at)
+    return float(aggregate["last"]) if aggregate and aggregate["last"] else None
 
 
 def read_where(at: str | float, study: Study) -> str | float:
@@ -152,8 +152,8 @@ def watched(at: str | float, study: Study) -> Column | None:
     """Return the column whose best epoch determines where a run is read; None if ``at`` names no metric."""
     if at == "selected":
         return Column(study.select.metric, "best_epoch", mode=study.select.mode)
-    found = _BEST_OF.fullmatch(str(at))
-    return Column(found["metric"], "best_epoch", mode=study.mode_of(found["metric"])) if found else None
+    best = _BEST_OF.fullmatch(str(at))
+    return Column(best["metric"], "best_epoch", mode=study.mode_of(best["metric"])) if best else None
 
 
 def undirected(study: Study) -> list[str]:
@@ -169,11 +169,7 @@ def undirected(study: Study) -> list[str]:
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
-    """Return the column of an entry of the study file's ``table``.
-
-    An entry without ``mode`` has the mode that the selection or another column gives for this metric, or for a
-    metric of the same quantity, such as ``f1`` of ``test/f1``; else see `Study.mode_of`.
-    """
+    """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
     margin, relative = _margin(entry.get("margin"), metric)
@@ -191,11 +187,11 @@ def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
     """Return a margin of equivalence, and whether it is a fraction of the reference's median."""
     if given is None:
         return None, False
-    found = _RELATIVE.fullmatch(str(given))
-    number = float(found[1]) / 100 if found else given
+    percentage = _RELATIVE.fullmatch(str(given))
+    number = float(percentage[1]) / 100 if percentage else given
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
         raise ActlabError(f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'")
-    return float(number), bool(found)
+    return float(number), percentage is not None
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
@@ -204,11 +200,11 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
     ``at`` is as in `Column`, except ``selected``, ``best <metric>`` and ``equal time``. None without a value up
     to the epoch, or within the range of epochs, given by ``at``.
     """
-    if found := _AGGREGATE.fullmatch(str(at)):
-        if found["level"]:
-            below = np.flatnonzero(values < float(found["level"]))
+    if aggregate := _AGGREGATE.fullmatch(str(at)):
+        if aggregate["level"]:
+            below = np.flatnonzero(values < float(aggregate["level"]))
             return float(epochs[below[0]]) if below.size else math.inf
-        first, last = (float(found[k] or limit) for k, limit in (("first", 0), ("last", math.inf)))
+        first, last = float(aggregate["first"] or 0), float(aggregate["last"] or math.inf)
         within = values[(epochs >= first - 1e-6) & (epochs <= last + 1e-6)]
         mean = float(within.mean()) if within.size else None
         return column.worst if mean is not None and math.isnan(mean) else mean

@@ -22,11 +22,11 @@ from actlab.analysis.differences import (
     paired_differences,
 )
 from actlab.analysis.looks import factor
-from actlab.analysis.points import plural
 from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
 from actlab.analysis.times import at_equal_time, cost_of
+from actlab.analysis.wording import plural
 from actlab.config.values import in_full, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
@@ -46,17 +46,14 @@ class Correction(NamedTuple):
     with_margin: int  # how many of them have a margin of equivalence
     looks: int  # verdicts seen before
 
-    def number(self, margin: bool = False) -> int:
-        """Return the number of comparisons corrected together, with ``margin`` of tests of equivalence."""
-        return self.with_margin if margin else self.comparisons
-
     def strictness(self, more: int = 0) -> int:
         """Return by how much the smallest p-value is multiplied, after so many looks more."""
         return max(1, self.comparisons) * factor(self.looks + more)
 
     def text(self, more: int = 0, margin: bool = False) -> str:
-        """Return it in words: ``3 comparisons``, ``3 comparisons and 2 looks``."""
-        count, looks = plural(max(1, self.number(margin)), "comparison"), self.looks + more
+        """Return ``3 comparisons``, ``3 comparisons and 2 looks``; with ``margin`` of tests of equivalence."""
+        number, looks = self.with_margin if margin else self.comparisons, self.looks + more
+        count = plural(max(1, number), "comparison")
         return f"{count} and {looks + 1} looks" if looks else count
 
 
@@ -101,13 +98,10 @@ class Cell:
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value; our mean minus it if the paper also gives a standard deviation.
-
-        None if our mean does not exist because a run diverged; the median is not compared in its place.
-        """
+        """Our median minus the published value; our mean minus it if the paper gives a standard deviation."""
         if self.median is None or self.published is None:
             return None
-        if self.published.sd is not None and len(self.values) > 1:
+        if self.published.sd is not None and len(self.values) > 1:  # a diverged run leaves no mean to compare
             return self.mean_and_sd[0] - self.published.value if self.mean_and_sd else None
         return self.median - self.published.value
 
@@ -144,7 +138,7 @@ def rows(results: Results) -> list[TableRow]:
         cells = [cell for row in plain for cell in row.cells if cell.family == family]
         with_margin = [cell for cell in cells if cell.column.margin]
         both = [holm([cell.p for cell in cells]), holm([cell.p_equivalent for cell in with_margin])]
-        ps, matching = ([p and min(1.0, p * factor(results.looks)) for p in found] for found in both)
+        ps, matching = ([p and min(1.0, p * factor(results.looks)) for p in of_family] for of_family in both)
         of_margin = {id(cell): p for cell, p in zip(with_margin, matching, strict=True)}
         for cell, p in zip(cells, ps, strict=True):
             corrected[id(cell)] = replace(cell, p_holm=p, p_equivalent_holm=of_margin.get(id(cell)))
@@ -157,11 +151,6 @@ def correction(results: Results, family: Family) -> Correction:
     cells = [cell for row in rows(results) for cell in row.cells if cell.family == family]
     with_margin = sum(cell.column.margin is not None for cell in cells)
     return Correction(family, len(cells), with_margin, results.looks)
-
-
-def hypotheses(results: Results, family: Family = "primary") -> int:
-    """Return the number of comparisons in a family, finished or not."""
-    return correction(results, family).comparisons
 
 
 def _row(results: Results, group: Group) -> TableRow:
@@ -213,9 +202,9 @@ def cost_base(results: Results) -> str | None:
     """Return what costs are relative to: the reference if measured, else the entry of ratio 1, or None."""
     compare, reference = results.study.compare, results.study.reference
     measured = [(cost["point"].get(compare), cost.get("relative_to_reference")) for cost in results.costs]
-    found = [value for value, _ in measured if same(value, reference)]
-    found += [value for value, ratio in measured if ratio == 1]
-    return results.text(compare, found[0]) if found else None
+    bases = [value for value, _ in measured if same(value, reference)]
+    bases += [value for value, ratio in measured if ratio == 1]
+    return results.text(compare, bases[0]) if bases else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
@@ -233,8 +222,9 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     middle, samples = median(values.values()) if values else None, results.samples(column)
     family: Family = ""
     if column.ranked and reference and not biased:
-        asked = not results.own or group.point in results.own
-        family = "primary" if asked and column == results.primary else "secondary"
+        # With activations of the user, only these answer the study's question.
+        in_question = not results.users or group.point in results.users
+        family = "primary" if in_question and column == results.primary else "secondary"
     return Cell(
         column,
         values,
@@ -281,8 +271,8 @@ def _biased(results: Results, group: Group, reference: Group | None, column: Col
 
 def _reference(results: Results, group: Group) -> Group | None:
     """Return the reference group at the same point; None for the reference itself, and where it is absent."""
-    found = results.references.get(results.rest_of(group))
-    return None if found is group else found
+    reference = results.references.get(results.rest_of(group))
+    return None if reference is group else reference
 
 
 def check_reference(results: Results) -> None:

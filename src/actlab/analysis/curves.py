@@ -41,10 +41,9 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
 def over_epochs(
     results: Results, group: Group, column: Column, fixed: Mapping[str, Any] | None = None
 ) -> Curve | None:
-    """Return the curve of a metric over the epochs that all runs have, at the selected or the ``fixed`` values.
+    """Return the curve of a metric over the epochs that all runs have; None without a run that recorded it.
 
-    After a run has diverged, its value is the worst one; if it diverged before it recorded anything, from the
-    start, as in the table. None if no run of the setting recorded the metric or diverged.
+    ``fixed`` are values of tuned keys, in place of the selected ones.
     """
     drawn = setting(results, group, fixed or {})
     planned = drawn.runs if drawn else ()
@@ -55,10 +54,10 @@ def over_epochs(
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
     """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
-    own = [found for run in runs if (found := results.series_of(run, column))]
-    if not own or all(_is_worst(results, run, column) for run in runs):
-        own = [found for run in results.runs if (found := results.series_of(run, column))]
-    return np.unique(np.concatenate([np.empty(0), *(found.epochs for found in own)]))
+    if all(_is_worst(results, run, column) for run in runs):
+        runs = results.runs
+    recorded = [series for run in runs if (series := results.series_of(run, column))]
+    return np.unique(np.concatenate([np.empty(0), *(series.epochs for series in recorded)]))
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
@@ -66,9 +65,10 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     nothing = np.empty(0), np.empty(0)
     epochs, values = results.series_of(run, column) or nothing
     recorded = np.where(np.isnan(values), column.worst, values)
-    found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
+    by_epoch = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
+    # After a run has diverged its value is the worst one, from the start if nothing was recorded before.
     end = epochs.max(initial=-math.inf) if _is_worst(results, run, column) else math.inf
-    return np.array([found.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
+    return np.array([by_epoch.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:
@@ -79,10 +79,9 @@ def _is_worst(results: Results, run: Run, column: Column) -> bool:
 def over_conditions(
     results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] | None = None
 ) -> Curve | None:
-    """Return the curve of a metric over the number after ``key=`` in the conditions of its measurements.
+    """Return the curve of a metric over the number after ``key=`` in its conditions, as `over_epochs` does.
 
-    ``column.condition`` contains the parts other than the key. The curve has the positions that all runs have;
-    a diverged run has the worst value at each of them. None if no run was measured under such conditions.
+    ``column.condition`` contains the parts of the conditions other than the key.
     """
     drawn = setting(results, group, fixed or {})
     if not drawn or column.metric not in results.conditions:

@@ -173,15 +173,17 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     """
     n, m = len(a), len(b)
     pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)
-    found = wins(pooled, pooled)
-    (share,), (error,) = _shares(np.arange(n + m)[None] < n, found)
+    won = wins(pooled, pooled)
+    (share,), (error,) = _shares(np.arange(n + m)[None] < n, won)
     probability = float(share)
     if not test or min(n, m) < FEWEST:
         return Estimate(probability)
-    shares, errors = _shares(_splits(n, m), found)
+    shares, errors = _shares(_splits(n, m), won)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
+    # With drawn splits the observed one counts too, so that p is never 0.
     p = extreme / sizes.size if math.comb(n + m, n) <= _EXACT_SPLITS else (extreme + 1) / (sizes.size + 1)
+    # On the logit scale the interval stays within 0 and 1; all wins have no logit, so half a win stays.
     inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
@@ -220,6 +222,6 @@ def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
         chosen = np.array([(*held, *rest) for rest in free])
     else:
         chosen = np.random.default_rng(0).random((_SPLITS, n + m)).argsort(1)[:, :n]
-    found = np.zeros((len(chosen), n + m), np.float32)
-    np.put_along_axis(found, chosen, 1, axis=1)
-    return found
+    splits = np.zeros((len(chosen), n + m), np.float32)
+    np.put_along_axis(splits, chosen, 1, axis=1)
+    return splits

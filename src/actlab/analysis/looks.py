@@ -53,19 +53,15 @@ def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
 
 
 def earlier(looks: list[Look], folder: StudyFolder) -> int:
-    """Return at how many looks a verdict was seen before.
-
-    Without a search these are the looks at fewer seeds of some of the runs, and one more if runs were begun
-    with seeds that are left out now. After a search they are the looks at the same question, with other runs,
-    that were recorded before this one; at the same runs but for activations that failed it is the same look.
-    """
+    """Return at how many looks a verdict was seen before."""
     study = folder.study
     now = _look_at(study)
     alike = [look for look in looks if _is_of(look, study)]
-    if study.question:
+    if study.question:  # after a search: looks with other runs, recorded before this one
         seen = [_agree(look, now) for look in alike]
         return seen.index(True) if True in seen else len(seen)
     seeds = {frozenset(look["seeds"]) for look in alike if not set(now["runs"]).isdisjoint(look["runs"])}
+    # Looks at fewer seeds of some of the runs, and one more if runs have seeds that are left out now.
     before = sum(fewer < set(now["seeds"]) for fewer in seeds)
     return before + (frozenset(now["seeds"]) not in seeds and _left_out(folder))
 
@@ -75,7 +71,7 @@ def _left_out(folder: StudyFolder) -> bool:
     study = folder.study
     names = (_SEED.search(path.name) for path in folder.path.glob("*-seed*"))
     of_stages = {seed for stage in study.stages for seed in stage.seeds}
-    others = {int(found[1]) for found in names if found} - {*study.seeds, *study.chosen_on} - of_stages
+    others = {int(match[1]) for match in names if match} - {*study.seeds, *study.chosen_on} - of_stages
     wanted = replace(study, seeds=tuple(sorted(others))).runs() if others else ()
     return any((folder.path / run.id).is_dir() for run in wanted)
 

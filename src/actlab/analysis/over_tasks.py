@@ -55,12 +55,12 @@ def mean_better(studies: Sequence[Sequence[Array]]) -> Mean:
     return Mean(probability, runs, _ends(wider), size, len(tasks))
 
 
-def _drawn(found: Array, rng: np.random.Generator) -> Array:
+def _drawn(won: Array, rng: np.random.Generator) -> Array:
     """Return the share of wins, from the wins of n runs against m, in each draw of n and m of these runs."""
-    n, m = found.shape
-    ones, others, half = _counts(n, rng), _counts(m, rng), 1 / (2 * n * m)
+    n, m = won.shape
+    ours, theirs, half = _counts(n, rng), _counts(m, rng), 1 / (2 * n * m)
     noise = rng.normal(0, math.sqrt(half * (1 - half) / min(n, m)), DRAWS)
-    return np.asarray((ones @ found * others).sum(1) / (n * m) + noise)
+    return np.asarray((ours @ won * theirs).sum(1) / (n * m) + noise)
 
 
 def _counts(n: int, rng: np.random.Generator) -> Array:

@@ -32,8 +32,8 @@ def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
 
     freedom, shift = pairs - 1, abs(effect) * math.sqrt(pairs)
     limit = float(t.ppf(1 - LEVEL / hypotheses / 2, freedom))
-    found = float(nct.sf(limit, freedom, shift) + nct.cdf(-limit, freedom, shift))
-    return found if math.isfinite(found) else 1.0  # scipy's nct has nan far from 0, where the power is 1
+    chance = float(nct.sf(limit, freedom, shift) + nct.cdf(-limit, freedom, shift))
+    return chance if math.isfinite(chance) else 1.0  # scipy's nct has nan far from 0, where the power is 1
 
 
 def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:

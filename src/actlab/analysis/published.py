@@ -19,12 +19,9 @@ class PublishedValue(NamedTuple):
 
 
 def published(study: Study, point: Point, column: Column) -> PublishedValue | None:
-    """Return the published value of a column at a grid point, or None if the paper gives none.
-
-    Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs of another
-    length than the paper's, only entries at a given epoch are comparable; for runs on samples, none is.
-    """
+    """Return the published value of a column at a grid point, or None if the paper gives none."""
     check(study)
+    # Of runs of another length than the paper's, only values at a given epoch are comparable; on samples, none.
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
         return None
     wanted = (column.metric, column.at, column.condition)
@@ -32,7 +29,7 @@ def published(study: Study, point: Point, column: Column) -> PublishedValue | No
     fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
     if not fits:
         return None
-    entry = max(fits, key=lambda entry: len(entry.get("where", {})))
+    entry = max(fits, key=lambda entry: len(entry.get("where", {})))  # the most specific one
     return PublishedValue(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
 
 

@@ -17,6 +17,8 @@ from actlab.studies import probe_files
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.formats import Cost, Result
 
+LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
+
 
 @dataclass
 class Recorded:
@@ -38,9 +40,7 @@ class Recorded:
 def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
     """Return series and results of the finished runs of a study by id, and a line for what is left out.
 
-    The name of a series is ``split/metric``, or the metric alone if it has no split; a probe's has the probe's
-    name and a slash in front. What a probe measured by another definition than the study's is left out, and
-    so are damaged runs.
+    What a probe measured by another definition than the study's is left out.
     """
     wanted = probe_files.wanted(study.study.probes, study.study.keep)
     recorded, results, left_out = dict[str, Recorded](), dict[str, Result](), list[str]()
@@ -74,16 +74,26 @@ def _recorded(
         if question not in wanted.get(probe, {question}):
             old.append(probe)
             continue
-        found = series.read(file, f"{probe}/")
-        if both := [name for name, _ in found if name in names]:
+        measured = series.read(file, f"{probe}/")
+        if both := [name for name, _ in measured if name in names]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
-        probed.update(found)
+        probed.update(measured)
     return Recorded(folder.metrics, trained | series.summaries(probed), probed), old
 
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
     """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
-    found: dict[str | None, list[Cost]] = {}
+    measurements: dict[str | None, list[Cost]] = {}
     for cost in costs:
-        found.setdefault(cost.get("measured"), []).append(cost)
-    return [*found.values()][::-1]
+        measurements.setdefault(cost.get("measured"), []).append(cost)
+    return [*measurements.values()][::-1]
+
+
+def busy(costs: Iterable[Mapping[str, Any]]) -> str:
+    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
+    for machine in (cost.get("machine", {}) for cost in costs):
+        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+            got = "" if share is None else f", {share:.2f} s of processor time a second"
+            return f"load {load:.1f} on {cores} cores{got}"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,10 @@ import numpy as np
 
 from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
-from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
-from actlab.config.values import same
+from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
@@ -71,7 +70,7 @@ class Results:
         return self.study.planned()
 
     @cached_property
-    def text(self) -> Text:
+    def text(self) -> Callable[[str, Any], str]:
         """Formats a value of a grid key for people; values with equal labels are written in full."""
         return printers(group.point | setting.tuned for group in self.groups for setting in group.settings)
 
@@ -93,11 +92,11 @@ class Results:
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
-        found: dict[str, list[str]] = {}
+        by_metric: dict[str, list[str]] = {}
         keys = (key for recorded in self.series.values() for key in recorded.summaries)
         for metric, condition in dict.fromkeys(keys):
-            found.setdefault(metric, []).append(condition)
-        return found
+            by_metric.setdefault(metric, []).append(condition)
+        return by_metric
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -114,13 +113,13 @@ class Results:
     def learnt(self) -> list[Column]:
         """Columns of the learnt parameters of activations that the table has not: each layer after training."""
         known = {column.key for column in self.planned}
-        found = [
+        columns = [
             Column(metric, mode="", condition=layer, ranked=False)
             for metric, layers in self.conditions.items()
             for layer in sorted(layers, key=lambda layer: (len(layer), layer))
             if is_parameter(metric) and layer
         ]
-        return [column for column in found if column.key not in known]
+        return [column for column in columns if column.key not in known]
 
     @cached_property
     def unrecorded(self) -> list[str]:
@@ -132,31 +131,29 @@ class Results:
     @cached_property
     def planned(self) -> list[Column]:
         """The columns given in the study file; a metric of training batches alone gets its condition."""
-        found = []
-        for one in (column(entry, self.study) for entry in self.study.table):
-            of_batch = not one.condition and self.conditions.get(one.metric) == [metrics.ONE_BATCH]
-            condition = metrics.ONE_BATCH if of_batch else one.condition
-            loop = "".join(self._loops_of(one.metric))
-            found.append(replace(one, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
-        return found
+        columns = []
+        for stated in (column(entry, self.study) for entry in self.study.table):
+            of_batch = not stated.condition and self.conditions.get(stated.metric) == [metrics.ONE_BATCH]
+            condition = metrics.ONE_BATCH if of_batch else stated.condition
+            loop = "".join(self._loops_of(stated.metric))
+            columns.append(replace(stated, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
+        return columns
 
     def _loops_of(self, metric: str) -> set[str]:
         """Return which loops of the finished runs logged a metric; empty where the runs do not say."""
-        loops: Iterable[Mapping[str, str]] = (found.get("loops", {}) for found in self.results.values())
-        return {found[metric] for found in loops if metric in found}
+        loops: Iterable[Mapping[str, str]] = (result.get("loops", {}) for result in self.results.values())
+        return {by_metric[metric] for by_metric in loops if metric in by_metric}
 
     def check_validation(self, metric: str, what: str) -> None:
-        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric.
-
-        Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
-        """
+        """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric."""
+        # Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
         loops, named = self._loops_of(metric), metrics.loop_of(metric)
-        own = self.declared is not None or any("loops" not in found for found in self.results.values())
+        ours = self.declared is not None or any("loops" not in result for result in self.results.values())
         allowed = loops == {"val"} or (not loops and named in ("", "val"))
-        if metric.startswith("val/") or (allowed and not own):
+        if metric.startswith("val/") or (allowed and not ours):
             return
         logged = ", ".join(name for name in self.conditions if self._loops_of(name) == {"val"})
-        such = "val/loss" if own else logged or "what validation_step logs"
+        such = "val/loss" if ours else logged or "what validation_step logs"
         raise ActlabError(f"{what} is not a validation metric: give one, such as {such}")
 
     @cached_property
@@ -173,10 +170,7 @@ class Results:
         return fits[0]
 
     def samples(self, column: Column, run: Run | None = None) -> int | None:
-        """Return the number of samples that a share, such as an error, was measured on in a run or all.
-
-        None if it is unknown, differs between runs, or the column is no share of samples.
-        """
+        """Return the number of samples of a share in a run or all; None if unknown or not the same in all."""
         *parts, quantity = column.metric.split("/")
         split = next((part for part in parts if part in ("val", "test")), "")
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
@@ -195,23 +189,16 @@ class Results:
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
-        """Return whether a metric belongs to runs that are missing, or to a probe not evaluated on any run yet.
-
-        Such a metric is named ``probe/split/metric``, or ``probe/metric`` if it belongs to no split.
-        """
+        """Return whether a metric belongs to runs that are missing, or to a probe not evaluated yet."""
         if is_parameter(metric):  # the activations that learn it may not have run yet
             return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
-        probe, slash, rest = metric.partition("/")
-        ours = "/" in rest or any(probe == one.name for one in self.study.probes)
+        probe, slash, rest = metric.partition("/")  # probe/split/metric, or probe/metric without a split
+        ours = "/" in rest or any(probe == planned.name for planned in self.study.probes)
         return ours and not any(name.startswith(probe + slash) for name in self.conditions)
 
     def check(self, metric: str, condition: str = "") -> None:
-        """Raise an ActlabError for a metric or condition that no finished run recorded.
-
-        Before any run has finished, metrics that are not declared are rejected. Metrics of a probe of the study
-        are accepted until that probe has been evaluated.
-        """
-        if self.awaits(metric):
+        """Raise an ActlabError for a metric or condition that no finished run recorded or no run will."""
+        if self.awaits(metric):  # accepted until its probe has been evaluated
             probe, probes = metric.partition("/")[0], [p.name for p in self.study.probes]
             if not self.conditions and probe not in probes:
                 raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
@@ -259,13 +246,9 @@ class Results:
         return run.id in self.results and self.results[run.id]["status"] == DIVERGED
 
     def value(self, run: Run, column: Column) -> float | None:
-        """Return one run's value of a column: the worst value for a diverged run, None if there is no value.
-
-        There is no value at an epoch to which the run was not trained. There is also none at the best epoch of
-        another metric if this metric was first recorded a whole recording interval later.
-        """
-        found = self._read(run, column)
-        return None if found is None else on_grid(found, self.samples(column, run))
+        """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
+        value = self._read(run, column)
+        return None if value is None else on_grid(value, self.samples(column, run))
 
     def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:
@@ -285,7 +268,8 @@ class Results:
             best = self.value(run, where)
             if best is None or math.isinf(best):
                 return None if best is None else column.worst
-            # A metric recorded less often may have no value yet at an early epoch; then use its first value.
+            # A metric recorded less often may have no value yet at an early epoch; then use its first value,
+            # unless that was recorded a whole interval later.
             begins = float(epochs[0])
             late = begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins)
             return None if late else read_at(epochs, values, max(best, begins), column)
@@ -297,11 +281,10 @@ class Results:
         return groups(self.study)
 
     @cached_property
-    def own(self) -> frozenset[Point]:
+    def users(self) -> frozenset[Point]:
         """The grid points of the user's activations, among those compared."""
-        compare, groups = self.study.compare, self.groups
-        own = (group for group in groups if self.study.is_own(compare, group.point.get(compare)))
-        return frozenset(group.point for group in own)
+        compare, points = self.study.compare, [group.point for group in self.groups]
+        return frozenset(point for point in points if self.study.is_own(compare, point.get(compare)))
 
     @cached_property
     def cost_places(self) -> dict[str, int]:
@@ -311,11 +294,11 @@ class Results:
     @cached_property
     def references(self) -> dict[Point, Group]:
         """The reference's group by the rest of its grid point."""
-        found: dict[Point, Group] = {}
+        by_rest: dict[Point, Group] = {}
         for group in self.groups:
             if same(group.point.get(self.study.compare), self.study.reference):
-                found.setdefault(self.rest_of(group), group)
-        return found
+                by_rest.setdefault(self.rest_of(group), group)
+        return by_rest
 
     def rest_of(self, group: Group) -> Point:
         """Return the grid point of a group without the compared value."""
@@ -348,8 +331,8 @@ class Results:
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Return the values by seed of the runs of a setting that have ended and have a value."""
-        found = {run.seed: self.value(run, column) for run in setting.runs}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {run.seed: self.value(run, column) for run in setting.runs}
+        return {seed: value for seed, value in values.items() if value is not None}
 
 
 def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabError:

@@ -17,9 +17,8 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
-from actlab.analysis.points import printer, printers
 from actlab.analysis.statistics import FEWEST, Array
-from actlab.config.values import in_full, named, value_key
+from actlab.config.values import in_full, named, printer, printers, value_key
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point
@@ -81,7 +80,7 @@ class Table(TypedDict):
 
 
 @dataclass(frozen=True)
-class Record:
+class StoredTable:
     """The most recently written table of a study."""
 
     folder: Path  # the study's
@@ -112,12 +111,12 @@ class Record:
     def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         write = printers(row["point"] for row in self.table["rows"])
-        found: dict[Point, tuple[str, list[KeptRow]]] = {}
+        by_rest: dict[Point, tuple[str, list[KeptRow]]] = {}
         for row in self.table["rows"]:
             rest = Point(row["point"]).without([self.compare])
             words = filter(None, [rest.in_words(text=write), self.table["cut"]])
-            found.setdefault(rest, (", ".join(words), []))[1].append(row)
-        return [*found.values()]
+            by_rest.setdefault(rest, (", ".join(words), []))[1].append(row)
+        return [*by_rest.values()]
 
     def is_own(self, value: Any) -> bool:
         """Return whether a compared value is the user's."""
@@ -132,7 +131,7 @@ class Record:
 class Tables(NamedTuple):
     """The tables of several studies that can be read, and one line with the remedy for each damaged table."""
 
-    records: list[Record]
+    records: list[StoredTable]
     left_out: list[str]
 
 
@@ -152,10 +151,10 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class ScoredTask:
     """A column of the scoreboard: the primary column of a table at one point of the other grid keys."""
 
-    record: Record
+    record: StoredTable
     point: str  # in words, and the length of the runs if it is not the study's own
     column: Column
     places: Mapping[str, Place]  # of each activation that has a value, by its label
@@ -173,11 +172,11 @@ class Task:
         """The paired differences of the other activations to the reference, by label; uncorrected intervals."""
         others = dict(self.places)
         theirs = others.pop(self.reference).values if self.reference in others else {}
-        found = {}
+        paired = {}
         for label, place in others.items():
             if pairs := [(v, theirs[s]) for s, v in place.values.items() if s in theirs]:
-                found[label] = paired_difference(*zip(*pairs, strict=True), test=not self.biased)
-        return found
+                paired[label] = paired_difference(*zip(*pairs, strict=True), test=not self.biased)
+        return paired
 
 
 @dataclass(frozen=True)
@@ -185,10 +184,10 @@ class Board:
     """A scoreboard of the studies that compare the same key."""
 
     compare: str
-    tasks: Sequence[Task]  # in the order of the studies' names
-    # of each activation, best first, the reference as one of 0.5; None without a counted task, and for it
-    means: Mapping[str, Mean | None]
-    own: frozenset[str] = frozenset()  # labels of the user's activations
+    tasks: Sequence[ScoredTask]  # in the order of the studies' names
+    labels: Sequence[str]  # of all activations, best first, the reference as a mean of 0.5
+    means: Mapping[str, Mean]  # of each activation with a counted task but the reference, best first
+    users: frozenset[str] = frozenset()  # labels of the user's activations
 
     @property
     def reference(self) -> str:
@@ -198,31 +197,30 @@ class Board:
     @cached_property
     def profiles(self) -> Mapping[str, tuple[Array, Array, int]]:
         """For each activation its performance profile, ratios and shares of runs, and its number of tasks."""
-        ratios = {label: _by_study(self.tasks, label, "ratios") for label in self.means}
-        return {x: (*profile(found), sum(map(len, found))) for x, found in ratios.items() if found}
+        ratios = {label: _by_study(self.tasks, label, "ratios") for label in self.labels}
+        return {x: (*profile(studies), sum(map(len, studies))) for x, studies in ratios.items() if studies}
 
     @property
     def notes(self) -> list[str]:
         """How to read the means, which tasks they leave out, and why."""
-        out: dict[str, list[str]] = {}
+        marked: dict[str, list[str]] = {}
         for task in self.tasks:
-            places, counts = task.places.values(), not task.left_out
-            marks = {
-                f"Left out over tasks ({task.left_out})": not counts,
-                f"Fewer than {FEWEST} runs": counts and any(place.n < FEWEST for place in places),
-                _UNSCALED: counts and all(place.ratios is None for place in places),
-            }
-            for mark in (mark for mark, holds in marks.items() if holds):
-                out.setdefault(mark, []).append(task.name)
-        means = [mean for mean in self.means.values() if mean]
+            places = task.places.values()
+            if task.left_out:
+                marked.setdefault(f"Left out over tasks ({task.left_out})", []).append(task.name)
+                continue
+            if any(place.n < FEWEST for place in places):
+                marked.setdefault(f"Fewer than {FEWEST} runs", []).append(task.name)
+            if all(place.ratios is None for place in places):
+                marked.setdefault(_UNSCALED, []).append(task.name)
         notes = {
             f"Better: the probability that a run is better than one of {self.reference}; ties count half, a "
             "diverged run loses. Over tasks it is a mean in which each study counts once. Intervals (95 %, "
-            "bootstrap): first of other seeds, then of other seeds and tasks.": bool(means),
+            "bootstrap): first of other seeds, then of other seeds and tasks.": bool(self.means),
             f"Intervals take {FEWEST} runs a side, the second also {FEWEST_STUDIES} studies.": any(
-                mean.tasks is None for mean in means
+                mean.tasks is None for mean in self.means.values()
             ),
-            **{f"{mark}: {'; '.join(names)}.": True for mark, names in out.items()},
+            **{f"{mark}: {'; '.join(names)}.": True for mark, names in marked.items()},
             "chance: the median is not better than guessing.": any(
                 place.chance for task in self.tasks for place in task.places.values()
             ),
@@ -235,7 +233,7 @@ def read(runs: Path) -> Tables:
     records, left_out = [], []
     for file in sorted(runs.glob(f"*/{TABLE}")):
         try:
-            records.append(Record(file.parent, read_json(file, Table, _REMEDY)))
+            records.append(StoredTable(file.parent, read_json(file, Table, _REMEDY)))
         except DamagedError as error:
             left_out.append(str(error))
     return Tables(records, left_out)
@@ -251,28 +249,26 @@ def column_of(cell: KeptCell) -> Column:
     return Column(cell["metric"], cell["at"], cell["percent"], cell["mode"], cell["condition"])
 
 
-def common_notes(records: Sequence[Record]) -> list[str]:
+def common_notes(records: Sequence[StoredTable]) -> list[str]:
     """Return the notes that all of several studies have, such as that they ran on samples."""
     first, *others = [record.table["notes"] for record in records] or [[]]
     return [note for note in first if others and all(note in notes for notes in others)]
 
 
-def boards(records: Iterable[Record]) -> list[Board]:
-    """Return a scoreboard for each key that studies compare, the one with the most tasks first.
-
-    Smoke runs are left out. Runs on samples are left out if any study ran on its full data.
-    """
-    by_key: dict[str, list[Record]] = {}
+def boards(records: Iterable[StoredTable]) -> list[Board]:
+    """Return a scoreboard for each key that studies compare, the one with the most tasks first."""
+    by_key: dict[str, list[StoredTable]] = {}
     known = [record for record in records if not record.smoke]
+    # Runs on samples count only where no study ran on its full data.
     for record in [record for record in known if not record.on_samples] or known:
         by_key.setdefault(record.compare, []).append(record)
-    found = [_board(key, studies) for key, studies in by_key.items()]
-    return sorted((b for b in found if b.tasks), key=lambda board: -len(board.tasks))
+    of_keys = [_board(key, studies) for key, studies in by_key.items()]
+    return sorted((b for b in of_keys if b.tasks), key=lambda board: -len(board.tasks))
 
 
-def _board(compare: str, records: Sequence[Record]) -> Board:
+def _board(compare: str, records: Sequence[StoredTable]) -> Board:
     texts = _texts(records)
-    own = {
+    users = {
         of[value_key(value)]
         for record, of in zip(records, texts, strict=True)
         for value in record.values
@@ -282,39 +278,42 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     number = Counter(GELU if task.reference in GELU else (task.reference,) for task in tasks if task.reference)
     reference = max(number, key=lambda forms: (forms == GELU, number[forms]), default=())
     tasks = [_counted(task, reference) for task in tasks]
-    found = {u: _by_study(tasks, u, "wins") for u in dict.fromkeys(u for task in tasks for u in task.places)}
-    means = {label: mean_better(studies) if studies else None for label, studies in found.items()}
+    labels = dict.fromkeys(label for task in tasks for label in task.places)
+    won = {label: _by_study(tasks, label, "wins") for label in labels}
+    means = {label: mean_better(studies) for label, studies in won.items() if studies}
     level = {task.reference: 0.5 for task in tasks if not task.left_out}
-    level |= {label: mean.probability for label, mean in means.items() if mean}
-    ordered = {label: means[label] for label in sorted(means, key=lambda label: -level.get(label, -1.0))}
-    return Board(compare, tasks, ordered, frozenset(own))
+    level |= {label: mean.probability for label, mean in means.items()}
+    ordered = sorted(labels, key=lambda label: -level.get(label, -1.0))
+    return Board(compare, tasks, ordered, {x: means[x] for x in ordered if x in means}, frozenset(users))
 
 
-def _texts(records: Sequence[Record]) -> list[dict[str, str]]:
+def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
     """Return for each study the labels of its values; with a digest where files of one name differ in code."""
     known: dict[str, Any] = {}
     digests: dict[str, set[str]] = {}
-    for record, value in ((one, value) for one in records for value in one.values):
-        known.setdefault(value_key(value), value)
-        digests.setdefault(value_key(value), set()).add(record.digest(value))
+    for record in records:
+        for value in record.values:
+            known.setdefault(value_key(value), value)
+            digests.setdefault(value_key(value), set()).add(record.digest(value))
     write = printer(known.values())
 
     def text(key: str, digest: str) -> str:
-        return write(known[key]) + f" ({digest[:6]})" * bool(digest and len(digests[key] - {""}) > 1)
+        several = len(digests[key] - {""}) > 1  # tables of older versions have no digest
+        return f"{write(known[key])} ({digest[:6]})" if digest and several else write(known[key])
 
     return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
 
 
-def _by_study(tasks: Iterable[Task], label: str, name: str) -> list[list[Array]]:
+def _by_study(tasks: Iterable[ScoredTask], label: str, name: str) -> list[list[Array]]:
     """Return an activation's ``wins`` or ``ratios`` in each task that has them, by study."""
-    found: dict[Path, list[Array]] = {}
+    by_study: dict[Path, list[Array]] = {}
     for task in tasks:
         if (array := getattr(task.places.get(label), name, None)) is not None:
-            found.setdefault(task.record.folder, []).append(array)
-    return [*found.values()]
+            by_study.setdefault(task.record.folder, []).append(array)
+    return [*by_study.values()]
 
 
-def _counted(task: Task, wanted: Sequence[str]) -> Task:
+def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     """Return a task with comparisons of runs with the reference, one of ``wanted``, or why it has none."""
     places, reference = task.places, task.reference or ""
     ours = places.get(reference)
@@ -329,18 +328,18 @@ def _counted(task: Task, wanted: Sequence[str]) -> Task:
     sign = 1 if task.column.worst > 0 else -1
     values = {label: np.array([*place.values.values()], float) for label, place in places.items()}
     scaled = 0 < ours.median < math.inf and all((of[np.isfinite(of)] > 0).all() for of in values.values())
-    found = dict(places)
+    compared = {}
     for label, of in values.items():
         won = None if label == reference else wins(sign * of, sign * values[reference])
         ratios = np.where(np.isfinite(of), (of / ours.median) ** sign, math.inf) if scaled else None
-        found[label] = found[label]._replace(wins=won, ratios=ratios)
-    return replace(task, places=found)
+        compared[label] = places[label]._replace(wins=won, ratios=ratios)
+    return replace(task, places=compared)
 
 
-def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
+def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
     keys = (value_key(named(name, record.values)) for name in (*GELU, record.table["reference"]))
     references = [texts[key] for key in keys if key in texts]
-    found = []
+    tasks = []
     for point, rows in record.points:
         compared = [
             (row["point"][record.compare], primary(row)) for row in rows if record.compare in row["point"]
@@ -351,8 +350,8 @@ def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
             places = {label: _place(cell, column, most) for label, cell in cells.items()}
             reference = next((label for label in references if label in places), None)
             biased = any(cell["biased"] for cell in cells.values())
-            found.append(Task(record, point, column, places, reference, biased))
-    return found
+            tasks.append(ScoredTask(record, point, column, places, reference, biased))
+    return tasks
 
 
 def _place(cell: KeptCell, column: Column, most: int) -> Place:

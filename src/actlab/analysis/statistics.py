@@ -62,11 +62,7 @@ def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
 
 
 def median_interval(values: Iterable[float]) -> Interval:
-    """Return the distribution-free interval of a median between two order statistics.
-
-    It is the narrowest symmetric one that covers 95 %, which needs `FEWEST` values, else the range. Values may
-    be ``inf``.
-    """
+    """Return the narrowest symmetric `Interval` of a median that covers 95 %; values may be ``inf``."""
     band = median_band(np.fromiter(values, float)[:, None])
     return Interval(float(band.low[0]), float(band.high[0]), band.kind, band.coverage)
 
@@ -74,30 +70,22 @@ def median_interval(values: Iterable[float]) -> Interval:
 def median_band(values: Array) -> Band:
     """Return the median of n runs at E positions, shape ``[n, E]``, and its interval at each position alone."""
     n = len(values)
-    k, sorted_values = order_statistic(n), np.sort(values, axis=0)
+    sorted_values = np.sort(values, axis=0)
+    k = max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
     covered = coverage(n, k)
     kind: Literal["interval", "range"] = "interval" if covered >= 1 - LEVEL else "range"
     return Band(np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered)
 
 
 def coverage(n: int, k: int) -> float:
-    """Return the probability that the median lies between the k-th smallest and the k-th largest of n values.
-
-    It is 1 - 2 P(Bin(n, 1/2) < k).
-    """
+    """Return the probability that the median lies between the k-th smallest and k-th largest of n values."""
+    # 1 - 2 P(Bin(n, 1/2) < k): fewer than k values lie on one side of the median.
     return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
 
 
-def order_statistic(n: int) -> int:
-    """Return the largest k whose `coverage` reaches 95 %, or 1 if no k does."""
-    return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
-
-
 def on_grid(value: float, number: float | None) -> float:
-    """Return the share k/N of N samples that a recorded value stands for; any other value as it is.
-
-    Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
-    """
+    """Return the share k/N of N samples that a recorded value stands for; any other value as it is."""
+    # Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
     if not number or not math.isfinite(value):
         return value
     count = round(value * number)
@@ -112,14 +100,12 @@ def sampling_error(share: float | None, number: float | None) -> float | None:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's step-down correction of p-values over all planned hypotheses.
-
-    A hypothesis without a p-value (None) counts as p = 1 and stays None.
-    """
+    """Return Holm's step-down correction of p-values over all hypotheses; None counts, and stays None."""
     known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
     for rank, (p, i) in enumerate(known):
+        # The smallest p is multiplied by the number of all, each next one by one less, and none falls.
         largest = max(largest, min(1.0, p * (len(ps) - rank)))
         corrected[i] = largest
     return corrected

@@ -59,18 +59,16 @@ def seconds_per_epoch(results: Results, group: Group, setting: Setting | None) -
 
 
 def equal_time(results: Results, group: Group, reference: Group) -> EqualTime | None:
-    """Return where a row and its reference have trained for the shorter of their two times.
-
-    None if a cost was not measured, or no run of a side has finished without diverging.
-    """
+    """Return where a row and its reference have trained for the shorter of their two times, if known."""
     mine, theirs = (length_of(results, results.chosen(side)) for side in (group, reference))
     cost, base = cost_of(results, group), cost_of(results, reference)
     if cost is None or base is None or mine is None or theirs is None:
         return None
     parts = zip(cost.get("seconds_in_parts", ()), base.get("seconds_in_parts", ()), strict=False)
     epochs = _epochs(cost["seconds_per_update"] / base["seconds_per_update"], mine, theirs)
-    own, its = zip(epochs, *(_epochs(a / b, mine, theirs) for a, b in parts), strict=True)
-    return EqualTime(*epochs, (mine, theirs), ((min(own), max(own)), (min(its), max(its))))
+    sides = zip(epochs, *(_epochs(a / b, mine, theirs) for a, b in parts), strict=True)
+    first, second = ((min(ends), max(ends)) for ends in sides)
+    return EqualTime(*epochs, (mine, theirs), (first, second))
 
 
 def _epochs(ratio: float, mine: Length, theirs: Length) -> tuple[float, float]:
@@ -87,14 +85,13 @@ def at_equal_time(
 ) -> tuple[Column | None, Column | None]:
     """Return the columns from which a row and its reference are read for a column at equal time.
 
-    The reference's own row is read at its end, and so are both if all runs of one side diverged. None without a
-    measured cost.
+    Both are read at their ends if all runs of one side diverged. None without a measured cost.
     """
     last = replace(column, at="last")
-    if reference is None:
+    if reference is None:  # the row is the reference's, or has none
         is_reference = results.references.get(results.rest_of(group)) is group
         return (last if is_reference and cost_of(results, group) else None), None
     if not (cost_of(results, group) and cost_of(results, reference)):
         return None, None
-    found = equal_time(results, group, reference)
-    return (replace(column, at=found.mine), replace(column, at=found.theirs)) if found else (last, last)
+    places = equal_time(results, group, reference)
+    return (replace(column, at=places.mine), replace(column, at=places.theirs)) if places else (last, last)

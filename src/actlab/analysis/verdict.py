@@ -19,10 +19,10 @@ from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, Correction, TableRow
 from actlab.analysis.differences import Estimate
 from actlab.analysis.looks import DECIDED, factor
-from actlab.analysis.points import few, plural
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
+from actlab.analysis.wording import few, plural
 from actlab.config.keys import short_names
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]
@@ -60,7 +60,7 @@ class Comparison:
 @lru_cache(maxsize=4)  # the table, its notes and every piece of advice ask
 def compared(results: Results) -> list[Comparison]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
-    reference, found = tables.reference_text(results), []
+    reference, comparisons = tables.reference_text(results), []
     for row in tables.rows(results):
         name, cost = _name(results, row), _cost(row, reference)
         cells = [cell for cell in row.cells if cell.family and cell.column.tests]
@@ -69,14 +69,15 @@ def compared(results: Results) -> list[Comparison]:
             given = name, reference, outcome(cell, correction.strictness())
             mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
             won = cell.better or Estimate(None)
-            found.append(Comparison(*given, mean, won, correction, cell, cost if cell is cells[-1] else ""))
-    return found
+            last = cost if cell is cells[-1] else ""  # said once for each activation
+            comparisons.append(Comparison(*given, mean, won, correction, cell, last))
+    return comparisons
 
 
 def verdicts(results: Results) -> list[Comparison]:
     """Return the verdicts of a study, primary ones first; none for smoke runs or without a reference."""
-    found = [] if results.study.smoke else compared(results)
-    return sorted(found, key=lambda one: one.cell.family != "primary")
+    comparisons = [] if results.study.smoke else compared(results)
+    return sorted(comparisons, key=lambda verdict: verdict.cell.family != "primary")
 
 
 def outcome(cell: Cell, strictness: int) -> Outcome:
@@ -101,29 +102,26 @@ def _is_better(cell: Cell) -> bool:
 
 
 def needs(results: Results, size: float) -> list[str]:
-    """Return how many pairs show a difference four times in five, for each quantity with two pairs or more.
-
-    ``size`` of the difference is in points where the column is in percent, else in its unit.
-    """
-    found, more = [], _more_looks(results)
-    for one in compared(results):
-        column, paired = one.column, one.cell.difference
+    """Return how many pairs show a difference, in points or the column's unit, four times in five."""
+    texts, more = [], _more_looks(results)
+    for verdict in compared(results):
+        column, paired = verdict.column, verdict.cell.difference
         if not (spread := paired.sd):
             continue
         wanted, pairs = size / 100 if column.in_percent else size, plural(paired.pairs, "pair")
-        number = pairs_to_detect(wanted / spread, one.correction.strictness(more))
+        number = pairs_to_detect(wanted / spread, verdict.correction.strictness(more))
         seeds = f"about {number} seeds" if number else f"more than {MOST_PAIRS} seeds"
-        found.append(
-            f"{one.name}, {_quantity(column)}: a difference of {_size(wanted, column)} to {one.reference} "
-            f"takes {seeds} (standard deviation {_size(spread, column)}, {pairs} so far, "
-            f"{one.correction.text(more)})"
+        texts.append(
+            f"{verdict.name}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
+            f"{verdict.reference} takes {seeds} (standard deviation {_size(spread, column)}, {pairs} so far, "
+            f"{verdict.correction.text(more)})"
         )
-    return found
+    return texts
 
 
 def advised(results: Results) -> int | None:
     """Return how many seeds show each primary margin four times in five; None without margin or spread."""
-    primary = [one.cell for one in compared(results) if one.cell.family == "primary"]
+    primary = [verdict.cell for verdict in compared(results) if verdict.cell.family == "primary"]
     effects = [cell.margin / cell.difference.sd for cell in primary if cell.margin and cell.difference.sd]
     strictness = tables.correction(results, "primary").strictness(_more_looks(results))
     return pairs_to_detect(min(effects), strictness) if effects else None
@@ -131,33 +129,33 @@ def advised(results: Results) -> int | None:
 
 def _more_looks(results: Results) -> int:
     """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
-    return int(any(one.outcome in DECIDED for one in compared(results)))
+    return int(any(verdict.outcome in DECIDED for verdict in compared(results)))
 
 
 def lines(results: Results) -> list[str]:
     """Return the sentences below a table: the verdicts, with those that lack runs in one sentence."""
     if results.study.smoke:
         return [SMOKE]
-    found = verdicts(results)
-    mark = {"secondary": "Secondary: "} if any(one.cell.family == "primary" for one in found) else {}
-    said = [mark.get(one.cell.family, "") + one.text for one in found if one.outcome in DECIDED]
+    given = verdicts(results)
+    mark = {"secondary": "Secondary: "} if any(verdict.cell.family == "primary" for verdict in given) else {}
+    said = [mark.get(verdict.cell.family, "") + verdict.text for verdict in given if verdict.outcome in DECIDED]
     if said and results.looks:
         said.append(
             f"The study was extended after {plural(results.looks, 'verdict')}, by seeds or by trials of a "
             "search, or cut short. Extending it until a difference is significant finds one too often, so "
             f"p-values are multiplied by {factor(results.looks)}."
         )
-    if unfinished := [one for one in found if one.outcome == "unfinished"]:
+    if unfinished := [verdict for verdict in given if verdict.outcome == "unfinished"]:
         said.append(_unfinished(results, unfinished))
-    if lacking := [one for one in found if one.outcome == "too few pairs"]:
+    if lacking := [verdict for verdict in given if verdict.outcome == "too few pairs"]:
         said.append(_lacking(results, lacking))
     return said
 
 
-def _unfinished(results: Results, found: list[Comparison]) -> str:
+def _unfinished(results: Results, unfinished: list[Comparison]) -> str:
     text = (
-        f"No verdict yet against {found[0].reference} on {plural(len(found), 'comparison')}: a comparison is "
-        "judged when all planned runs of both sides have ended"
+        f"No verdict yet against {unfinished[0].reference} on {plural(len(unfinished), 'comparison')}: a "
+        "comparison is judged when all planned runs of both sides have ended"
     )
     if not results.failures:
         return f"{text}."
@@ -166,22 +164,22 @@ def _unfinished(results: Results, found: list[Comparison]) -> str:
     return f"{text}; or give --seeds without these, which counts as a look." if of_this_stage else f"{text}."
 
 
-def _lacking(results: Results, found: list[Comparison]) -> str:
-    pairs = sorted({one.cell.difference.pairs for one in found})
+def _lacking(results: Results, lacking: list[Comparison]) -> str:
+    pairs = sorted({verdict.cell.difference.pairs for verdict in lacking})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
-    first = next((one for one in found if one.cell.family == "primary"), found[0])
+    first = next((verdict for verdict in lacking if verdict.cell.family == "primary"), lacking[0])
     text = (
         f"No verdict against {first.reference} from {number} of runs: with {first.correction.text()}, so few "
         "cannot reach p < 0.05."
     )
     if seeds := advised(results):
-        margins = {_size(one.cell.margin, one.column) for one in found if one.cell.margin}
+        margins = {_size(verdict.cell.margin, verdict.column) for verdict in lacking if verdict.cell.margin}
         what = f"the margin of {margins.pop()}" if len(margins) == 1 else "the margins"
         remedy = results.study.more_seeds.format(seeds)
         text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
-    elif any(one.cell.difference.sd for one in found):
+    elif any(verdict.cell.difference.sd for verdict in lacking):
         text += " `actlab study plan --detect SIZE` says how many seeds a difference takes."
-    begun = [f"{one.name}: {_so_far(one)}" for one in found if one.cell.difference.pairs]
+    begun = [f"{verdict.name}: {_so_far(verdict)}" for verdict in lacking if verdict.cell.difference.pairs]
     return f"{text} So far {'; '.join(begun)}." if 0 < len(begun) <= _LISTED else text
 
 
@@ -266,7 +264,7 @@ def _p(comparison: Comparison, raw: float | None, corrected: float | None, margi
     if raw is None or corrected is None:
         return ""
     alone, correction = f"p = {p_text(raw)}", comparison.correction
-    if correction.number(margin) <= 1 and not correction.looks:
+    if (correction.with_margin if margin else correction.comparisons) <= 1 and not correction.looks:
         return alone
     return f"{alone} alone, {p_text(corrected)} after Holm's correction for {correction.text(margin=margin)}"
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations, experiments
+from actlab.analysis.wording import duration
 from actlab.callbacks import check_averaging
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.checks.cost import first_batch
@@ -24,7 +25,6 @@ from actlab.config.keys import set_dotted
 from actlab.config.values import canonical, label
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
-from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.runtime.devices import threads
 from actlab.runtime.modules import evaluating

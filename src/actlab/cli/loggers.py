@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.points import few, printer
+from actlab.analysis.wording import few
 from actlab.config.keys import import_path
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder, StudyFolder, directions_in

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.analysis.statistics import FEWEST
+from actlab.analysis.wording import duration
 from actlab.checks import configs
 from actlab.cli import estimates
 from actlab.config.keys import get_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
-from actlab.reports.notes import duration
 from actlab.stages import opening
 from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import EPOCHS, Study

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from actlab.analysis.points import few, plural
+from actlab.analysis.wording import few, plural
 from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.files import leftovers, remove, temporary

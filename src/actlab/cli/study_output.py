@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actlab.analysis.points import printer
 from actlab.analysis.results import Results
+from actlab.config.values import printer
 from actlab.errors import ActlabError, needing
 from actlab.stages import opening
 from actlab.studies.folders import StudyFolder
@@ -38,7 +38,7 @@ def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
 def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
     """Print the command that trains enough seeds for a verdict, with its time, where there are too few."""
     from actlab.analysis import verdict
-    from actlab.reports.notes import duration
+    from actlab.analysis.wording import duration
 
     shown_verdicts = verdict.verdicts(shown)
     if not shown.results or not any(comparison.outcome == "too few pairs" for comparison in shown_verdicts):

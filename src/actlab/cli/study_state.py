@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from actlab.analysis.points import few, plural
+from actlab.analysis.wording import duration, few, plural
 from actlab.cli import estimates
 from actlab.cli.study_output import folder_of
 from actlab.engines.running import ignored, uncosted
-from actlab.reports.notes import duration
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files

@@ -45,6 +45,24 @@ def in_full(value: Any) -> str:
     return label(value, full=True)
 
 
+def printer(values: Iterable[Any]) -> Callable[[Any], str]:
+    """Return a function that formats grid values: by label, or in full if two values have the same label."""
+    by_label: dict[str, set[str]] = {}
+    for value in values:
+        by_label.setdefault(label(value), set()).add(in_full(value))
+    return lambda value: in_full(value) if len(by_label.get(label(value), ())) > 1 else label(value)
+
+
+def printers(points: Iterable[Mapping[str, Any]]) -> Callable[[str, Any], str]:
+    """Return a function that formats the value of a key, as `printer` does over the values of that key."""
+    values: dict[str, list[Any]] = {}
+    for point in points:
+        for key, value in point.items():
+            values.setdefault(key, []).append(value)
+    by_key = {key: printer(several) for key, several in values.items()}
+    return lambda key, value: by_key[key](value) if key in by_key else label(value)
+
+
 def same(first: Any, second: Any) -> bool:
     """Return whether two grid values are equal by type and value; see `value_key`.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from actlab.reports.notes import duration
+from actlab.analysis.wording import duration
 from actlab.runtime import signals
 from actlab.storage import series
 from actlab.storage.files import DamagedError

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis.columns import undirected
-from actlab.analysis.points import few, plural
-from actlab.analysis.reading import timed_together
+from actlab.analysis.reading import busy, timed_together
+from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config import metrics
@@ -26,7 +26,6 @@ from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
-from actlab.reports.notes import busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError

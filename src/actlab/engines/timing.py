@@ -20,7 +20,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from actlab import experiments
-from actlab.analysis.points import plural
+from actlab.analysis.wording import plural
 from actlab.engines.settings import UNTIMED, Decision, Settings
 from actlab.errors import described
 from actlab.runtime import matmul, signals

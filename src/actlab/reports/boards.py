@@ -41,14 +41,14 @@ def to_csv(boards: Sequence[Board]) -> str:
     """Return each comparison in each task; errors are fractions, and what does not exist is empty."""
     lines = []
     for board in boards:
-        for task, ones in effects.compared(board):
+        for task, shown in effects.compared(board):
             mode = "min" if task.column.worst > 0 else "max"
             of = [task.record.table["study"], task.point, task.column.key, mode, task.left_out]
-            for one in ones:
-                place, paired = one.place, one.difference
+            for effect in shown:
+                place, paired = effect.place, effect.difference
                 won = None if place.wins is None else place.wins.mean()
                 values = [paired.pairs, paired.mean, paired.low, paired.high, paired.p, won, int(place.chance)]
-                lines.append([*of, one.label, task.reference, place.median, *values])
+                lines.append([*of, effect.label, task.reference, place.median, *values])
     head = ["study", "point", "column", "mode", "left_out", "activation", "reference", "median", "pairs"]
     frame = pd.DataFrame(lines, columns=[*head, "difference", "low", "high", "p", "better", "chance"])
     return frame.to_csv(index=False, lineterminator="\n")
@@ -56,11 +56,11 @@ def to_csv(boards: Sequence[Board]) -> str:
 
 def profiles_csv(boards: Sequence[Board]) -> str:
     """Return the performance profiles: the share of runs up to each ratio at which it rises."""
-    profiles = [(board.compare, label, *of) for board in boards for label, of in board.profiles.items()]
     lines = [
-        (key, label, number, *at)
-        for key, label, ratios, shares, number in profiles
-        for at in zip(ratios, shares, strict=True)
+        (board.compare, label, number, ratio, share)
+        for board in boards
+        for label, (ratios, shares, number) in board.profiles.items()
+        for ratio, share in zip(ratios, shares, strict=True)
     ]
     frame = pd.DataFrame(lines, columns=["compare", "activation", "tasks", "ratio", "share"])
     return frame.to_csv(index=False, lineterminator="\n")
@@ -72,8 +72,8 @@ def to_json(boards: Sequence[Board]) -> str:
         {
             "compare": board.compare,
             "reference": board.reference,
-            "own": sorted(board.own),
-            "better": {label: mean._asdict() for label, mean in board.means.items() if mean},
+            "own": sorted(board.users),
+            "better": {label: mean._asdict() for label, mean in board.means.items()},
             "tasks": {task.name: task.left_out or "counts" for task in board.tasks},
             "notes": board.notes,
         }

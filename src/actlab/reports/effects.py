@@ -8,9 +8,9 @@ from typing import NamedTuple
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference
 from actlab.analysis.over_tasks import Mean
-from actlab.analysis.points import plural
-from actlab.analysis.scoreboard import Board, Place, Task
+from actlab.analysis.scoreboard import Board, Place, ScoredTask
 from actlab.analysis.statistics import FEWEST
+from actlab.analysis.wording import plural
 from actlab.config.keys import short
 from actlab.reports.tables import NONE, mean_difference, number
 
@@ -25,19 +25,19 @@ class Effect(NamedTuple):
     """One activation in one task."""
 
     label: str
-    own: bool  # whether it is the user's
+    by_user: bool  # whether it is the user's
     difference: Difference  # to the task's reference; without values where a run diverged
     place: Place
 
 
-def effects(board: Board, task: Task) -> list[Effect]:
+def effects(board: Board, task: ScoredTask) -> list[Effect]:
     """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
-    order = sorted(board.means, key=lambda label: label not in board.own)
+    order = sorted(board.labels, key=lambda label: label not in board.users)
     differences = task.differences
-    return [Effect(x, x in board.own, differences[x], task.places[x]) for x in order if x in differences]
+    return [Effect(x, x in board.users, differences[x], task.places[x]) for x in order if x in differences]
 
 
-def compared(board: Board) -> list[tuple[Task, list[Effect]]]:
+def compared(board: Board) -> list[tuple[ScoredTask, list[Effect]]]:
     """Return the tasks in which activations can be compared with a reference, with their effects."""
     return [(task, shown) for task in board.tasks if (shown := effects(board, task))]
 
@@ -49,9 +49,9 @@ def text(difference: Difference, column: Column) -> str:
     return mean_difference(difference.mean, difference.low, difference.high, column)
 
 
-def pairs(ones: Sequence[Effect]) -> str:
+def pairs(shown: Sequence[Effect]) -> str:
     """Return the number of pairs in words: ``15 pairs``, or ``3–15 pairs`` if it varies."""
-    numbers = sorted({one.difference.pairs for one in ones})
+    numbers = sorted({effect.difference.pairs for effect in shown})
     return plural(numbers[0], "pair") if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]} pairs"
 
 
@@ -62,7 +62,7 @@ def direction(column: Column) -> str:
 
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
-    differences = [one.difference for board in boards for _, ones in compared(board) for one in ones]
+    differences = [effect.difference for b in boards for _, shown in compared(b) for effect in shown]
     lacking = any(difference.low is None and difference.mean is not None for difference in differences)
     return [READING, WITHOUT] if lacking else [READING] if differences else []
 
@@ -84,7 +84,7 @@ def tasks(mean: Mean) -> str:
     return plural(mean.number, "task") + (f" of {studies}" if mean.studies < mean.number else "")
 
 
-def median(task: Task, label: str) -> tuple[str, str]:
+def median(task: ScoredTask, label: str) -> tuple[str, str]:
     """Return a median and its marks: the probability of being better, ``chance``, ``1 of 15 runs``."""
     if (place := task.places.get(label)) is None:
         return NONE, ""

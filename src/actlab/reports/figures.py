@@ -43,7 +43,7 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     columns = min(len(plot.panels), narrow if paper and paper.columns == 1 else _PER_ROW)
     rows = [_PAPER_ROW if paper else 2.45] * math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
-    palette = style.colours((line.label for line in plot.lines), plot.own)
+    palette = style.colours((line.label for line in plot.lines), plot.users)
     styles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
     legends = [*_units(plot, palette, width), *([styles] if len(styles) > 1 else [])]
     figure, axes = style.framed(
@@ -55,7 +55,7 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
 
 
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -> None:
-    for line in sorted(panel.lines, key=lambda line: line.own):
+    for line in sorted(panel.lines, key=lambda line: line.by_user):
         _draw_line(ax, line, panel, palette[line.label])
     if panel.log:
         ax.set_yscale("log")
@@ -83,9 +83,9 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
         ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_AS_PUBLISHED)
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
     look = {**_LOOKS[line.kind], **dots}
-    if line.own:
+    if line.by_user:
         look["lw"] *= _OWN
-    ax.plot(x, median, color=colour, zorder=3.5 if line.own else 3, **look)
+    ax.plot(x, median, color=colour, zorder=3.5 if line.by_user else 3, **look)
     if line.ours.n > 1 and len(x) > 1:
         ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
     elif line.ours.n > 1:
@@ -106,7 +106,7 @@ def _units(plot: Plot, palette: Mapping[str, str], width: float) -> list[list[An
         if lines[-1] and used + needed > width:
             lines.append([])
             used = 0.0
-        lw = 5 if text in plot.own else 3
+        lw = 5 if text in plot.users else 3
         label = style.in_legend(text)
         lines[-1].append(Line2D([], [], color=colour, label=label, lw=lw, solid_capstyle="butt"))
         used += needed

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from actlab.analysis.points import plural
-from actlab.analysis.scoreboard import Board, Task
+from actlab.analysis.scoreboard import Board, ScoredTask
+from actlab.analysis.wording import plural
 from actlab.reports import effects, style
 from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator
 from actlab.reports.effects import Effect
@@ -24,7 +24,7 @@ _READING = (
 _TICKS = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
 _LARGEST = 100.0  # largest ratio of the axis to the reference, and of the reference to it
 
-TaskPanel = tuple[Task, Sequence[Effect], list[str]]  # with the lines of its title
+TaskPanel = tuple[ScoredTask, Sequence[Effect], list[str]]  # with the lines of its title
 
 
 def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
@@ -32,15 +32,15 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
     tasks = effects.compared(board)
     width = paper.width if paper else _WIDTH
     columns = min(len(tasks), 1 if width < _WIDTH else 2)
-    longest = max(len(one.label) for _, ones in tasks for one in ones)
+    longest = max(len(effect.label) for _, shown in tasks for effect in shown)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
     room = style.PAGE - style.HEAD - style.EDGE if paper else math.inf
     panels: list[TaskPanel] = []
-    for task, ones in tasks:
-        what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
+    for task, shown in tasks:
+        what = f"{task.column.name} − {task.reference}, {effects.pairs(shown)}"
         title = [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]
-        most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(ones)
-        panels += [(task, ones[start : start + most], title) for start in range(0, len(ones), most)]
+        most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(shown)
+        panels += [(task, shown[start : start + most], title) for start in range(0, len(shown), most)]
     pages: list[list[list[TaskPanel]]] = [[]]
     for row in (panels[start : start + columns] for start in range(0, len(panels), columns)):
         if pages[-1] and sum(map(_height, [*pages[-1], row])) > room:
@@ -50,7 +50,7 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
 
 
 def _height(row: Sequence[TaskPanel]) -> float:
-    return max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row)
+    return max(_AXIS + _ROW * len(shown) + _LINE * len(title) for _, shown, title in row)
 
 
 def _figure_of(
@@ -63,30 +63,30 @@ def _figure_of(
     figure, axes = style.framed(
         *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
     )
-    colours = style.colours(board.means, board.own)
-    for ax, (task, ones, words) in zip(axes, panels, strict=True):
+    colours = style.colours(board.labels, board.users)
+    for ax, (task, shown, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
-        _draw_panel(ax, task, ones, colours)
+        _draw_panel(ax, task, shown, colours)
     return figure
 
 
 def caption_of(board: Board) -> str:
     """Return how to read a forest plot."""
-    ones = [one for _, rows in effects.compared(board) for one in rows]
-    guess = "Crosses: not better than guessing." if any(one.place.chance for one in ones) else ""
+    shown = [effect for _, rows in effects.compared(board) for effect in rows]
+    guess = "Crosses: not better than guessing." if any(effect.place.chance for effect in shown) else ""
     lacking = "Open circles: no interval." if effects.WITHOUT in effects.notes([board]) else ""
     return " ".join(filter(None, [*effects.notes([board]), lacking, guess]))
 
 
-def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> None:
+def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, str]) -> None:
     scale = 100.0 if task.column.in_percent else 1.0
     ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
-    for y, one in enumerate(ones):
-        _draw_effect(ax, y, one, scale, colours[one.label])
-    ax.set_yticks(range(len(ones)), [one.label for one in ones])
-    for label, one in zip(ax.get_yticklabels(), ones, strict=True):
-        label.set_fontweight("bold" if one.own else "normal")
-    ax.set(ylim=(len(ones) - 0.4, -0.6), xlim=[scale * end for end in limits(ones)])
+    for y, effect in enumerate(shown):
+        _draw_effect(ax, y, effect, scale, colours[effect.label])
+    ax.set_yticks(range(len(shown)), [effect.label for effect in shown])
+    for label, effect in zip(ax.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if effect.by_user else "normal")
+    ax.set(ylim=(len(shown) - 0.4, -0.6), xlim=[scale * end for end in limits(shown)])
     ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
@@ -94,24 +94,29 @@ def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[s
     ax.spines["left"].set_visible(False)
 
 
-def _draw_effect(ax: Axes, y: int, one: Effect, scale: float, colour: str) -> None:
-    paired, thick = one.difference, 1.8 if one.own else 1.0
-    if one.own:
+def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) -> None:
+    paired, thick = effect.difference, 1.8 if effect.by_user else 1.0
+    if effect.by_user:
         ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
     if paired.mean is None:
         ax.annotate("diverged: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
         return
     if paired.low is not None and paired.high is not None:
         ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
-    marker = "x" if one.place.chance else "o"
+    marker = "x" if effect.place.chance else "o"
     inside = "white" if paired.low is None and marker == "o" else colour
-    size = 5.0 if one.own else 3.6
+    size = 5.0 if effect.by_user else 3.6
     ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
 
 
-def limits(ones: Sequence[Effect]) -> tuple[float, float]:
+def limits(shown: Sequence[Effect]) -> tuple[float, float]:
     """Return limits of the x axis that contain 0, all means and all intervals."""
-    ends = [value for one in ones for value in one.difference[:3] if value is not None and math.isfinite(value)]
+    ends = [
+        value
+        for effect in shown
+        for value in effect.difference[:3]
+        if value is not None and math.isfinite(value)
+    ]
     low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
     margin = 0.08 * (high - low) or 1.0
     return low - margin, high + margin
@@ -119,7 +124,7 @@ def limits(ones: Sequence[Effect]) -> tuple[float, float]:
 
 def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
     """Return the figure of a board with at least one profile."""
-    colours = style.colours(board.means, board.own)
+    colours = style.colours(board.labels, board.users)
     most = max(number for *_, number in board.profiles.values())
     ends = np.concatenate([ratios for ratios, *_ in board.profiles.values()]).clip(1 / _LARGEST, _LARGEST)
     low, high = min(ends.min(initial=1), 0.9) / 1.05, max(ends.max(initial=1), 1.1) * 1.05
@@ -129,10 +134,10 @@ def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
     figure, (ax,) = style.framed(name, 1, 1, width, [_PROFILE_HEIGHT], title, caption, paper=paper)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
     for label, (ratios, shares, number) in board.profiles.items():
-        own = label in board.own
+        by_user = label in board.users
         x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
         name = style.in_legend(label if number == most else f"{label} ({plural(number, 'task')})")
-        lw, zorder = (2.2, 4) if own else (1.4, 3)
+        lw, zorder = (2.2, 4) if by_user else (1.4, 3)
         ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
     ax.set_xscale("log")
     round_ = [x for x in _TICKS if low <= x <= high]

@@ -10,9 +10,10 @@ import unicodedata
 from collections.abc import Collection, Sequence
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import plural, printers
-from actlab.analysis.scoreboard import KeptCell, Record, column_of, primary
+from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
 from actlab.analysis.statistics import FEWEST
+from actlab.analysis.wording import plural
+from actlab.config.values import printers
 from actlab.reports.tables import NONE, mean_difference, number, p_value
 
 _SPECIAL = {
@@ -83,7 +84,8 @@ def table(
         line = " & ".join([first, *others]) + r" \\"
         heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"
         lines.append(heading if len(row) == 1 < len(head) else line)
-    rule = [r"\midrule"] * (not lines[1:] or not lines[1].startswith(r"\midrule"))
+    begins_with_heading = len(lines) > 1 and lines[1].startswith(r"\midrule")
+    rule = [] if begins_with_heading else [r"\midrule"]
     body = "\n".join([r"\toprule", lines[0], *rule, *lines[1:], r"\bottomrule"])
     tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
     above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"
@@ -98,7 +100,7 @@ def with_packages(tables: Sequence[str]) -> str:
     return hint + text + "\n"
 
 
-def of_studies(records: Sequence[Record], title: str = "") -> str:
+def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
     lines: list[list[str]] = []
     bold: list[int] = []
@@ -131,7 +133,7 @@ def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
     return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
 
 
-def _caption(records: Sequence[Record], title: str) -> str:
+def _caption(records: Sequence[StoredTable], title: str) -> str:
     tables = [record.table for record in records]
     ended = [table["finished"] + table["diverged"] for table in tables]
     remarks = {
@@ -156,7 +158,7 @@ def _caption(records: Sequence[Record], title: str) -> str:
     return " ".join(said)
 
 
-def _title(records: Sequence[Record]) -> str:
+def _title(records: Sequence[StoredTable]) -> str:
     if len(records) == 1:
         return records[0].table["title"]
     points = [

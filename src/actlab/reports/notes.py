@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
-from actlab.analysis.points import few, plural
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
+from actlab.analysis.wording import few, plural
 from actlab.config.keys import short_names
 from actlab.studies.folders import COSTS
 from actlab.studies.points import Point
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from actlab.reports.panels import Line, Panel
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 def footnotes(results: Results, brief: bool = False) -> list[str]:
@@ -150,16 +149,6 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
     )
 
 
-def busy(costs: Iterable[Mapping[str, Any]]) -> str:
-    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
-    for machine in (cost.get("machine", {}) for cost in costs):
-        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
-        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
-            got = "" if share is None else f", {share:.2f} s of processor time a second"
-            return f"load {load:.1f} on {cores} cores{got}"
-    return ""
-
-
 def state(results: Results) -> str:
     """Return the progress of the study: ``17 of 90 runs finished``, and why runs failed."""
     ended = f"{len(results.results)} of {len(results.runs)} runs finished"
@@ -262,12 +251,12 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
     reference = comparison.reference_text(results)
     if not cells:
         return ""
-    counts = [comparison.hypotheses(results, "primary"), comparison.hypotheses(results, "secondary")]
+    primary, secondary = (comparison.correction(results, name).comparisons for name in comparison.FAMILIES)
     text = ""
-    if counts[0] and results.primary:
-        text = f"Primary: {plural(counts[0], 'comparison')} of {results.primary.name} with {reference}. "
-    if counts[0] and counts[1]:
-        others = "The other is" if counts[1] == 1 else f"The other {counts[1]} are"
+    if primary and results.primary:
+        text = f"Primary: {plural(primary, 'comparison')} of {results.primary.name} with {reference}. "
+    if primary and secondary:
+        others = "The other is" if secondary == 1 else f"The other {secondary} are"
         text += f"{others} secondary, and corrected as a family apart. "
     if all(cell.p is None for cell in cells):
         return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
@@ -339,14 +328,6 @@ def facts(results: Results) -> dict[str, Any]:
         "versions": {name: [*versions] for name, versions in versions.items()},
         "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
     }
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in words: ``42 s``, ``5 min``, ``1 h 20 min``."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:

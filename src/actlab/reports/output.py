@@ -15,14 +15,12 @@ from actlab.studies.folders import VALUES
 
 def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
-    known, opened = {line for one in opened for line in one.left_out}, [one.with_rows() for one in opened]
-    for line in dict.fromkeys(line for one in opened for line in one.left_out if line not in known):
+    known = {line for stage in opened for line in stage.left_out}
+    opened = [stage.with_rows() for stage in opened]
+    for line in dict.fromkeys(line for stage in opened for line in stage.left_out if line not in known):
         print(line)
     last = opened[-1]
-    written = [
-        *table_files.write(last, folder),
-        stored.write(last, folder),
-    ]
+    written = [*table_files.write(last, folder), stored.write(last, folder)]
     for name, figure in figures.draw(last).items():
         written += style.save(figure, folder / "figures" / name)
     if html:
@@ -31,10 +29,7 @@ def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[P
 
 
 def keep(opened: Sequence[Results], folder: Path) -> None:
-    """Write ``table.json``, from which ``actlab report`` reads the study and its values.
-
-    If the table or probe results have changed, existing figures and pages are stale and written again.
-    """
+    """Write ``table.json``, which ``actlab report`` reads, and existing figures and pages if they are stale."""
     before = folder / "table.json"
     if (
         before.is_file()

@@ -39,7 +39,7 @@ class Line:
     metric: str
     ours: Curve
     published: PublishedCurve | None
-    own: bool = False  # whether it is an activation of the user, which is drawn strong and on top
+    by_user: bool = False  # whether it is an activation of the user, which is drawn strong and on top
 
     @property
     def kind(self) -> str:
@@ -84,9 +84,9 @@ class Plot:
         return [line for panel in self.panels for line in panel.lines]
 
     @property
-    def own(self) -> set[str]:
+    def users(self) -> set[str]:
         """The labels of the user's activations."""
-        return {line.label for line in self.lines if line.own}
+        return {line.label for line in self.lines if line.by_user}
 
     @property
     def kinds(self) -> list[str]:
@@ -178,9 +178,8 @@ def _table(file: str) -> pd.DataFrame:
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)  # a panel may be called NA, or 1
     except (OSError, ValueError) as error:
-        raise ActlabError(
-            f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
-        ) from error
+        text = f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
+        raise ActlabError(text) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
         raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
     if not np.isfinite(frame[[*_NUMBERS]]).all(axis=None):

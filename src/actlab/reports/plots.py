@@ -44,17 +44,15 @@ def read(results: Results) -> list[Plot]:
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
-    """Return the figure of an entry; None if all runs diverged before they recorded the metrics.
-
-    Panels over seconds are left out where no cost was measured, and so is a figure of nothing else.
-    """
+    """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
-    panels, asked = [], checked(results, entry)
-    drawn = [panel for panel in asked if results.costs or not _over_seconds(panel)]
+    panels, planned = [], checked(results, entry)
+    # Without a measured cost there are no seconds.
+    drawn = [panel for panel in planned if results.costs or not _over_seconds(panel)]
     for panel in drawn:
         if lines := list(_lines(results, panel)):
             panels.append(panel_of(results, panel, lines))
-    if not panels and ((results.results and not results.finished) or (asked and not drawn)):
+    if not panels and ((results.results and not results.finished) or (planned and not drawn)):
         return None
     if not panels:
         fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
@@ -63,7 +61,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
             f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
             f"run the study first: actlab study run {study}"
         )
-    untimed = "" if drawn == asked else "Without the panels over seconds, for no cost was measured."
+    untimed = "" if drawn == planned else "Without the panels over seconds, for no cost was measured."
     words = [caption(results, panels, entry.get("fixed", {})), untimed, entry.get("caption")]
     return Plot(figure, panels, " ".join(filter(None, words)))
 
@@ -73,8 +71,8 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
-    for number, own in enumerate(entry.get("panels") or [{}], 1):
-        panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
+    for number, keys in enumerate(entry.get("panels") or [{}], 1):
+        panel = {"lines": results.study.compare, **entry, **keys, "published": keys.get("published")}
         panel |= {"name": figure, "number": number, "curves": published}
         _check_names(results, panel)
         _ = list(_line_groups(results, panel))
@@ -212,10 +210,8 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
 
 
 def read_learnt(results: Results) -> Plot | None:
-    """Return the figure of activations with learnt parameters, a panel a grid point; None without curves.
-
-    It needs neither checkpoints nor the code of an activation: the curves are in ``matrices.json`` of each run.
-    """
+    """Return the figure of activations with learnt parameters, a panel a grid point; None without curves."""
+    # The curves are in ``matrices.json`` of each run: neither checkpoints nor code of an activation are needed.
     panels: list[Panel] = []
     if not any(map(is_parameter, results.conditions)):
         return None

@@ -88,21 +88,9 @@ class Paper(NamedTuple):
         family = {"sans": "DejaVu Sans", "serif": "STIXGeneral"}[self.font]
         return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
 
-    def check(self, name: str, panels: int, height: float) -> None:
-        """Raise an ActlabError for a figure that is higher, in inches, than a page."""
-        if height > PAGE:
-            remedy = "give --paper 2, or fewer panels" if self.columns == 1 else "give fewer panels"
-            raise ActlabError(
-                f"figure {name!r} has {panels} panels and would be {height:.1f} inches high, but a page has "
-                f"{PAGE:g}: {remedy}"
-            )
 
-
-def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
-    """Return a colour for each label: fixed for the usual activations, further ones in order for the rest.
-
-    The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
-    """
+def colours(labels: Iterable[str], users: Collection[str] = ()) -> dict[str, str]:
+    """Return a colour for each label: fixed for usual activations, strong for the user's, layers by depth."""
     by_label: dict[str, str] = {}
     labels = list(labels)
     depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}
@@ -111,9 +99,9 @@ def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
             colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
             by_label[label] = to_hex(colour).upper()
             continue
-        mine = label in own
+        mine = label in users
         palette = _OWN if mine else _FURTHER
-        used = [known for known in by_label if known not in _KNOWN and (known in own) == mine]
+        used = [known for known in by_label if known not in _KNOWN and (known in users) == mine]
         again, number = divmod(len(used), len(palette))
         by_label.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
     return by_label
@@ -164,8 +152,12 @@ def framed(
     down, foot = HEAD - EDGE + 0.17 * len(above), 0.1 + 0.135 * len(below) if below else EDGE
     head = down + 0.17 * len(legends) + EDGE
     height = head + sum(rows) + foot
-    if paper:
-        paper.check(name, number, height)
+    if paper and height > PAGE:
+        remedy = "give --paper 2, or fewer panels" if paper.columns == 1 else "give fewer panels"
+        raise ActlabError(
+            f"figure {name!r} has {number} panels and would be {height:.1f} inches high, but a page has "
+            f"{PAGE:g}: {remedy}"
+        )
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
     axes = list(figure.subplots(len(rows), columns, squeeze=False, height_ratios=rows).flat)

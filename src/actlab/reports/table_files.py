@@ -17,7 +17,7 @@ from actlab.analysis.results import Results
 from actlab.config.values import in_full, mapped, shareable
 from actlab.reports import latex
 from actlab.reports.notes import facts, footnotes, spans
-from actlab.reports.tables import grid, own, sections
+from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
 
@@ -27,7 +27,7 @@ MOST_COLUMNS = 10  # of a single table in Markdown
 def to_markdown(results: Results) -> str:
     """Return table and footnotes in Markdown; a wide table is split, activations of the user are bold."""
     head, body = grid(results)
-    marks = own(results)
+    marks = by_user(results)
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
     for title, names, lines in parts:
@@ -39,13 +39,13 @@ def to_markdown(results: Results) -> str:
         cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *lines])
         texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
-        texts += ["## Verdict", "\n".join(f"- {one}" for one in sentences)]
+        texts += ["## Verdict", "\n".join(f"- {sentence}" for sentence in sentences)]
     return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
 
 
 def to_latex(results: Results) -> str:
     """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
-    bold = {number for number, mine in enumerate(own(results)) if mine}
+    bold = {number for number, mine in enumerate(by_user(results)) if mine}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
     written: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
@@ -57,24 +57,23 @@ def to_latex(results: Results) -> str:
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
     reference, names = comparison.reference_text(results), [name.partition("\n")[0] for name in head]
+    counts = {family: comparison.correction(results, family).comparisons for family in comparison.FAMILIES}
+    families = " and ".join(f"{number} {family}" for family, number in counts.items() if number)
+    looks = f" and for {results.looks + 1} looks" if results.looks else ""
     said = [
         f"{results.study.title}: {title}.",
         f"Median over seeds {spans(results.study.seeds)} [interval].",
         f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
         if f"difference to {reference}" in names
         else "",
-        f"p: sign-flip test, alone and corrected by Holm within {_families(results)}." if "p" in names else "",
+        f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}."
+        if "p" in names
+        else "",
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
         f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
         "Trained on a sample of the data." if results.study.samples else "",
     ]
     return " ".join(filter(None, said))
-
-
-def _families(results: Results) -> str:
-    counts = {family: comparison.hypotheses(results, family) for family in comparison.FAMILIES}
-    looks = f" and for {results.looks + 1} looks" if results.looks else ""
-    return f"{' and '.join(f'{n} {family}' for family, n in counts.items() if n)} comparisons{looks}"
 
 
 def to_json(results: Results) -> str:
@@ -94,7 +93,7 @@ def to_json(results: Results) -> str:
     ]
     study = results.study
     values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
-    own = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
+    users = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
     ended = (run for run in results.runs if run.id in results.results)
     sources = {name: digest for run in ended for name, digest in run.sources.items()}
     record = {
@@ -102,7 +101,7 @@ def to_json(results: Results) -> str:
         "title": study.title,
         "compare": study.compare,
         "reference": in_full(shareable(study.reference)),
-        "own": list(dict.fromkeys(own)),
+        "own": list(dict.fromkeys(users)),
         "sources": {str(shareable(name)): digest for name, digest in sources.items()},
         "looks": results.looks,
         **facts(results),
@@ -169,15 +168,11 @@ def _finite(value: Any) -> Any:
 
 def _json_value(value: Any) -> Any:
     """Return nested grid values for JSON; a number that is not finite becomes text for the same value."""
-    return mapped(value, lambda one: one if _finite(one) is one else str(one))
+    return mapped(value, lambda leaf: leaf if _finite(leaf) is leaf else str(leaf))
 
 
 def to_csv(results: Results) -> str:
-    """Return the values of all runs of all settings as CSV, with all digits.
-
-    Errors are fractions; a diverged run is ``inf``. The columns are those of the table and, if settings are
-    tuned, the selection metric.
-    """
+    """Return the values of all runs of all settings as CSV: errors as fractions, a diverged run as ``inf``."""
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)

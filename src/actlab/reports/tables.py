@@ -9,9 +9,9 @@ from typing import Any
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.points import few
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
+from actlab.analysis.wording import few
 from actlab.config.keys import short_names
 
 NONE = "-"
@@ -25,25 +25,22 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     for row in comparison.rows(results):
         line = point(results, row) | trained(results, row) | learnt(results, row)
         for cell in (row.cells[number] for number in seen):
-            line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
+            texts = _cells(cell, reference, brief=False)
+            line |= {_joined(cell.column.name, head): text for head, text in texts.items()}
         lines.append(line | cost(row.cost, base))
     return filled(lines)
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return title, header and rows of each part: settings and costs without a title, then each metric.
-
-    ``brief`` leaves out what exceeds 80 characters: median differences and probabilities.
-    """
+    """Return title, header and rows of each part: settings and costs without a title, then each metric."""
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
     points = [point(results, row) for row in rows]
     whole = (trained(results, row) | learnt(results, row) | cost(row.cost, base) for row in rows)
     parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
-    texts = _brief if brief else _cells
     for number in shown(results):
         cells = [row.cells[number] for row in rows]
-        lines = [{**p, **texts(cell, reference)} for p, cell in zip(points, cells, strict=True)]
+        lines = [p | _cells(cell, reference, brief) for p, cell in zip(points, cells, strict=True)]
         parts.append((title(results, results.columns[number]), lines))
     return [(name, *filled(lines)) for name, lines in parts]
 
@@ -54,20 +51,17 @@ def title(results: Results, column: Column) -> str:
 
 
 def shown(results: Results) -> list[int]:
-    """Return the indices of the columns that have a value in any row; all before a run has ended.
-
-    Learnt parameters that the study's table does not name stand in a column of all layers; see `learnt`.
-    """
+    """Return the indices of the columns that have a value in any row; all before a run has ended."""
     rows = comparison.rows(results)
     return [
         number
         for number, column in enumerate(results.columns)
         if not results.results or any(row.cells[number].median is not None for row in rows)
-        if column not in results.learnt
+        if column not in results.learnt  # these stand in a column of all layers, see `learnt`
     ]
 
 
-def own(results: Results) -> list[bool]:
+def by_user(results: Results) -> list[bool]:
     """Return for each row of the table whether it is of an activation of the user, which is emphasised."""
     return [results.study.has_own(group.point) for group in results.groups]
 
@@ -85,10 +79,7 @@ def point(results: Results, row: TableRow) -> dict[str, str]:
 
 
 def trained(results: Results, row: TableRow) -> dict[str, str]:
-    """Return the selected values, the number of settings tried and the number of runs, by header.
-
-    Settings are ``9 (relu 3)`` where the reference tried another number; runs ``3 of 5`` or ``5, 1 diverged``.
-    """
+    """Return selected values, settings tried, ``9 (relu 3)``, and runs, ``3 of 5, 1 diverged``, by header."""
     tune, ended = results.study.select.tune, row.finished + row.diverged
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
@@ -135,24 +126,19 @@ def _joined(name: str, head: str) -> str:
     return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
 
 
-def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell.column),
+def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
+    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell.column)}
+    if brief:  # within 80 characters
+        return texts | {
+            "published\n(ours - it)": published(cell),
+            f"difference to {reference}\nmean [interval]": difference(cell, median=False),
+            "p\nalone / Holm": p_values(cell),
+        }
+    return texts | {
         "published (ours - it)": published(cell),
         f"difference to {reference}\nmean [interval] / median": difference(cell),
         f"better than {reference}\nprobability [interval]": probability(cell),
         f"p vs {reference}\nalone / Holm": p_values(cell),
-    }
-
-
-def _brief(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell.column),
-        "published\n(ours - it)": published(cell),
-        f"difference to {reference}\nmean [interval]": difference(cell, median=False),
-        "p\nalone / Holm": p_values(cell),
     }
 
 
@@ -222,14 +208,10 @@ def mean_difference(mean: float | None, low: float | None, high: float | None, c
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
-    """Return a value as `Column.text`, which prints finite ones.
-
-    A value is not finite for a diverged run, if ``diverged`` says that there is one, for a value measured as
-    such, or for an epoch that no run reached.
-    """
+    """Return a value as `Column.text`; one that is not finite is ``diverged`` if a run did, ``never`` or ∞."""
     if value is None:
         return NONE
-    if not math.isfinite(value):
+    if not math.isfinite(value):  # of a diverged run, measured as such, or an epoch that no run reached
         if column.is_epoch:
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"

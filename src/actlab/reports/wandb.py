@@ -189,10 +189,7 @@ def publish(
     rows: Sequence[Sequence[str]],
     stage: str = "",
 ) -> None:
-    """Log a study's table and PNG pictures as a run of the study's group; ``folder`` stores the id of the run.
-
-    ``stage`` is the name of the stage if only an earlier stage is published.
-    """
+    """Log a study's table and PNG pictures as a run of its group; ``stage`` is the name of an earlier stage."""
     logger = RunLogger(
         name="-".join(filter(None, (study.name, stage, "report"))),
         save_dir=str(folder),
@@ -218,8 +215,8 @@ def mode(offline: bool | None = None) -> str:
     """Return W&B's mode: as requested, else ``WANDB_MODE``, else online if an account is found."""
     if offline is not None:
         return "offline" if offline else "online"
-    if asked := os.environ.get("WANDB_MODE"):
-        return "offline" if asked == "dryrun" else asked
+    if given := os.environ.get("WANDB_MODE"):
+        return "offline" if given == "dryrun" else given
     return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
 
 

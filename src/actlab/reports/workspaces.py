@@ -20,10 +20,7 @@ SETTING = "setting"  # key in a run's config: its grid point in words, equal for
 
 
 def metrics_of(study: Study) -> list[str]:
-    """Return the metrics, as runs log them, that a study selects by, prints or draws over epochs.
-
-    Metrics of probes, and others under a condition but learnt parameters, are left out: runs do not log them.
-    """
+    """Return the metrics, as runs log them, that a study selects by, prints or draws over epochs."""
     drawn = [
         (metric, part.get("condition", figure.get("condition", "")))
         for figure in study.figures
@@ -32,6 +29,7 @@ def metrics_of(study: Study) -> list[str]:
         for metric in part.get("y") or {}
     ]
     printed = [(str(column["metric"]), column.get("condition", "")) for column in study.table]
+    # Runs log no metric of a probe, and under a condition only learnt parameters.
     probes = {probe.name for probe in study.probes}
     metrics = dict.fromkeys([(study.select.metric, ""), *printed, *drawn])
     ours = [(metric, condition) for metric, condition in metrics if metric.partition("/")[0] not in probes]

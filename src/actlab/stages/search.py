@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
-from actlab.analysis.points import plural
 from actlab.analysis.results import Results
+from actlab.analysis.wording import plural
 from actlab.config.keys import short
 from actlab.config.values import canonical, value_key
 from actlab.errors import needing

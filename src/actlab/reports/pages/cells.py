@@ -20,8 +20,8 @@ def table(results: Results) -> dict[str, Any]:
     rows, study = comparison.rows(results), results.study
     names = short_names([*rows[0].point, *study.select.tune])
     labels = [_label(results, row) for row in rows]
-    own = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
-    colours = style.colours(labels, own)
+    users = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
+    colours = style.colours(labels, users)
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],
@@ -87,11 +87,7 @@ def _marks(cell: Cell) -> dict[str, float]:
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
-    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to its best.
-
-    None for a study without a grid point of several settings, before any run has ended, or if the plan lacks
-    runs that chose.
-    """
+    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to best."""
     if results.chose:
         if not results.chose <= {run.id for run in results.runs}:
             return None

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
-from actlab.analysis.scoreboard import Board, Record, Tables, Task
+from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Tables
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
@@ -37,43 +37,34 @@ def write(runs: Path, tables: Tables | None = None) -> Path:
         runs / page.INDEX,
         boards=[_board(board, runs) for board in boards],
         reading=effects.notes(boards),
-        studies=[(one, _href(one), one.folder in compared) for one in records],
+        studies=[(record, _href(record), record.folder in compared) for record in records],
         notes=[*left_out, *scoreboard.common_notes(records)],
     )
 
 
-def _href(record: Record) -> str | None:
+def _href(record: StoredTable) -> str | None:
     exists = (record.folder / page.NAME).exists()
     return f"{quote(record.folder.name)}/{page.NAME}" if exists else None
 
 
 def _board(board: Board, runs: Path) -> dict[str, Any]:
     colours = {
-        label: {"unit": label, "own": label in board.own, "colour": colour, "dark": style.on_dark(colour)}
-        for label, colour in style.colours(board.means, board.own).items()
+        label: {"unit": label, "own": label in board.users, "colour": colour, "dark": style.on_dark(colour)}
+        for label, colour in style.colours(board.labels, board.users).items()
     }
     stem = effects.stem(board)
-    pages = sorted(path.name for path in runs.glob(f"{stem}-[0-9]*.pdf"))  # further ones
+    pages = sorted(path.name for path in runs.glob(f"{stem}-[0-9]*.pdf"))  # further shown
     first, profile = ([f"{x}.{kind}" for kind in ("svg", "png", "pdf")] for x in (stem, f"{stem}-profile"))
     names = [*first, *pages, *profile, *files.FILES]
     picture = runs / profile[0]
-    panels = [_panel(task, ones, colours) for task, ones in effects.compared(board)]
+    panels = [_panel(task, shown, colours) for task, shown in effects.compared(board)]
     return {
         "compare": short(board.compare),
         "panels": [*_means(board, colours), *panels],
         "files": [name for name in names if (runs / name).exists()],
         "profile": base64.b64encode(regular(picture).read_bytes()).decode() if picture.exists() else "",
         "notes": board.notes,
-        "tasks": [
-            {
-                "study": task.record.table["study"],
-                "title": task.record.table["title"],
-                "href": _href(task.record),
-                "point": task.point,
-                "column": task.column.name,
-            }
-            for task in board.tasks
-        ],
+        "tasks": [(task, _href(task.record)) for task in board.tasks],
         "rows": [
             {**look, "cells": [effects.median(task, label) for task in board.tasks]}
             for label, look in colours.items()
@@ -82,7 +73,6 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
 
 
 def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
-    means = {label: mean for label, mean in board.means.items() if mean}
     rows = [
         {
             **colours[label],
@@ -91,30 +81,30 @@ def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
             "mean": 100 * mean.probability,
             "ends": [(100 * low, 100 * high) for low, high in filter(None, (mean.tasks, mean.runs))],
         }
-        for label, mean in means.items()
+        for label, mean in board.means.items()
     ]
     return [{"name": "over tasks", "what": effects.over_tasks(board), "zero": 50, "rows": rows}] if rows else []
 
 
-def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
+def _panel(task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's differences, with positions in percent of the panel's axis."""
-    low, high = forest.limits(ones)
+    low, high = forest.limits(shown)
 
     def at(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / (high - low), 2)
 
     rows = [
         {
-            **colours[one.label],
-            "text": effects.text(one.difference, task.column),
-            "beside": "chance" if one.place.chance else "",
-            "mean": at(one.difference.mean),
-            "ends": [(at(one.difference.low), at(one.difference.high))]
-            if one.difference.low is not None
+            **colours[effect.label],
+            "text": effects.text(effect.difference, task.column),
+            "beside": "chance" if effect.place.chance else "",
+            "mean": at(effect.difference.mean),
+            "ends": [(at(effect.difference.low), at(effect.difference.high))]
+            if effect.difference.low is not None
             else [],
         }
-        for one in ones
+        for effect in shown
     ]
-    direction, pairs = effects.direction(task.column), effects.pairs(ones)
+    direction, pairs = effects.direction(task.column), effects.pairs(shown)
     what = f"{task.column.name}, difference to {task.reference}; {direction}; {pairs}"
     return {"name": task.name, "what": what, "zero": at(0.0), "rows": rows}

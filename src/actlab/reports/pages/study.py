@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
+from actlab.analysis.wording import duration
 from actlab.config.values import shareable
 from actlab.reports import plots, style
-from actlab.reports.notes import duration, facts, remarks, state
+from actlab.reports.notes import facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.pages.cells import heat_map, table
 from actlab.reports.panels import Line, Panel, Plot, limits
@@ -23,6 +24,10 @@ from actlab.studies.plan import Study
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
 _FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in the folder of the page
+_CONFIG = (
+    *("name", "compare", "reference", "seeds", "select", "stages", "blocks"),
+    *("probes", "table", "published", "figures"),
+)
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:
@@ -80,33 +85,22 @@ def config(study: Study) -> str:
         {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
         for block in study.blocks
     ]
-    record = {
-        "name": study.name,
-        "compare": study.compare,
-        "reference": study.reference,
-        "seeds": study.seeds,
-        "select": study.select,
-        "stages": [{k: v for k, v in vars(stage).items() if v is not None} for stage in study.stages],
-        "blocks": blocks,
-        "probes": study.probes,
-        "table": study.table,
-        "published": study.published,
-        "figures": study.figures,
-    }
+    stages = [{key: value for key, value in vars(stage).items() if value is not None} for stage in study.stages]
+    record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
     return written(given, allow_unicode=True, width=100)
 
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
-    lines, own = plot.lines, plot.own
-    colours = style.colours((line.label for line in lines), own)
+    lines, users = plot.lines, plot.users
+    colours = style.colours((line.label for line in lines), users)
     bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
     return {
         "name": plot.name,
         "caption": plot.caption,
         "units": [
-            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in own} for x, c in colours.items()
+            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
         ],
         "kinds": [*plot.kinds, *bands],
         "panels": [_panel(panel) for panel in plot.panels],
