@@ -93,17 +93,15 @@ class _Evaluation:
         self.probe, self.root, self.digests = probe, root, digests
         self.evaluate = made(probe)
 
-    def _request(self, run: Run, by_bytes: bool = False) -> tuple[str, list[Any], list[Any]]:
+    def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
         """Return the probe's name, what it shall measure, and the ``version`` of its class, if any."""
         version = getattr(find(self.probe.class_path, (object,), "probe"), "version", None)
-        asked = probe_files.asked(self.probe, run.keep, self.digests, by_bytes)
+        asked = probe_files.asked(self.probe, run.keep, self.digests)
         return self.probe.name, asked, [] if version is None else [version]
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
-        asked = ((run, [self._request(run, by_bytes) for by_bytes in (False, True)]) for run in runs)
-        answers, root = probe_files.answers, self.root
-        return [run for run, of in asked if not any(answers(root / run.id, *request) for request in of)]
+        return [run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))]
 
     def failures(self, part: Sequence[Run]) -> int:
         """Evaluate runs of one group, whose locks are held; print what failed, and return how often."""

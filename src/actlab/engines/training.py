@@ -41,8 +41,7 @@ def check_sources(job: Job) -> None:
     for run in job.runs:
         now = identity.sources_of(run.config, known)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
-            files = {name: {digest} for name, digest in contents.digests_of_code(text).items()}
-            name = changes.files_of(text, run.code, files)[0]
+            name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 

@@ -6,7 +6,6 @@ stages may search (`actlab.stages.search`); its selection is made again after fu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +30,8 @@ REMEDY = "delete it; the settings of later stages are then selected again"
 
 
 def directed(study: Study, root: Path) -> Study:
-    """Return a study with what its folder says: stored directions of metrics, and which runs were begun."""
-    begun = frozenset(os.listdir(root) if root.is_dir() else ())  # noqa: PTH208 (pathlib takes ten times as long)
-    return replace(study, directions=study.directions or directions(root), begun=begun)
+    """Return a study with the directions of metrics that its folder stores."""
+    return replace(study, directions=study.directions or directions(root))
 
 
 def directions(root: Path) -> dict[str, Literal["min", "max"]]:
@@ -262,7 +260,7 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
 def _selected(before: Study, chosen: Chosen, root: Path) -> tuple[Chosen, Mapping[str, str]]:
     """Return the selection at each grid point, and why runs failed; empty while a run is missing."""
     found = groups(before)
-    ids = {g.point.text: {n for s in g.settings for r in s.runs for n in r.names} for g in found}
+    ids = {group.point.text: {*_ids(group)} for group in found}
     chosen = {point: one for point, one in chosen.items() if not search.stale(one, ids.get(point, set()))}
     for entry in (chosen[point] for point in ids if point in chosen):
         _check(entry, before.select, root)

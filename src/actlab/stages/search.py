@@ -186,7 +186,7 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
     A side with failed trials, or whose trials all diverged, has the first of them, and no seeds.
     """
     if not is_over(found):
-        ids = {name for run in study_of(study, found).runs() for name in run.names}
+        ids = {run.id for run in study_of(study, found).runs()}
         kept = [known.get(side.key) for side, _ in found]
         same = all(one and one.get("trials") == search.trials and not stale(one, ids) for one in kept)
         return known if same else {}
@@ -245,16 +245,15 @@ def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
     asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
-    runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
+    runs = replace(asked, seeds=(0,)).runs()
     tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."
     )
-    asks = ([run.identity for run in runs], [run.former for run in runs])
-    question, former = (sha256(canonical(ids).encode()).hexdigest() for ids in asks)
-    return replace(study, notes=(*study.notes, note), question=question, former_question=former)
+    question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
+    return replace(study, notes=(*study.notes, note), question=question)
 
 
 def settings(side: Side, number: int) -> str:
