@@ -30,8 +30,7 @@ ALLOWED = {
     "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
-    "engines.stacked": {"folders[r].open": "of a RunFolder"},
-    "engines.sequential": {"folder.open": "of a RunFolder"},
+    "engines.training": {"recorder.folders[r].open": "of a RunFolder"},
 }
 
 

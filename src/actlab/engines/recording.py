@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import time
@@ -19,14 +20,18 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
+from actlab.engines.jobs import Job
 from actlab.engines.matrices import taken_matrices
 from actlab.runtime.devices import name_of
+from actlab.stacking import StackedTask
+from actlab.stacking.network import task_state
 from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
 from actlab.tasks import parameters
+from actlab.tasks.metrics import log_table
 from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
@@ -35,20 +40,26 @@ _KNOWN = {"actlab", "lightning", "pytorch_lightning"}  # whose callbacks keep wh
 
 
 class Recorder(Checkpoint):
-    """Records runs: rows and a checkpoint after every epoch, and at the end how training ended.
+    """Records a run, or each run of a stack: rows and a checkpoint after every epoch, and how training ended.
 
     The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is recorded for a
-    run after it has diverged. On several devices all ranks take part in saving, and rank 0 writes. ``remedy``
-    says what to do if the checkpoint is damaged.
+    run after it has diverged; a member of a stack is closed at once, and the others continue. On several
+    devices all ranks take part in saving, and rank 0 writes. ``remedy`` says what to do if the checkpoint is
+    damaged. A stack has a folder of its own for its checkpoint; run folders are the same for both.
 
     A subclass of `Checkpoint`, because Lightning calls checkpoints after the epoch's metrics are logged.
     """
 
-    engine = "sequential"
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
-    def __init__(self, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress, remedy: str) -> None:
-        self.folders, self.checkpoint, self.progress, self.remedy = folders, checkpoint, progress, remedy
+    def __init__(self, job: Job, root: Path, progress: Progress) -> None:
+        self.job, self.stacked, self.progress = job, len(job.runs) > 1, progress
+        self.folders = folders = [RunFolder(root, run) for run in job.runs]
+        self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
+        if self.stacked:
+            self.path, self.checkpoint = job.folder(root), job.checkpoint(root)
+            self.remedy = f"delete {self.path}; its runs start from scratch"
+        self.loggers: dict[int, Logger] = {}  # of the members of a stack, by index
         self.rows: list[list[Row]] = [[] for _ in folders]
         self.diverged: dict[int, tuple[int, int]] = {}  # by index of the run: last good epoch, updates
         self.seconds = 0.0  # of training, including earlier starts
@@ -131,7 +142,8 @@ class Recorder(Checkpoint):
             rows = self._pending[r]
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
                 self.diverged[r] = epoch - 1, trainer.global_step
-                self._diverge(r, trainer)
+                if self.stacked:
+                    self._close_diverged(r, trainer)
                 continue
             if trainer.is_global_zero:
                 folder.append(rows)
@@ -208,13 +220,19 @@ class Recorder(Checkpoint):
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call."""
+        if isinstance(task := trainer.lightning_module, StackedTask):
+            columns = {name: values.tolist() for name, values in task.latest.items()}
+            task.latest = {}
+            return [{name: values[r] for name, values in columns.items()} for r in range(len(self.folders))]
         fresh = logged_since(self._seen, trainer)
         self._seen = dict(trainer.callback_metrics)
         return [{name: float(value) for name, value in fresh.items()}]
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
         """Return the weights of a run, under the names in its own task, and the config that was trained."""
-        return trainer.lightning_module.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
+        if isinstance(task := trainer.lightning_module, StackedTask):
+            return task_state(task.network, r), task.members[r].config
+        return task.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
 
     def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
@@ -240,16 +258,42 @@ class Recorder(Checkpoint):
         self._best[r] = values[-1]
         return True
 
-    def _diverge(self, r: int, trainer: pl.Trainer) -> None:
-        """Handle a run that has diverged; its checkpoint of the epoch before is left unchanged."""
+    def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
+        """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
+        task, (epoch, updates) = trainer.lightning_module, self.diverged[r]
+        assert isinstance(task, StackedTask)
+        if self.checkpoint.exists():
+            former = copy.deepcopy(task.network).to("cpu")
+            state = read(self.checkpoint)["state_dict"]
+            former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
+            config = task.members[r].config
+            write_weights(task_state(former, r), epoch, updates, self.folders[r].checkpoint, config)
+        self._finish(r, self.folders[r], trainer)
 
     def _log(self, r: int, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
-        """Pass rows and matrices to the run's logger; Lightning has already logged those of a single run."""
+        """Pass rows and matrices to a member's logger; Lightning has already logged those of a run alone."""
+        if r in self.loggers:
+            steps: dict[int, dict[str, float]] = {}
+            for row in rows:
+                steps.setdefault(row.step, {"epoch": row.epoch})[row.logged] = row.value
+            for step, metrics in steps.items():
+                self.loggers[r].log_metrics(metrics, step)
+            for name, values in matrices.items():
+                log_table(self.loggers[r], name, values, rows[-1].step)
 
-    def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
+    def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
+        facts: dict[str, Any] = {}
+        if self.stacked:
+            size, threads = len(self.folders), self.job.threads
+            facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
+        if r in self.loggers:
+            summarise(self.loggers[r], self.rows[r], r in self.diverged)
         if r not in self.diverged:
             self._keep_curves(r, trainer, LEARNT)
+            if self.stacked:  # the checkpoint of a run alone is its own
+                state, config = self._state(r, trainer)
+                write_weights(state, trainer.current_epoch, trainer.global_step, folder.checkpoint, config)
         task = trainer.lightning_module
         units = task.members[r].units if isinstance(task, Training) else ()
         if any(map(activations.has_surrogate_gradient, units)):
@@ -260,7 +304,7 @@ class Recorder(Checkpoint):
         folder.finish(
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
-            engine=self.engine,
+            engine="stacked" if self.stacked else "sequential",
             last_good_epoch=epoch,
             updates=updates,
             scored=self.scored,
@@ -269,6 +313,8 @@ class Recorder(Checkpoint):
             hardware=name_of(trainer.strategy.root_device),
             **facts,
         )
+        if r in self.loggers:
+            self.loggers.pop(r).finalize("failed" if r in self.diverged else "success")
 
 
 def logged_since(before: Mapping[str, Tensor], trainer: pl.Trainer) -> dict[str, Tensor]:
