@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from actlab.checks.configs import made
 from actlab.config.signatures import find
 from actlab.engines import compatibility
 from actlab.engines.jobs import even_parts
-from actlab.engines.recording import best_of
+from actlab.engines.recording import best_epoch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
@@ -51,11 +52,9 @@ def execute(
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    Prints a line for each checkpoint that is missing and each evaluation that failed. With ``wait`` the runs
-    that other processes evaluate are awaited, and evaluated if these end. A shard does not need the runs to be
-    ``locked``.
-
-    Returns the number of evaluations that failed; the next start of the study tries them again.
+    Prints a line for each checkpoint that is missing and each evaluation that failed, and returns how many
+    failed; the next start of the study tries them again. With ``wait`` the runs that other processes evaluate
+    are awaited, and evaluated if these end. A shard does not need the runs to be ``locked``.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
     evaluations = [_Evaluation(probe, root, digests) for probe in probes]
@@ -154,10 +153,10 @@ class _Evaluation:
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
     trainer, task, data = built[0]
-    for one in (task, data):
-        if changed := [name for name in _TRANSFERS if _has_own(one, name)]:
+    for kind, hook in itertools.product((type(task), type(data)), _TRANSFERS):
+        if getattr(kind, hook, None) is not getattr(DataHooks, hook):
             raise ActlabError(
-                f"{type(one).__name__} changes batches in {changed[0]}, but probes do not call this hook: "
+                f"{kind.__name__} changes batches in {hook}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
     experiments.prepare(data)
@@ -176,10 +175,6 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
     with torch.no_grad(), mixed:  # contexts of other precisions would change the output of data loaders
         yield from evaluate(subject, data)
-
-
-def _has_own(one: object, name: str) -> bool:
-    return getattr(type(one), name, None) is not getattr(DataHooks, name)
 
 
 class Apart(nn.Module):
@@ -230,8 +225,8 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
     epoch = checkpoints.epochs_of(checkpoint)
     if at == "best" and keep.best is not None:  # must be best by the study's current rule
         recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
-        best = best_of(keep, (Row(e, 0, *split_name(keep.best), v) for e, v in zip(*recorded, strict=True)))
-        if best is None or best[0] != epoch:
+        name = split_name(keep.best)
+        if epoch != best_epoch(keep, (Row(e, 0, *name, v) for e, v in zip(*recorded, strict=True))):
             return None
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])

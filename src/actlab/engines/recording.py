@@ -12,7 +12,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
@@ -21,13 +21,12 @@ from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
 from actlab.engines.jobs import Job
-from actlab.engines.matrices import taken_matrices
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
 from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
-from actlab.storage.files import DamagedError
+from actlab.storage.files import DamagedError, update_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
 from actlab.tasks import parameters
@@ -66,7 +65,6 @@ class Recorder(Checkpoint):
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
-        self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
         self._resumed = False
@@ -96,16 +94,15 @@ class Recorder(Checkpoint):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
         for r, folder in self._active_runs():
-            good, self._best[r] = best_of(folder.run.keep, self.rows[r]) or (0, math.inf)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r], not isinstance(pl_module, Training))
                 if trainer.current_epoch == 0:
                     self._keep_curves(r, trainer, INITIAL)
                 unit_records.cut_back(folder, trainer.current_epoch)
-                best = folder.kept("best")
-                if folder.run.keep.best and best.exists() and epochs_of(read(best)) != good:
+                best, keep = folder.kept("best"), folder.run.keep
+                if keep.best and best.exists() and epochs_of(read(best)) != best_epoch(keep, self.rows[r]):
                     best.unlink()  # from an epoch that is trained again, or selected by another rule
-            self._keep(r, trainer, trainer.current_epoch, [])
+            self._keep(r, trainer, trainer.current_epoch)
         trainer.should_stop = self.stopped or trainer.should_stop or not self._active_runs()
         self._unrestored = unrestored(trainer) if self._resumed else {}
         self._since = time.perf_counter()
@@ -149,8 +146,8 @@ class Recorder(Checkpoint):
                 folder.append(rows)
                 folder.keep_matrices(matrices[r])
                 unit_records.append(folder, epoch, units, r)
-            self._keep(r, trainer, epoch, rows)
             self.rows[r] += rows
+            self._keep(r, trainer, epoch)
             self._log(r, rows, matrices[r])
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
@@ -234,11 +231,11 @@ class Recorder(Checkpoint):
             return task_state(task.network, r), task.members[r].config
         return task.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
 
-    def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
+    def _keep(self, r: int, trainer: pl.Trainer, epoch: int) -> None:
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
-        run = self.folders[r].run
-        places: list[str | int] = [epoch] if epoch in run.keep.epochs else []
-        if self._improved(r, run.keep, rows):
+        keep = self.folders[r].run.keep
+        places: list[str | int] = [epoch] if epoch in keep.epochs else []
+        if keep.best and best_epoch(keep, self.rows[r]) == epoch:
             places.append("best")
         for at in places:
             state, config = self._state(r, trainer)
@@ -250,13 +247,6 @@ class Recorder(Checkpoint):
         task = trainer.lightning_module
         if isinstance(task, Training) and (found := parameters.curves_of(task, r)):
             self.folders[r].keep_matrices({name: found})
-
-    def _improved(self, r: int, keep: Keep, rows: list[Row]) -> bool:
-        values = [lowered(row.value, keep) for row in rows if is_kept(row, keep)]
-        if not values or not values[-1] < self._best.get(r, math.inf):
-            return False
-        self._best[r] = values[-1]
-        return True
 
     def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
         """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
@@ -376,28 +366,18 @@ def unpacked(found: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def lowered(value: float, keep: Keep) -> float:
-    """Return a value, negated if higher values are better, so that the lowest is best."""
-    return value if keep.mode == "min" else -value
-
-
 def is_kept(row: Row, keep: Keep) -> bool:
     """Return whether a row is of the metric that selects an epoch: ``val/loss``, or validation's ``loss``."""
     names = (row.name, f"val/{row.name}") if row.loop == "val" else (row.name,)
     return row.loop in ("", "val") and keep.best in names
 
 
-def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
-    """Return after how many epochs the kept metric was best, and its value as returned by `lowered`.
-
-    The last value of each epoch counts. None if there is no value but NaN.
-    """
+def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
+    """Return after how many epochs the last value of the kept metric was best; None without a value but NaN."""
     last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if is_kept(row, keep)}
-    known = [(lowered(value, keep), epoch) for epoch, value in last.items() if not math.isnan(value)]
-    if not known:
-        return None
-    value, epoch = min(known)
-    return epoch, value
+    sign = 1 if keep.mode == "min" else -1
+    known = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]
+    return min(known)[1] if known else None
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
@@ -434,3 +414,29 @@ def epochs_done(trainer: pl.Trainer) -> float:
     if isinstance(batches, int):
         return (whole * batches + done) / max(1, batches)
     return whole + (1.0 if ended.is_last_batch else done / (done + 1))
+
+
+def taken_matrices(trainer: pl.Trainer, runs: int) -> list[dict[str, Any]]:
+    """Return for each run, by name, the results since the last call that are not numbers."""
+    task = trainer.lightning_module
+    if not isinstance(task, Training):
+        return [{} for _ in range(runs)]
+    matrices, task.matrices = task.matrices, {}
+    return [{name: of_runs[r] for name, of_runs in matrices.items()} for r in range(runs)]
+
+
+class MatrixFile(Callback):
+    """Writes the latest results that are not numbers to a JSON file, after each evaluation."""
+
+    tested_by_steps = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file; test data may have been evaluated after the epoch."""
+        (found,) = taken_matrices(trainer, 1)
+        if trainer.is_global_zero:
+            update_json(self.path, found, "delete it")
+
+    on_validation_end = on_test_end = on_train_epoch_end

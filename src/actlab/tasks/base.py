@@ -103,8 +103,8 @@ class Task(Training, ABC):
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__()
-        self.seed = seed = seed_or_default(seed)
-        self._set_hparams({**self.arguments.shown, "seed": seed})
+        self.seed = seed_or_default(seed)
+        self._set_hparams({**self.arguments.shown, "seed": self.seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
@@ -114,34 +114,42 @@ class Task(Training, ABC):
         if strange := set(training_metrics) - set(allowed):
             raise unknown("training metric", min(strange), allowed)
         building.check_given(network, optimizer=optimizer, scheduler=scheduler)
-        self.stream = streams.Stream(seed)
+        self.stream = streams.Stream(self.seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
-        init = own_generators(hashing.seed_for(seed, "init"))
-        with init, weights_of_run(seed, self.units), third_party.calling():
-            made: ActivationFactory = activations.factory(activation)
-            if self.sees_network:
-                made = differentiable(made)
-            act = building.recorded(made, self.units, seed)
-            self.network = network(act, num_outputs, input_shape)
-            building.check_built_on_cpu(self.network)
-            building.materialise(self.network, input_shape)
-        streams.attach(self.network, self.stream)
-        for site, module in enumerate(drawing(self.network)):
-            streams.SeedGlobal(self.stream, site).attach(module)
+        self.network = self._built(activation, network, num_outputs, input_shape)
         self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
-        optional = {"clean_loss": clean_training_loss, "penalised_loss": self.penalised}
-        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         self.metrics = Metrics(metrics, self.metric_names)
-        evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
-        names = {"train": train, "val": evaluated, "test": evaluated}
-        logged = [f"{split}/{name}" for split, of_split in names.items() for name in of_split]
-        building.check_schedules(self.schedules, logged)
+        if self.schedules:
+            building.check_schedules(self.schedules, self._names_to_follow())
         self._checked = False
+
+    def _built(
+        self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
+    ) -> nn.Module:
+        """Build the network with initial weights and random masks that the seed determines."""
+        init = own_generators(hashing.seed_for(self.seed, "init"))
+        with init, weights_of_run(self.seed, self.units), third_party.calling():
+            factory: ActivationFactory = activations.factory(activation)
+            act = differentiable(factory) if self.sees_network else factory
+            built = network(building.recorded(act, self.units, self.seed), num_outputs, input_shape)
+            building.check_built_on_cpu(built)
+            building.materialise(built, input_shape)
+        streams.attach(built, self.stream)
+        for site, module in enumerate(drawing(built)):
+            streams.SeedGlobal(self.stream, site).attach(module)
+        return built
+
+    def _names_to_follow(self) -> list[str]:
+        """Return the metrics of training and validation, which a schedule may follow."""
+        optional = {"clean_loss": self.clean_training_loss, "penalised_loss": self.penalised}
+        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
+        validation = [*self.metric_names, *self.metrics.numbers]
+        return [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
 
     @property
     def members(self) -> Sequence[Task]:
