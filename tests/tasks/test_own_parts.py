@@ -144,6 +144,8 @@ def test_a_users_loader_draws_the_same_whatever_the_unit_draws(tmp_path):
         run(task, seen, tmp_path, max_epochs=2)
     assert data.train.seen == first.train.seen
     assert len({drawn for _, drawn in data.train.seen}) == 128
+    orders = [[i for i, _ in data.train.seen[start : start + 64]] for start in (0, 64)]
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("kind", [NoisyLoss, ClassificationTask])

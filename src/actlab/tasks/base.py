@@ -163,8 +163,8 @@ class Task(Training, ABC):
         A key includes all keys below it: ``optimizer`` includes all settings of one optimiser class. A network
         declares its keys in an attribute ``stackable``.
         """
-        own = ("optimizer", "schedules", "l2.strength")
-        return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
+        keys = ("optimizer", "schedules", "l2.strength")
+        return *keys, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -224,8 +224,8 @@ class Task(Training, ABC):
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
         known = {name: one for name, one in self.derived.items() if means.keys() >= {*one.of}}
         made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in known.items()}
-        found = {**means, **made}
-        return {name: found[name] for name in self.metric_names if name in found}
+        values = {**means, **made}
+        return {name: values[name] for name in self.metric_names if name in values}
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the network's output."""
@@ -242,11 +242,11 @@ class Task(Training, ABC):
         batch = as_batch(batch)
         with explained(batch):
             output = None if self.sees_network else self(*self.inputs(batch))
-            found = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+            quantities = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
         if split is not None:
             output = self(*self.inputs(batch)) if output is None else output
-            self.update_metrics(split, output, batch, found.get("loss"))
-        return found
+            self.update_metrics(split, output, batch, quantities.get("loss"))
+        return quantities
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: by default the output and the second tensor of the batch."""
@@ -276,10 +276,10 @@ class Task(Training, ABC):
     @property
     def hparams_initial(self) -> Any:
         """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
-        found, theirs = super().hparams_initial, getattr(self._trainer, "datamodule", None)
-        for name in () if building.saves_hyperparameters(self) else getattr(theirs, "hparams_initial", ()):
-            found.pop(name, None)
-        return found
+        hparams, data = super().hparams_initial, getattr(self._trainer, "datamodule", None)
+        for name in () if building.saves_hyperparameters(self) else getattr(data, "hparams_initial", ()):
+            hparams.pop(name, None)
+        return hparams
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the record of the task, too, and a subclass's hyperparameters as plain values."""
@@ -326,7 +326,7 @@ class Task(Training, ABC):
         """Return the optimiser, and member number 0 for each of its parameter groups."""
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
-        groups = [{"params": [named[n] for n in names], **own} for names, own in parts]
+        groups = [{"params": [named[n] for n in names], **settings} for names, settings in parts]
         optimizer = building.checked_optimizer(self, groups)
         return optimizer, [0] * len(optimizer.param_groups)
 

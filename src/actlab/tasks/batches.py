@@ -34,8 +34,8 @@ def targets_of(batch: Any) -> Tensor:
     """Return the second tensor of a batch."""
     if len(batch) < 2:
         raise RunError("a batch has inputs alone: give tuples (inputs, targets)")
-    found: Tensor = batch[1]
-    return found
+    targets: Tensor = batch[1]
+    return targets
 
 
 def class_numbers(output: Tensor, batch: Any) -> Tensor:

@@ -88,8 +88,8 @@ def _check_decay(optimizer: Optimizer, l2: L2) -> None:
             f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' is no "
             "penalty with or without ½: leave 'half' out and give the decay as 'strength'"
         )
-    own = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
-    if defaults["weight_decay"] not in (0, own and own.default):
+    default = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
+    if defaults["weight_decay"] not in (0, default and default.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
 
 
@@ -139,10 +139,10 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
     first = task.members[0]
     if first.scheduler is None:
         return optimizer
-    found = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
-    if isinstance(found["scheduler"], ReduceLROnPlateau):
-        found["monitor"] = _monitor(found["scheduler"], task)
-    return {"optimizer": optimizer, "lr_scheduler": found}
+    configured = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
+    if isinstance(configured["scheduler"], ReduceLROnPlateau):
+        configured["monitor"] = _monitor(configured["scheduler"], task)
+    return {"optimizer": optimizer, "lr_scheduler": configured}
 
 
 def _monitor(scheduler: Any, task: Any) -> str:
