@@ -177,22 +177,13 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
         yield from evaluate(subject, data)
 
 
-class Apart(nn.Module):
+class Apart(pl.LightningModule):
     """Networks that are not stacked, evaluated one after the other."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         super().__init__()
-        self.tasks = nn.ModuleList(tasks)
-
-    @property
-    def members(self) -> Sequence[Task]:
-        """The task of each run."""
-        return [task for task in self.tasks if isinstance(task, Task)]
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the networks."""
-        return next(self.parameters()).device
+        self.members = list(tasks)
+        self.tasks = nn.ModuleList(tasks)  # which are moved and converted with it
 
     @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:

@@ -29,7 +29,7 @@ from actlab.random.seeding import own_generators
 from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
-from actlab.tasks.batches import as_batch, explained, targets_of
+from actlab.tasks.batches import as_batch, targets_of
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
@@ -240,9 +240,8 @@ class Task(Training, ABC):
     def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
         batch = as_batch(batch)
-        with explained(batch):
-            output = None if self.sees_network else self(*self.inputs(batch))
-            quantities = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+        output = None if self.sees_network else self(*self.inputs(batch))
+        quantities = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
         if split is not None:
             output = self(*self.inputs(batch)) if output is None else output
             self.update_metrics(split, output, batch, quantities.get("loss"))
@@ -318,9 +317,8 @@ class Task(Training, ABC):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the network's output for a batch."""
-        batch = as_batch(batch)
-        with third_party.calling(), explained(batch):
-            return self.forward(*self.inputs(batch))
+        with third_party.calling():
+            return self.forward(*self.inputs(as_batch(batch)))
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

@@ -147,8 +147,6 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
 
 def _monitor(scheduler: Any, task: Any) -> str:
     monitor = getattr(scheduler, "monitor", None)
-    if task.stacked:
-        raise ActlabError(NO_PLATEAU)
     if monitor is None:
         raise ActlabError(
             "model.scheduler torch.optim.lr_scheduler.ReduceLROnPlateau has no metric: give "
