@@ -46,7 +46,8 @@ def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
     task = pl.LightningModule if idle else cache(lambda: experiments.build(run.config).task)
     classes = as_text(_classes(run.config["model"]))
     if classes not in free:
-        free[classes] = declared(task())
+        model = task()
+        free[classes] = SEED, *(f"model.{key}" for key in (model.stackable if isinstance(model, Task) else ()))
     keys = free[classes]
     fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
@@ -54,12 +55,6 @@ def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
         structures[layers] = structure(task())
     common = as_text([_without(run.config, keys), structures[layers], run.sources])
     return hashlib.sha256(common.encode()).hexdigest()[:16]
-
-
-def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Return the config keys that may differ within a stack: the seed and the task's ``stackable`` keys."""
-    own = task.stackable if isinstance(task, Task) else ()
-    return SEED, *(f"model.{key}" for key in own)
 
 
 def structure(task: pl.LightningModule) -> str:

@@ -82,14 +82,14 @@ class Recorder(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state returned by `state_dict`; a state of other runs raises a DamagedError."""
-        rows, own = state_dict.get("rows", {}), [folder.run.id for folder in self.folders]
-        if [*rows] != own:
-            other = min(rows.keys() - {*own}, default="another version of actlab")
-            raise DamagedError(f"the checkpoint of {own[0]} is damaged: it belongs to {other}; {self.remedy}")
+        rows, names = state_dict.get("rows", {}), self.job.names
+        if [*rows] != names:
+            other = min(rows.keys() - {*names}, default="another version of actlab")
+            raise DamagedError(f"the checkpoint of {names[0]} is damaged: it belongs to {other}; {self.remedy}")
         self._resumed = True
-        self.rows = [unpacked(rows[name]) for name in own]
+        self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
-        self.scored = state_dict.get("scored", {})  # older checkpoints lack it
+        self.scored = state_dict["scored"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
