@@ -89,7 +89,7 @@ class Recorder(Checkpoint):
         self._resumed = True
         self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
-        self.scored = state_dict["scored"]
+        self.scored = state_dict.get("scored", {})  # older checkpoints lack it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""

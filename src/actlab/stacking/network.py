@@ -73,10 +73,10 @@ def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
     """Map each stacked parameter to its name in a member and to its run, or None if it belongs to all runs."""
     names: dict[str, tuple[str, int | None]] = {}
-    apart = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
+    per_member = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
     for name, _ in network.named_parameters():
         in_member, owner = name.removeprefix("layers."), None
-        if inside := next((path for path in apart if name.startswith(f"{path}.members.")), None):
+        if inside := next((path for path in per_member if name.startswith(f"{path}.members.")), None):
             number, _, inner = name.removeprefix(f"{inside}.members.").partition(".")
             place = inside.removeprefix("layers").strip(".")
             in_member, owner = ".".join(filter(None, [place, inner])), int(number)

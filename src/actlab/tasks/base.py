@@ -222,9 +222,10 @@ class Task(Training, ABC):
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
-        known = {name: one for name, one in self.derived.items() if means.keys() >= {*one.of}}
-        made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in known.items()}
-        values = {**means, **made}
+        values = dict(means)
+        for name, metric in self.derived.items():
+            if means.keys() >= {*metric.of}:
+                values[name] = metric.function(*(means[of] for of in metric.of))
         return {name: values[name] for name in self.metric_names if name in values}
 
     def forward(self, *inputs: Tensor) -> Tensor:
