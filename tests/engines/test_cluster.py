@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from actlab.engines import sequential
+from actlab.engines import training
 from tiny_study import study_text
 
 
@@ -57,18 +57,18 @@ def ray(monkeypatch):
 def test_an_error_of_one_task_ends_no_other(cli, ray, tmp_path, monkeypatch, error, code, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(study_text("model.activation: [elu, relu]", seeds=1, epochs=1))
-    plain = sequential.train
+    plain = training.fit
 
-    def trained(run, *given):
-        if run.id.startswith("elu"):
+    def trained(job, *given):
+        if job.id.startswith("elu"):
             raise error
-        plain(run, *given)
+        plain(job, *given)
 
-    monkeypatch.setattr(sequential, "train", trained)
+    monkeypatch.setattr(training, "fit", trained)
     outcome = cli("study", "run", "s.yaml", "--jobs", "0", "--cluster", "auto")
     assert outcome.code == code
     assert said in outcome.out + outcome.err
     assert [path.parent.name[:4] for path in tmp_path.glob("runs/s/*/result.json")] == ["relu"]
-    monkeypatch.setattr(sequential, "train", plain)
+    monkeypatch.setattr(training, "fit", plain)
     again = cli("study", "run", "s.yaml", "--jobs", "0", "--cluster", "auto")
     assert (again.code, "2 runs, 1 finished, 1 to run" in again.out) == (0, True)

@@ -228,14 +228,10 @@ def test_what_has_finished_changes_no_other_stack(study, tmp_path):
     assert packing.pack(wanted, tmp_path, max_stack=2).jobs == [before[0], *before[2:]]
 
 
-def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
-    begin(study(overrides=RELU).runs(), tmp_path, most=4)
+def test_a_stack_that_lost_a_member_or_whose_record_has_another_says_so(study, tmp_path):
+    first = begin(wanted := study(overrides=RELU).runs(), tmp_path, most=4)
     with pytest.raises(ActlabError, match="which this study no longer has"):
         packing.pack(study(overrides=[*RELU, "seeds=1"]).runs(), tmp_path)
-
-
-def test_a_record_of_a_stack_with_a_changed_name_is_damaged(study, tmp_path):
-    first = begin(wanted := study(overrides=RELU).runs(), tmp_path, most=4)
     record = first.folder(tmp_path) / "stack.json"
     record.write_text(record.read_text().replace(first.names[1], f"{first.names[1]}l"))
     with pytest.raises(DamagedError, match=r"stack\.json is damaged .* its runs start from scratch"):

@@ -1,10 +1,8 @@
 """Units, tasks, networks and optimisers of users: a stack gives what each run gives alone, or is refused."""
 
-from functools import partial
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import nn
 
@@ -12,7 +10,6 @@ from actlab import experiments
 from actlab.checks import activation_trial
 from actlab.engines import packing, training
 from actlab.errors import ActlabError
-from actlab.networks import MLP
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from tiny_study import execute, ignore, metrics, result, study_text
@@ -27,7 +24,6 @@ STUDY = study_text(
     trainer__val_check_interval=1.0,
     trainer__precision="64-true",
 )
-TASK = "set:\n  model.class_path: parts_that_draw.{}"
 
 
 @pytest.fixture
@@ -73,57 +69,24 @@ def test_units_that_draw_in_ways_of_their_own(here, cli):
     assert float(out.split("test/loss")[1].split()[1]) == pytest.approx(last, abs=1e-4)
 
 
-def test_a_task_that_asks_for_the_epoch(here):
-    _, reasons = assert_engines_agree(here, STUDY.replace("set:", TASK.format("Annealed")))
-    assert not reasons
+RATES = "model.optimizer.lr: [1.0e-2]}\nseeds: 2"
+ADAGRAD = "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.optimizer.fused: false"
 
 
-def test_optimisers_keep_what_stands_outside_their_groups(here):
-    rates = "model.optimizer.lr: [1.0e-2]}\nseeds: 2"
-    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1")
-    text = text.replace(
-        "set:", "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.optimizer.fused: false"
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"set:": "set:\n  model.class_path: parts_that_draw.Annealed"},  # a task that asks for the epoch
+        {RATES: "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1", "set:": ADAGRAD},
+    ],
+    ids=["epoch", "state outside the groups of an optimiser"],
+)
+def test_parts_that_a_stack_keeps(here, changes):
+    text = STUDY
+    for old, new in changes.items():
+        text = text.replace(old, new)
     _, reasons = assert_engines_agree(here, text)
     assert not reasons
-
-
-class Shuffled(pl.LightningDataModule):
-    """As a user writes it: torch's own loader, whose order comes from the global generator."""
-
-    num_classes, input_shape = 10, (1, 28, 28)
-
-    def train_dataloader(self):
-        images = torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-        data = torch.utils.data.TensorDataset(images, torch.arange(8))
-        return torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-
-    def val_dataloader(self):
-        return torch.utils.data.DataLoader(self.train_dataloader().dataset, batch_size=8)
-
-
-class Orders(pl.Callback):
-    def __init__(self):
-        self.seen = []
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.seen.append(batch[1].tolist())
-
-
-def test_a_users_loader_shuffles_again_in_every_epoch(here):
-    """Whatever the unit draws."""
-
-    def orders(unit):
-        watch = Orders()
-        off: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-        task = ClassificationTask(10, (1, 28, 28), unit, partial(MLP, hidden=[4]), torch.optim.Adam)
-        off |= {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
-        trainer = pl.Trainer(max_epochs=4, callbacks=[watch], **off)
-        trainer.fit(task, datamodule=Shuffled())
-        return watch.seen
-
-    for unit in ("./parts_that_draw.py:noisy", "./parts_that_draw.py:BornRandom", "relu"):
-        assert len(set(map(tuple, orders(unit)))) == 4, unit
 
 
 def test_a_file_that_is_changed_while_the_study_runs_ends_it(here):

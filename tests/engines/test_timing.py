@@ -14,11 +14,9 @@ from actlab.engines.timing import chosen
         ({15: 9.0, 5: 2.0, 1: 1.0}, 5, ""),
         ({15: 13.5, 5: 5.0, 1: 1.0}, 0, ""),  # as large a share as allowed
         ({15: 15.0, 5: 4.6, 1: 1.0}, 1, "a stack of 5 takes 0.92 of the time alone"),
-        ({15: 15.75, 5: 6.0, 1: 1.0}, 1, "a stack of 15 takes 1.05 of the time alone"),
         ({15: math.inf, 5: 2.0, 1: 1.0}, 5, ""),  # too large for the memory
         ({15: math.inf, 5: math.inf, 1: 1.0}, 0, ""),
         ({2: 3.0, 1: math.inf}, 0, ""),
-        ({2: 3.0, 1: 1.0}, 1, "a stack of 2 takes 1.50 of the time alone"),
     ],
     ids=str,
 )

@@ -257,9 +257,9 @@ def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
     execute(runs, tmp_path, stacked=False)
     read: list[str] = []
 
-    def content_of(path, of_data, by_bytes=False, found=contents.content_of):
+    def content_of(path, of_data, found=contents.content_of):
         read.append(path)
-        return found(path, of_data, by_bytes)
+        return found(path, of_data)
 
     monkeypatch.setattr(contents, "content_of", content_of)
     assert evaluation.execute(runs, tmp_path, study.probes) == 0

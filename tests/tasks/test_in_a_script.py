@@ -89,10 +89,8 @@ def test_batches_are_dictionaries_where_datasets_gives_them(tmp_path):
     [
         (X, Y.int(), None),
         (X, Y.byte(), None),
-        (X, nn.functional.one_hot(Y).float(), r"give class numbers, such as labels\.argmax\(-1\) of one-hot"),
-        (X, Y.float(), r"labels of a batch are torch\.float32 of shape \(32,\).*labels\.long\(\)"),
-        ((255 * X.abs()).byte(), Y, r"inputs of a batch are torch\.uint8.*such as x / 255"),
-        (X.int(), Y, r"inputs of a batch are torch\.int32"),
+        (X, nn.functional.one_hot(Y).float(), r"give class numbers, of shape \(B,\)"),
+        (X, Y.float(), r"labels of a batch are torch\.float32 of shape \(32,\)"),
         (X, None, r"a batch has inputs alone: give tuples \(inputs, targets\)"),
     ],
 )

@@ -17,7 +17,7 @@ from actlab.engines.evaluation import Apart
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.networks.init import initialise
-from actlab.optim import L2, Plateau, Steps
+from actlab.optim import L2, Linear, Steps
 from actlab.optim.groups import kinds
 from actlab.probes.bias_shift import BiasShift
 from actlab.random.positions import Position
@@ -144,6 +144,8 @@ def test_a_users_loader_draws_the_same_whatever_the_unit_draws(tmp_path):
         run(task, seen, tmp_path, max_epochs=2)
     assert data.train.seen == first.train.seen
     assert len({drawn for _, drawn in data.train.seen}) == 128
+    orders = [[i for i, _ in data.train.seen[start : start + 64]] for start in (0, 64)]
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("kind", [NoisyLoss, ClassificationTask])
@@ -195,22 +197,20 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
             },
             "momentum is 0: a schedule multiplies it",
         ),
+        ({"optimizer": partial(torch.optim.SGD, lr=-1.0)}, r"^model\.optimizer: Invalid learning rate: -1\.0$"),
+        (
+            {
+                "schedules": {"lr": Linear(1, 2)},
+                "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=1),
+            },
+            "both 'scheduler' and 'schedules: lr' are set",
+        ),
+        ({"schedules": {"lrr": Linear(1, 2)}}, "did you mean 'lr'"),
     ],
 )
 def test_what_would_do_nothing_is_refused(tmp_path, arguments, message):
     with pytest.raises(ActlabError, match=message):
         run(small(**arguments), DrawnData(), tmp_path)
-
-
-def test_arguments_that_an_optimiser_refuses_are_one_line(tmp_path):
-    task = small(optimizer=partial(torch.optim.SGD, lr=-1.0))
-    with pytest.raises(ActlabError, match=r"^model\.optimizer: Invalid learning rate: -1\.0$"):
-        run(task, DrawnData(), tmp_path)
-
-
-def test_test_data_moves_no_learning_rate():
-    with pytest.raises(ActlabError, match=r"unknown metric of a plateau schedule 'test/loss'.*val/loss"):
-        small(schedules={"lr": Plateau("test/loss")})
 
 
 def test_batches_of_unequal_size_are_not_accumulated(tmp_path):

@@ -193,22 +193,6 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
         assert torch.equal(resumed.network.state_dict()[name], value)
 
 
-def test_contradictory_arguments_are_rejected():
-    for options, message in (
-        ({"l2": L2(0.1), "optimizer": partial(torch.optim.SGD, lr=0.1, weight_decay=0.1)}, "'weight_decay'"),
-        (
-            {
-                "schedules": {"lr": Linear(1, 2)},
-                "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=1),
-            },
-            "'schedules: lr'",
-        ),
-        ({"schedules": {"lrr": Linear(1, 2)}}, "did you mean 'lr'"),
-    ):
-        with pytest.raises(ActlabError, match=message):
-            FrameTask(0, **options).configure_optimizers()
-
-
 def test_a_task_without_quantities_cannot_be_made():
     with pytest.raises(ActlabError, match="Task defines neither quantities nor measure"):
         Task("relu", MLP, 3, (4,), torch.optim.SGD)
@@ -351,6 +335,7 @@ def test_batch_norm_over_parts_of_a_batch_is_refused():
 def test_a_plateau_of_what_is_never_measured_is_refused():
     for metric, options, allowed in (
         ("val/lossy", {}, "did you mean 'val/loss'"),
+        ("test/loss", {}, "val/loss"),
         ("train/clean_loss", {"clean_training_loss": False}, "train/loss"),
         ("train/penalised_loss", {}, "train/loss"),
     ):

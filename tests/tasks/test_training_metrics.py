@@ -161,7 +161,8 @@ def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty
         assert ("train/penalised_loss" in found) is is_penalty
 
 
-def test_a_plan_knows_an_optimiser_by_each_of_its_spellings():
+def test_a_plan_knows_an_optimiser_by_each_of_its_spellings_and_leaves_that_of_a_user_open():
+    assert planned(l2={"strength": 0.3}, optimizer={"class_path": "own.Optimizer"}) is None
     for optimizer in ("AdamW", "torch.optim.AdamW", {"class_path": "AdamW", "init_args": {}}):
         found = planned(l2={"strength": 0.3}, optimizer=optimizer)
         assert found is not None
@@ -178,10 +179,6 @@ class Configured(torch.optim.AdamW):
 def test_a_users_decoupled_optimiser_takes_the_decay_of_kinds(tmp_path):
     task = trained(FrameTask(0, Configured, l2=L2(0.3)), Frames(), tmp_path)
     assert [group["weight_decay"] for group in task.trainer.optimizers[0].param_groups] == [0.3, 0.0]
-
-
-def test_a_plan_leaves_the_metrics_of_a_users_optimiser_open():
-    assert planned(l2={"strength": 0.3}, optimizer={"class_path": "own.Optimizer"}) is None
 
 
 def test_a_decoupled_decay_is_of_the_chosen_kinds_alone(tmp_path):

@@ -87,8 +87,7 @@ def _look_at(study: Study) -> Look:
 
 
 def _is_of(look: Look, study: Study) -> bool:
-    """Return whether a look is at the study's question, under today's digest or that of an earlier version."""
-    return look.get("question", "") in (study.question, study.former_question or study.question)
+    return look.get("question", "") == study.question
 
 
 def _agree(look: Look, other: Look) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,14 +64,14 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
 
 
 def _recorded(
-    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, Collection[str]]
+    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request."""
     trained = series.from_entry(summary)
     names = {name for name, _ in trained}
     probed, old = dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
-        if question not in wanted.get(probe, {question}):
+        if wanted.get(probe, question) != question:
             old.append(probe)
             continue
         measured = series.read(file, f"{probe}/")

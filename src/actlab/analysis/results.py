@@ -371,7 +371,7 @@ def load(folder: StudyFolder) -> Results:
         failures={**folder.study.failed, **failures},
     )
     if results and (needed := [metric for metric in undirected(folder.study) if metric in loaded.conditions]):
-        raise metrics.undirected(needed[0])
+        raise metrics.no_direction(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 
 

@@ -56,7 +56,7 @@ def check(study: Study) -> list[str]:
     if study.select.tune or any(stage.search for stage in study.stages):
         planned.check_selection()
     if planned.declared is not None and (unknown := undirected(study)):
-        raise metrics.undirected(unknown[0])
+        raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none
         comparison.check_reference(planned)
     published.check(study)

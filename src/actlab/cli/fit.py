@@ -28,7 +28,7 @@ from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
-from actlab.engines.matrices import MatrixFile
+from actlab.engines.recording import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
 from actlab.runtime import matmul

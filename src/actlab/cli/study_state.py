@@ -161,7 +161,7 @@ def _lacking_probes(folder: StudyFolder, states: States) -> dict[str, str]:
     for name in finished if wanted else ():
         with suppress(DamagedError):  # named by `show`
             for probe, (question, _) in probe_files.found_in(folder.path / name).items():
-                done[probe] = done.get(probe, 0) + (question in wanted.get(probe, ()))
+                done[probe] = done.get(probe, 0) + (question == wanted.get(probe))
     of = f"of {len(finished)} finished runs"
     return {name: f"{done[name]} {of}" for name in wanted if done[name] < len(finished)}
 

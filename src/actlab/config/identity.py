@@ -89,13 +89,8 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
     return as_number(value)
 
 
-def sources_of(
-    config: Mapping[str, Any], known: dict[str, str | None] | None = None, by_bytes: bool = False
-) -> dict[str, str]:
-    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them.
-
-    ``by_bytes`` gives those of earlier versions, for which comments in the user's code counted.
-    """
+def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
+    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them."""
     known = {} if known is None else known
     digests: dict[str, str] = {}
     data = _without_reading(config)
@@ -104,11 +99,9 @@ def sources_of(
     if isinstance(trainer, Mapping):
         trainer = {key: value for key, value in trainer.items() if key not in NOT_COUNTED}
     for text in contents.texts({**config, "data": data, "trainer": trainer}):
-        plain = f"data {text}" if text in named else text
-        key = f"bytes {plain}" if by_bytes else plain
+        key = f"data {text}" if text in named else text
         if key not in known:  # a large folder takes minutes to read
-            same = by_bytes and plain in known and not contents.code_files(text, text in named)
-            known[key] = known[plain] if same else contents.content_of(text, text in named, by_bytes)
+            known[key] = contents.content_of(text, text in named)
         if content := known[key]:
             digests[text] = content
     return digests

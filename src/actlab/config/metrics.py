@@ -92,7 +92,7 @@ def metric_and_condition(name: str) -> tuple[str, str]:
     return (parts[1], parts[2]) if parts else (name, "")
 
 
-def undirected(metric: str) -> ActlabError:
+def no_direction(metric: str) -> ActlabError:
     """Return the error for a metric whose direction is needed and unknown."""
     return ActlabError(
         f"{metric} does not say whether low or high values are better: give mode: min or max, beside this "

@@ -168,8 +168,7 @@ def changed_files(recorded: Mapping[str, Any], used: Mapping[str, Any]) -> list[
 def _changed(recorded: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
     kept = recorded.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
-    rules = (False, True)  # of today, and of earlier versions
-    return [t for t in texts if all(contents.content_of(t, of_data, by_bytes) != kept[t] for by_bytes in rules)]
+    return [text for text in texts if contents.content_of(text, of_data) != kept[text]]
 
 
 def difference(first: Any, second: Any, key: str) -> tuple[str, Any, Any] | None:

@@ -51,11 +51,6 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """Raise an ActlabError for the first value that is not allowed."""
-        if self.address.startswith("ray://"):
-            raise ActlabError(
-                f"--cluster {self.address}: Ray's client is not supported: run the study on a machine of the "
-                "cluster (`ray start --address=HOST:PORT`) with --cluster auto or HOST:PORT"
-            )
         if not ADDRESS.fullmatch(self.address):
             raise ActlabError(f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head")
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):

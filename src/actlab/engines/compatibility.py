@@ -20,16 +20,11 @@ from actlab.tasks import Task
 Free = dict[str, tuple[str, ...]]  # config keys that may differ in a stack, by the class paths of a model
 
 
-def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
+def similar(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list[Run]]:
     """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    Groups of one run are left out.
+    Groups of one run are left out. Nothing is built of a point all whose runs have ``failed``.
     """
-    return {key: group for key, group in grouped(runs).items() if len(group) > 1}
-
-
-def grouped(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list[Run]]:
-    """Group runs as `similar` does, also alone; nothing is built of a point all whose runs have ``failed``."""
     free: Free = {}
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
     points = [(all(run.id in failed for run in alike), alike) for alike in by_point(runs)]
@@ -38,7 +33,11 @@ def grouped(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list
     groups: dict[str, list[Run]] = {}
     for _, alike in points:
         groups.setdefault(keys[alike[0].id], []).extend(alike)
-    return {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
+    return {
+        key: sorted(group, key=lambda run: [str(value) for value in run.point.values()])
+        for key, group in groups.items()
+        if len(group) > 1
+    }
 
 
 def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
@@ -47,7 +46,8 @@ def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
     task = pl.LightningModule if idle else cache(lambda: experiments.build(run.config).task)
     classes = as_text(_classes(run.config["model"]))
     if classes not in free:
-        free[classes] = declared(task())
+        model = task()
+        free[classes] = SEED, *(f"model.{key}" for key in (model.stackable if isinstance(model, Task) else ()))
     keys = free[classes]
     fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
@@ -55,12 +55,6 @@ def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
         structures[layers] = structure(task())
     common = as_text([_without(run.config, keys), structures[layers], run.sources])
     return hashlib.sha256(common.encode()).hexdigest()[:16]
-
-
-def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Return the config keys that may differ within a stack: the seed and the task's ``stackable`` keys."""
-    own = task.stackable if isinstance(task, Task) else ()
-    return SEED, *(f"model.{key}" for key in own)
 
 
 def structure(task: pl.LightningModule) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from actlab.checks.configs import made
 from actlab.config.signatures import find
 from actlab.engines import compatibility
 from actlab.engines.jobs import even_parts
-from actlab.engines.recording import best_of
+from actlab.engines.recording import best_epoch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
@@ -50,11 +51,9 @@ def execute(
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    Prints a line for each checkpoint that is missing and each evaluation that failed. With ``wait`` the runs
-    that other processes evaluate are awaited, and evaluated if these end. A shard does not need the runs to be
-    ``locked``.
-
-    Returns the number of evaluations that failed; the next start of the study tries them again.
+    Prints a line for each checkpoint that is missing and each evaluation that failed, and returns how many
+    failed; the next start of the study tries them again. With ``wait`` the runs that other processes evaluate
+    are awaited, and evaluated if these end. A shard does not need the runs to be ``locked``.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
     evaluations = [_Evaluation(probe, root, digests) for probe in probes]
@@ -92,17 +91,15 @@ class _Evaluation:
         self.probe, self.root, self.digests = probe, root, digests
         self.evaluate = made(probe)
 
-    def _request(self, run: Run, by_bytes: bool = False) -> tuple[str, list[Any], list[Any]]:
+    def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
         """Return the probe's name, what it shall measure, and the ``version`` of its class, if any."""
         version = getattr(find(self.probe.class_path, (object,), "probe"), "version", None)
-        asked = probe_files.asked(self.probe, run.keep, self.digests, by_bytes)
+        asked = probe_files.asked(self.probe, run.keep, self.digests)
         return self.probe.name, asked, [] if version is None else [version]
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
-        asked = ((run, [self._request(run, by_bytes) for by_bytes in (False, True)]) for run in runs)
-        answers, root = probe_files.answers, self.root
-        return [run for run, of in asked if not any(answers(root / run.id, *request) for request in of)]
+        return [run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))]
 
     def failures(self, part: Sequence[Run]) -> int:
         """Evaluate runs of one group, whose locks are held; print what failed, and return how often."""
@@ -155,10 +152,10 @@ class _Evaluation:
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
     trainer, task, data = built[0]
-    for one in (task, data):
-        if changed := [name for name in _TRANSFERS if _has_own(one, name)]:
+    for kind, hook in itertools.product((type(task), type(data)), _TRANSFERS):
+        if getattr(kind, hook, None) is not getattr(DataHooks, hook):
             raise ActlabError(
-                f"{type(one).__name__} changes batches in {changed[0]}, but probes do not call this hook: "
+                f"{kind.__name__} changes batches in {hook}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
     experiments.prepare(data)
@@ -179,26 +176,13 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
         yield from evaluate(subject, data)
 
 
-def _has_own(one: object, name: str) -> bool:
-    return getattr(type(one), name, None) is not getattr(DataHooks, name)
-
-
-class Apart(nn.Module):
+class Apart(pl.LightningModule):
     """Networks that are not stacked, evaluated one after the other."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         super().__init__()
-        self.tasks = nn.ModuleList(tasks)
-
-    @property
-    def members(self) -> Sequence[Task]:
-        """The task of each run."""
-        return [task for task in self.tasks if isinstance(task, Task)]
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the networks."""
-        return next(self.parameters()).device
+        self.members = list(tasks)
+        self.tasks = nn.ModuleList(tasks)  # which are moved and converted with it
 
     @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
@@ -231,8 +215,8 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
     epoch = checkpoints.epochs_of(checkpoint)
     if at == "best" and keep.best is not None:  # must be best by the study's current rule
         recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
-        best = best_of(keep, (Row(e, 0, *split_name(keep.best), v) for e, v in zip(*recorded, strict=True)))
-        if best is None or best[0] != epoch:
+        name = split_name(keep.best)
+        if epoch != best_epoch(keep, (Row(e, 0, *name, v) for e, v in zip(*recorded, strict=True))):
             return None
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])

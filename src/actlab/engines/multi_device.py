@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from actlab.engines import sequential, training
+from actlab.engines import training
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings
@@ -83,7 +83,7 @@ def _main(file: str, theirs: str) -> None:
     with quiet():
         settings.apply()
         if rank() > 0:
-            sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
+            training.fit(job, root, lambda run, fraction: None)
             return
         messages: Connection = Connection(int(theirs), readable=False)
         one_at_a_time = threading.Lock()

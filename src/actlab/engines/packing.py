@@ -77,7 +77,7 @@ def pack(
     wanted = {run.id for run in (runs if todo is None else todo)}
     missing = {name for name, folder in folders.items() if not folder.finished}
     unfinished, failed = missing & wanted, missing - wanted
-    groups = compatibility.grouped(runs, failed) if stacked else {}
+    groups = compatibility.similar(runs, failed) if stacked else {}
     packed = form_stacks(groups, failed, root, max_stack, settings)
     cells = [*packed.jobs]
     in_cells = {name for cell in cells for name in cell.names}
@@ -168,7 +168,6 @@ def form_stacks(
     found: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
-    groups = {key: group for key, group in groups.items() if len(group) > 1}
     for key, group in groups.items():
         signals.check()
         if failed.issuperset(run.id for run in group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
@@ -19,14 +20,17 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
-from actlab.engines.matrices import taken_matrices
+from actlab.engines.jobs import Job
 from actlab.runtime.devices import name_of
+from actlab.stacking import StackedTask
+from actlab.stacking.network import task_state
 from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
-from actlab.storage.files import DamagedError
+from actlab.storage.files import DamagedError, update_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
 from actlab.tasks import parameters
+from actlab.tasks.metrics import log_table
 from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
@@ -35,27 +39,32 @@ _KNOWN = {"actlab", "lightning", "pytorch_lightning"}  # whose callbacks keep wh
 
 
 class Recorder(Checkpoint):
-    """Records runs: rows and a checkpoint after every epoch, and at the end how training ended.
+    """Records a run, or each run of a stack: rows and a checkpoint after every epoch, and how training ended.
 
     The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is recorded for a
-    run after it has diverged. On several devices all ranks take part in saving, and rank 0 writes. ``remedy``
-    says what to do if the checkpoint is damaged.
+    run after it has diverged; a member of a stack is closed at once, and the others continue. On several
+    devices all ranks take part in saving, and rank 0 writes. ``remedy`` says what to do if the checkpoint is
+    damaged. A stack has a folder of its own for its checkpoint; run folders are the same for both.
 
     A subclass of `Checkpoint`, because Lightning calls checkpoints after the epoch's metrics are logged.
     """
 
-    engine = "sequential"
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
-    def __init__(self, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress, remedy: str) -> None:
-        self.folders, self.checkpoint, self.progress, self.remedy = folders, checkpoint, progress, remedy
+    def __init__(self, job: Job, root: Path, progress: Progress) -> None:
+        self.job, self.stacked, self.progress = job, len(job.runs) > 1, progress
+        self.folders = folders = [RunFolder(root, run) for run in job.runs]
+        self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
+        if self.stacked:
+            self.path, self.checkpoint = job.folder(root), job.checkpoint(root)
+            self.remedy = f"delete {self.path}; its runs start from scratch"
+        self.loggers: dict[int, Logger] = {}  # of the members of a stack, by index
         self.rows: list[list[Row]] = [[] for _ in folders]
         self.diverged: dict[int, tuple[int, int]] = {}  # by index of the run: last good epoch, updates
         self.seconds = 0.0  # of training, including earlier starts
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
-        self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
         self._resumed = False
@@ -73,28 +82,27 @@ class Recorder(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state returned by `state_dict`; a state of other runs raises a DamagedError."""
-        rows, own = state_dict.get("rows", {}), [folder.run.id for folder in self.folders]
-        if [*rows] != own:
-            other = min(rows.keys() - {*own}, default="another version of actlab")
-            raise DamagedError(f"the checkpoint of {own[0]} is damaged: it belongs to {other}; {self.remedy}")
+        rows, names = state_dict.get("rows", {}), self.job.names
+        if [*rows] != names:
+            other = min(rows.keys() - {*names}, default="another version of actlab")
+            raise DamagedError(f"the checkpoint of {names[0]} is damaged: it belongs to {other}; {self.remedy}")
         self._resumed = True
-        self.rows = [unpacked(rows[name]) for name in own]
+        self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
         self.scored = state_dict.get("scored", {})  # older checkpoints lack it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
         for r, folder in self._active_runs():
-            good, self._best[r] = best_of(folder.run.keep, self.rows[r]) or (0, math.inf)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r], not isinstance(pl_module, Training))
                 if trainer.current_epoch == 0:
                     self._keep_curves(r, trainer, INITIAL)
                 unit_records.cut_back(folder, trainer.current_epoch)
-                best = folder.kept("best")
-                if folder.run.keep.best and best.exists() and epochs_of(read(best)) != good:
+                best, keep = folder.kept("best"), folder.run.keep
+                if keep.best and best.exists() and epochs_of(read(best)) != best_epoch(keep, self.rows[r]):
                     best.unlink()  # from an epoch that is trained again, or selected by another rule
-            self._keep(r, trainer, trainer.current_epoch, [])
+            self._keep(r, trainer, trainer.current_epoch)
         trainer.should_stop = self.stopped or trainer.should_stop or not self._active_runs()
         self._unrestored = unrestored(trainer) if self._resumed else {}
         self._since = time.perf_counter()
@@ -131,14 +139,15 @@ class Recorder(Checkpoint):
             rows = self._pending[r]
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
                 self.diverged[r] = epoch - 1, trainer.global_step
-                self._diverge(r, trainer)
+                if self.stacked:
+                    self._close_diverged(r, trainer)
                 continue
             if trainer.is_global_zero:
                 folder.add_rows(rows)
                 folder.keep_matrices(matrices[r])
                 unit_records.append(folder, epoch, units, r)
-            self._keep(r, trainer, epoch, rows)
             self.rows[r] += rows
+            self._keep(r, trainer, epoch)
             self._log(r, rows, matrices[r])
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
@@ -208,19 +217,25 @@ class Recorder(Checkpoint):
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call."""
+        if isinstance(task := trainer.lightning_module, StackedTask):
+            columns = {name: values.tolist() for name, values in task.latest.items()}
+            task.latest = {}
+            return [{name: values[r] for name, values in columns.items()} for r in range(len(self.folders))]
         fresh = logged_since(self._seen, trainer)
         self._seen = dict(trainer.callback_metrics)
         return [{name: float(value) for name, value in fresh.items()}]
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
         """Return the weights of a run, under the names in its own task, and the config that was trained."""
-        return trainer.lightning_module.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
+        if isinstance(task := trainer.lightning_module, StackedTask):
+            return task_state(task.network, r), task.members[r].config
+        return task.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
 
-    def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
+    def _keep(self, r: int, trainer: pl.Trainer, epoch: int) -> None:
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
-        run = self.folders[r].run
-        places: list[str | int] = [epoch] if epoch in run.keep.epochs else []
-        if self._improved(r, run.keep, rows):
+        keep = self.folders[r].run.keep
+        places: list[str | int] = [epoch] if epoch in keep.epochs else []
+        if keep.best and best_epoch(keep, self.rows[r]) == epoch:
             places.append("best")
         for at in places:
             state, config = self._state(r, trainer)
@@ -233,23 +248,42 @@ class Recorder(Checkpoint):
         if isinstance(task, Training) and (found := parameters.curves_of(task, r)):
             self.folders[r].keep_matrices({name: found})
 
-    def _improved(self, r: int, keep: Keep, rows: list[Row]) -> bool:
-        values = [lowered(row.value, keep) for row in rows if is_kept(row, keep)]
-        if not values or not values[-1] < self._best.get(r, math.inf):
-            return False
-        self._best[r] = values[-1]
-        return True
-
-    def _diverge(self, r: int, trainer: pl.Trainer) -> None:
-        """Handle a run that has diverged; its checkpoint of the epoch before is left unchanged."""
+    def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
+        """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
+        task, (epoch, updates) = trainer.lightning_module, self.diverged[r]
+        assert isinstance(task, StackedTask)
+        if self.checkpoint.exists():
+            former = copy.deepcopy(task.network).to("cpu")
+            state = read(self.checkpoint)["state_dict"]
+            former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
+            config = task.members[r].config
+            write_weights(task_state(former, r), epoch, updates, self.folders[r].checkpoint, config)
+        self._finish(r, self.folders[r], trainer)
 
     def _log(self, r: int, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
-        """Pass rows and matrices to the run's logger; Lightning has already logged those of a single run."""
+        """Pass rows and matrices to a member's logger; Lightning has already logged those of a run alone."""
+        if r in self.loggers:
+            steps: dict[int, dict[str, float]] = {}
+            for row in rows:
+                steps.setdefault(row.step, {"epoch": row.epoch})[row.logged] = row.value
+            for step, metrics in steps.items():
+                self.loggers[r].log_metrics(metrics, step)
+            for name, values in matrices.items():
+                log_table(self.loggers[r], name, values, rows[-1].step)
 
-    def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
+    def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
+        facts: dict[str, Any] = {}
+        if self.stacked:
+            size, threads = len(self.folders), self.job.threads
+            facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
+        if r in self.loggers:
+            summarise(self.loggers[r], self.rows[r], r in self.diverged)
         if r not in self.diverged:
             self._keep_curves(r, trainer, LEARNT)
+            if self.stacked:  # the checkpoint of a run alone is its own
+                state, config = self._state(r, trainer)
+                write_weights(state, trainer.current_epoch, trainer.global_step, folder.checkpoint, config)
         task = trainer.lightning_module
         units = task.members[r].units if isinstance(task, Training) else ()
         if any(map(activations.has_surrogate_gradient, units)):
@@ -260,7 +294,7 @@ class Recorder(Checkpoint):
         folder.finish(
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
-            engine=self.engine,
+            engine="stacked" if self.stacked else "sequential",
             last_good_epoch=epoch,
             updates=updates,
             scored=self.scored,
@@ -269,6 +303,8 @@ class Recorder(Checkpoint):
             hardware=name_of(trainer.strategy.root_device),
             **facts,
         )
+        if r in self.loggers:
+            self.loggers.pop(r).finalize("failed" if r in self.diverged else "success")
 
 
 def logged_since(before: Mapping[str, Tensor], trainer: pl.Trainer) -> dict[str, Tensor]:
@@ -330,28 +366,18 @@ def unpacked(found: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def lowered(value: float, keep: Keep) -> float:
-    """Return a value, negated if higher values are better, so that the lowest is best."""
-    return value if keep.mode == "min" else -value
-
-
 def is_kept(row: Row, keep: Keep) -> bool:
     """Return whether a row is of the metric that selects an epoch: ``val/loss``, or validation's ``loss``."""
     names = (row.name, f"val/{row.name}") if row.loop == "val" else (row.name,)
     return row.loop in ("", "val") and keep.best in names
 
 
-def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
-    """Return after how many epochs the kept metric was best, and its value as returned by `lowered`.
-
-    The last value of each epoch counts. None if there is no value but NaN.
-    """
+def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
+    """Return after how many epochs the last value of the kept metric was best; None without a value but NaN."""
     last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if is_kept(row, keep)}
-    known = [(lowered(value, keep), epoch) for epoch, value in last.items() if not math.isnan(value)]
-    if not known:
-        return None
-    value, epoch = min(known)
-    return epoch, value
+    sign = 1 if keep.mode == "min" else -1
+    known = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]
+    return min(known)[1] if known else None
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
@@ -388,3 +414,29 @@ def epochs_done(trainer: pl.Trainer) -> float:
     if isinstance(batches, int):
         return (whole * batches + done) / max(1, batches)
     return whole + (1.0 if ended.is_last_batch else done / (done + 1))
+
+
+def taken_matrices(trainer: pl.Trainer, runs: int) -> list[dict[str, Any]]:
+    """Return for each run, by name, the results since the last call that are not numbers."""
+    task = trainer.lightning_module
+    if not isinstance(task, Training):
+        return [{} for _ in range(runs)]
+    matrices, task.matrices = task.matrices, {}
+    return [{name: of_runs[r] for name, of_runs in matrices.items()} for r in range(runs)]
+
+
+class MatrixFile(Callback):
+    """Writes the latest results that are not numbers to a JSON file, after each evaluation."""
+
+    tested_by_steps = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file; test data may have been evaluated after the epoch."""
+        (found,) = taken_matrices(trainer, 1)
+        if trainer.is_global_zero:
+            update_json(self.path, found, "delete it")
+
+    on_validation_end = on_test_end = on_train_epoch_end

@@ -134,7 +134,7 @@ def direct(folder: StudyFolder, worker: Worker | Inline) -> None:
         with phase("asking the module which values of its metrics are better"):
             found = worker.call("actlab.checks.directions:directions", grid.study.runs())
         if unknown := undirected(replace(study, directions=found)):
-            raise metrics.undirected(unknown[0])
+            raise metrics.no_direction(unknown[0])
         folder.store(DIRECTIONS, found)
 
 

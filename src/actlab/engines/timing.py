@@ -36,6 +36,7 @@ FASTER = 0.9  # largest time of a run in a stack, as a share of the time alone
 WORTH = 60.0  # seconds of training alone below which a group is stacked untimed
 ROUNDS, UPDATES = 2, 10  # fits of each side, and timed updates of a fit
 BRIEF = 0.3  # seconds after which a fit ends early
+# Little evaluation, which no update contains.
 _BARE = {"limit_val_batches": 1, "limit_test_batches": 1, "num_sanity_val_steps": 0, "logger": False}
 
 
@@ -134,7 +135,7 @@ def fastest(runs: Sequence[Run], settings: Settings) -> float:
     """Return the seconds of the fastest update of runs; infinite if they fail, nan after an accident."""
     clock = _Clock()
     try:
-        _fit([_bare(run) for run in runs], clock, settings)
+        _fit(runs, clock, settings)
     except _EnoughError:
         pass
     except Exception as error:  # also of third-party code, whose errors training reports
@@ -148,14 +149,10 @@ def fastest(runs: Sequence[Run], settings: Settings) -> float:
     return clock.fastest
 
 
-def _bare(run: Run) -> Run:
-    """Return the run with little evaluation, which no update contains."""
-    return replace(run, config={**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}})
-
-
 def _fit(runs: Sequence[Run], clock: _Clock, settings: Settings) -> None:
+    configs = [{**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}} for run in runs]
     with TemporaryDirectory() as folder, quiet():
-        trainer, task, data = assemble([run.config for run in runs], clock, Path(folder))
+        trainer, task, data = assemble(configs, clock, Path(folder))
         samples = 0 if len(runs) > 1 else getattr(data, "batch_size", None) or SMALL
         with threads(settings.threads or threads_for(samples)):
             trainer.fit(task, datamodule=data)

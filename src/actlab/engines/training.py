@@ -1,20 +1,28 @@
-"""Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail."""
+"""Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail.
+
+A run alone is a stack of one. The stack of several runs has a folder in ``stacks/`` with its checkpoint;
+`actlab.engines.packing` decides which runs form one.
+"""
 
 from __future__ import annotations
 
 import gc
+import shutil
 from functools import cache
 from pathlib import Path
 
 from actlab.config import identity
-from actlab.engines import sequential, stacked
 from actlab.engines.jobs import Job
-from actlab.engines.recording import LoggerFactory, Progress
+from actlab.engines.recording import LoggerFactory, Progress, Recorder
 from actlab.errors import ActlabError, described
+from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
+from actlab.runtime.devices import SMALL, keep_freed, rank, threads, threads_for
+from actlab.stacking.building import assemble
 from actlab.storage import contents
+from actlab.storage.checkpoints import AtomicCheckpointIO, read
 from actlab.storage.files import DamagedError
-from actlab.studies import changes
+from actlab.studies import changes, stacks
 from actlab.studies.locks import holding
 
 
@@ -30,7 +38,7 @@ def work(
             check_sources(job)
             left = [job]
             while left:
-                parts = _train(left.pop(0), root, progress, logger)
+                parts = _attempt(left.pop(0), root, progress, logger)
                 left[:0] = [part for part in parts if not part.is_over(root)]
         return held
 
@@ -41,21 +49,17 @@ def check_sources(job: Job) -> None:
     for run in job.runs:
         now = identity.sources_of(run.config, known)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
-            files = {name: {digest} for name, digest in contents.digests_of_code(text).items()}
-            name = changes.files_of(text, run.code, files)[0]
+            name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 
-def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None) -> list[Job]:
+def _attempt(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None) -> list[Job]:
     """Train one job and record runs that fail; return the parts into which a stack that fails is split."""
     frozen = _is_frozen()
     if not frozen:
         gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
     try:
-        if len(job.runs) > 1:
-            stacked.train(job, root, progress, logger)
-        else:
-            sequential.train(job.runs[0], root, progress, logger, job.threads)
+        fit(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
         job.fail(root, str(error), progress)
     except ActlabError as error:
@@ -76,6 +80,38 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         if not frozen:
             gc.unfreeze()
     return []
+
+
+def fit(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+    """Train the runs of a job to completion with one Trainer, resuming from the last checkpoint."""
+    recorder = Recorder(job, root, progress)
+    unfinished = [r for r, folder in enumerate(recorder.folders) if not folder.finished]
+    for r in unfinished if rank() == 0 else ():
+        recorder.folders[r].open()
+    if recorder.stacked:
+        keep_freed()
+        stacks.begin(recorder.path, job.names, job.threads)  # a record of parts belongs to it
+    try:
+        # Before the runs are built, which leaves the generators seeded.
+        recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
+        trainer, task, data = assemble([run.config for run in job.runs], recorder, recorder.path)
+        if recorder.loggers and not recorder.stacked:
+            trainer.logger = recorder.loggers.pop(0)
+        if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+            writer.remedy = recorder.remedy
+        resume = recorder.checkpoint if unfinished and recorder.checkpoint.exists() else None
+        if resume and "optimizer_states" not in read(resume, remedy=recorder.remedy):
+            resume = None  # weights of a run whose result was deleted
+        number = job.threads or threads_for(getattr(data, "batch_size", None) or SMALL)
+        with threads(number), signals.measured(lambda: recorder.parts(trainer)):
+            trainer.fit(task, datamodule=data, ckpt_path=resume)
+        if trainer.is_global_zero:
+            recorder.close(trainer)
+    finally:  # loggers of unfinished members; a later start reopens them
+        for left in recorder.loggers.values():
+            left.finalize("failed")
+    if recorder.stacked:  # each member now has its own checkpoint
+        shutil.rmtree(recorder.path, ignore_errors=True)
 
 
 def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:

@@ -16,7 +16,6 @@ from actlab.config import records, sections
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of, run_seed, typed
 from actlab.datamodules.base import TensorDataModule
-from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.stacking.task import StackedTask
 from actlab.storage.checkpoints import AtomicCheckpointIO
@@ -58,8 +57,7 @@ def _task(config: Mapping[str, Any], first: Experiment, digests: dict[str, str |
         model.init_args[name] = known["model"]["init_args"][name]
     seed_everything(seed, verbose=False)
     task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
-    if not isinstance(task, Task):
-        raise ActlabError(f"{model.class_path} is not an actlab.tasks.Task: it cannot be a member of a stack")
+    assert isinstance(task, Task)  # no other can be stacked
     trained = records.plain(model)
     trained["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
     task.config = records.with_digests({**known, sections.SEED: seed, "model": trained}, digests)

@@ -59,9 +59,9 @@ def stacked_form(
 
 def form_of(layer: nn.Module) -> Form | None:
     """Return the builder of a layer's stacked form, or None if its type or settings are not in the table."""
-    own = type(layer)
-    for kind in own.__mro__:
-        if kind in _FORMS and all(getattr(own, name) is getattr(kind, name) for name in _METHODS):
+    layer_type = type(layer)
+    for kind in layer_type.__mro__:
+        if kind in _FORMS and all(getattr(layer_type, name) is getattr(kind, name) for name in _METHODS):
             form, applies = _FORMS[kind]
             return form if applies(layer) and not (form is walked and _has_own(layer)) else None
     return None
@@ -163,8 +163,8 @@ class StackedLayerNorm(nn.Module):
         super().__init__()
         self.shape, self.eps = list(members[0].normalized_shape), members[0].eps
         for name in ("weight", "bias"):
-            own = [p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)]
-            self.register_parameter(name, nn.Parameter(torch.stack(own)) if own else None)
+            tensors = [p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)]
+            self.register_parameter(name, nn.Parameter(torch.stack(tensors)) if tensors else None)
 
     def normalised(self, x: Tensor) -> Tensor:
         """Return (x − mean) / √(variance + eps)."""
@@ -235,13 +235,13 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Module]:
     forms: dict[int, nn.Module] = {}  # by the child's id: a child with two names has one form
-    found = {}
+    stacked = {}
     for name, child in members[0]._modules.items():
         if child is not None:
             if id(child) not in forms:
                 forms[id(child)] = stack([m.get_submodule(name) for m in members], stream)
-            found[name] = forms[id(child)]
-    return found
+            stacked[name] = forms[id(child)]
+    return stacked
 
 
 class PerMember(nn.Module):

@@ -70,8 +70,8 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     axes = 0, *[None if shared else 0] * len(inputs)
 
-    def of_member(own: dict[str, Tensor], *its: Tensor) -> Any:
-        return functional_call(network, own, its)
+    def of_member(tensors: dict[str, Tensor], *member_inputs: Tensor) -> Any:
+        return functional_call(network, tensors, member_inputs)
 
     try:
         with _plain_attention():

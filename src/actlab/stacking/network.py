@@ -53,8 +53,8 @@ class StackedNetwork(nn.Module):
 def _state(module: nn.Module, r: int) -> dict[str, Any]:
     """Return member ``r``'s part of a stacked module's state, with the names of a member."""
     if callable(form := getattr(module, "member_state", None)):
-        own: dict[str, Any] = form(r)
-        return own
+        of_form: dict[str, Any] = form(r)
+        return of_form
     tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     state: dict[str, Any] = {
         n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
@@ -72,12 +72,13 @@ def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
 
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
     """Map each stacked parameter to its name in a member and to its run, or None if it belongs to all runs."""
-    found: dict[str, tuple[str, int | None]] = {}
-    apart = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
+    names: dict[str, tuple[str, int | None]] = {}
+    per_member = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
     for name, _ in network.named_parameters():
-        own, owner = name.removeprefix("layers."), None
-        if inside := next((path for path in apart if name.startswith(f"{path}.members.")), None):
+        in_member, owner = name.removeprefix("layers."), None
+        if inside := next((path for path in per_member if name.startswith(f"{path}.members.")), None):
             number, _, inner = name.removeprefix(f"{inside}.members.").partition(".")
-            own, owner = ".".join(filter(None, [inside.removeprefix("layers").strip("."), inner])), int(number)
-        found[name] = own, owner
-    return found
+            place = inside.removeprefix("layers").strip(".")
+            in_member, owner = ".".join(filter(None, [place, inner])), int(number)
+        names[name] = in_member, owner
+    return names

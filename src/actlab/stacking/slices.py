@@ -38,10 +38,10 @@ class Slices:
         for (settings, _, _), run in groupby(range(len(members)), key=lambda r: _settings(members[r], r)):
             indices = list(run)
             runs = slice(indices[0], indices[-1] + 1)
-            for names, own in optim.groups(kinds, members[runs.start].l2):
+            for names, decay in optim.groups(kinds, members[runs.start].l2):
                 parts = list(self._parts(network, names, runs))
                 if parts:
-                    groups.append({**settings, **own, "params": parts})
+                    groups.append({**settings, **decay, "params": parts})
                     self.owners.append(runs.start)
         self.optimizer = _shared(members)(groups)
         # torch gives the parameters of all groups the initial value of the first group
@@ -66,26 +66,26 @@ class Slices:
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
         first = next(iter(self._runs))
-        found = torch.zeros(self.size, dtype=first.dtype, device=first.device)
+        penalties = first.new_zeros(self.size)
         for group in self.optimizer.param_groups:
             for part in group["params"] if group["weight_decay"] else ():
                 runs = self._runs[part]
                 squares = part.square().reshape(runs.stop - runs.start, -1).sum(1)
-                found[runs] += group["weight_decay"] / 2 * squares
-        return found
+                penalties[runs] += group["weight_decay"] / 2 * squares
+        return penalties
 
     @torch.no_grad()
     def clip_norms(self, most: float) -> None:
         """Scale the gradient of each run, in place, to a norm of at most ``most``, as ``clip_grad_norm_``."""
-        found = [(p.grad, owner) for p, owner in self._wholes if p.grad is not None]
-        norms = torch.zeros(len(found), self.size, dtype=found[0][0].dtype, device=found[0][0].device)
-        for own, (gradient, owner) in zip(norms, found, strict=True):
+        gradients = [(p.grad, owner) for p, owner in self._wholes if p.grad is not None]
+        norms = gradients[0][0].new_zeros(len(gradients), self.size)
+        for norms_of_runs, (gradient, owner) in zip(norms, gradients, strict=True):
             if owner is None:
-                own.copy_(torch.linalg.vector_norm(gradient.reshape(self.size, -1), dim=1))
+                norms_of_runs.copy_(torch.linalg.vector_norm(gradient.reshape(self.size, -1), dim=1))
             else:
-                own[owner] = torch.linalg.vector_norm(gradient)
+                norms_of_runs[owner] = torch.linalg.vector_norm(gradient)
         scales = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
-        for gradient, owner in found:
+        for gradient, owner in gradients:
             gradient.mul_(scales.view(-1, *[1] * (gradient.dim() - 1)) if owner is None else scales[owner])
 
     def take_gradients(self) -> None:

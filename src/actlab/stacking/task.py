@@ -107,24 +107,24 @@ class StackedTask(Training):
         first.training = self.training
         if first.sees_network:
             given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch
-            found, output = with_gradients(first, self.network, given), None
+            quantities, output = with_gradients(first, self.network, given), None
         else:
             output = self._outputs(batch, shared)
-            found = self._quantities(output, batch, shared)
+            quantities = self._quantities(output, batch, shared)
         if split is not None:
             output = self._outputs(batch, shared) if output is None else output
             for r, member in enumerate(self.members):
-                loss = found["loss"].of_run(r) if "loss" in found else None
+                loss = quantities["loss"].of_run(r) if "loss" in quantities else None
                 member.update_metrics(split, output[r], _of_member(batch, r, shared), loss)
-        return found
+        return quantities
 
     def _outputs(self, batch: Batch, shared: bool) -> Tensor:
         first = self.members[0]
         if _takes_run_axis(first.inputs):
             inputs = first.inputs(batch)
         else:
-            apart = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
-            inputs = tuple(torch.stack(parts) for parts in zip(*apart, strict=True))
+            of_members = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
+            inputs = tuple(torch.stack(parts) for parts in zip(*of_members, strict=True))
         output: Tensor = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
         return output
 
@@ -134,8 +134,8 @@ class StackedTask(Training):
             return first.quantities(output, batch)
         for member in self.members:
             member.training = self.training
-        found = [m.quantities(output[r], _of_member(batch, r, shared)) for r, m in enumerate(self.members)]
-        return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
+        every = [m.quantities(output[r], _of_member(batch, r, shared)) for r, m in enumerate(self.members)]
+        return {name: stacked_quantity([quantities[name] for quantities in every]) for name in every[0]}
 
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``."""

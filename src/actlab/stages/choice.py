@@ -73,7 +73,7 @@ def valid(places: Sequence[Place], known: Chosen, rule: Selection) -> Chosen:
     Raises:
         DamagedError: if another rule has selected one of them.
     """
-    names = {place.key: {name for run in runs_of(place) for name in run.names} for place in places}
+    names = {place.key: {run.id for run in runs_of(place)} for place in places}
     entries = {key: known[key] for key in names if key in known and not _is_stale(known[key], names[key])}
     for entry in entries.values():
         used = replace(

@@ -216,16 +216,15 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Side, Selected]]
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
     asked = study_of(grid, [replace(side, trials=(Trial(0, {}),)) for side, _ in choices])
-    runs = replace(asked, seeds=(0,), begun=frozenset()).runs()
+    runs = replace(asked, seeds=(0,)).runs()
     tried = [f"{side.name} tried {settings(side, entry['tried'])}" for side, entry in choices]
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."
     )
-    asks = ([run.identity for run in runs], [run.former for run in runs])
-    question, former = (sha256(canonical(ids).encode()).hexdigest() for ids in asks)
-    return replace(study, notes=(*study.notes, note), question=question, former_question=former)
+    question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
+    return replace(study, notes=(*study.notes, note), question=question)
 
 
 def settings(side: Side, number: int) -> str:

@@ -1,7 +1,7 @@
 """Digests of the files, folders and user-defined modules that a config names.
 
 Of the user's code, comments, docstrings and layout do not count. Data, files of installed packages, and files
-that Python cannot parse count by their bytes; so did all code in earlier versions.
+that Python cannot parse count by their bytes.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def by_names(content: str) -> bool:
     return _BY_NAMES in content
 
 
-def content_of(text: str, of_data: bool, by_bytes: bool = False) -> str | None:
+def content_of(text: str, of_data: bool) -> str | None:
     """Return the digest of the file, folder or module that a value of the config names, or None.
 
     The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the datamodule, a
-    plain word may name a folder. ``by_bytes`` gives the digest of earlier versions, for runs begun with it.
+    plain word may name a folder.
     """
     files = code_files(text, of_data)
-    code = _code_digest(files, by_bytes) if files else None
+    code = _code_digest(files) if files else None
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
     of_unit = text.rpartition(":")[0].endswith(".py")
     path = _path_digest(Path(text)) if named and not of_unit else None  # ``knots.csv`` is a dotted name, too
@@ -195,8 +195,8 @@ def _module_files(name: str) -> list[Path]:
     return files or ([origin] if origin.is_file() else [])
 
 
-def _code_digest(files: Sequence[Path], by_bytes: bool) -> str:
-    written = [] if by_bytes else [file for file in files if not _is_installed(file)]
+def _code_digest(files: Sequence[Path]) -> str:
+    written = [file for file in files if not _is_installed(file)]
     return _files_digest(files, None, _parsed(written))
 
 

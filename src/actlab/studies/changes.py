@@ -12,19 +12,15 @@ from actlab.studies.formats import Result
 from actlab.studies.groups import by_point
 from actlab.studies.plan import Run
 
-Digests = Mapping[str, set[str]]  # of what configs name, by today's rule and by that of earlier versions
+Digests = Mapping[str, str]  # of what configs name
 
 
 def digests(runs: Iterable[Run]) -> Digests:
     """Return the digests of all files and code that the runs name, as they are now."""
     known: dict[str, str | None] = {}
-    found: dict[str, set[str]] = {}
+    found: dict[str, str] = {}
     for run, *_ in by_point(runs):
-        for name, digest in run.code.items():
-            found.setdefault(name, set()).add(digest)
-        for by_bytes in (False, True):
-            for text, digest in identity.sources_of(run.config, known, by_bytes).items():
-                found.setdefault(text, set()).add(digest)
+        found |= {**identity.sources_of(run.config, known), **run.code}
     return found
 
 
@@ -34,12 +30,12 @@ def changed(folder: Path, now: Digests) -> list[str]:
         kept = read_json(folder / RESULT, Result, "")
     except DamagedError:
         return []
-    texts = [text for text, digest in kept["sources"].items() if digest not in now.get(text, {digest})]
+    texts = [text for text, digest in kept["sources"].items() if now.get(text, digest) != digest]
     return [name for text in texts for name in files_of(text, kept.get("code", {}), now)]
 
 
 def files_of(text: str, code: Mapping[str, str], now: Digests) -> list[str]:
     """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Unit``; itself if unknown."""
     names = [name for name in code if name == text or name.endswith(f" of {text}")]
-    differ = [name for name in names if code[name] not in now.get(name, ())]
+    differ = [name for name in names if code[name] != now.get(name)]
     return differ or [f"{text}, or what it imports,"]

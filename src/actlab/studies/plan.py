@@ -77,9 +77,7 @@ class Run:
     The ``id`` is readable, unique within the study, and names the run's folder; it ends in the first digits of
     the ``identity``, the digest of config and ``sources``. Those are digests of files and code outside actlab,
     by path or importable name; ``code`` has those of each file of the user's code. The ``config`` is complete,
-    except what the run folder provides. Runs share parts of it, so copy it before changing it. ``former`` is
-    the identity by which earlier versions named the run, which counted comments in the user's code; a run that
-    was begun with it keeps it.
+    except what the run folder provides. Runs share parts of it, so copy it before changing it.
     """
 
     id: str
@@ -90,13 +88,7 @@ class Run:
     block: int = 0
     sources: dict[str, str] = field(default_factory=dict)
     identity: str = ""
-    former: str = ""
     code: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> set[str]:
-        """The id, and the one of earlier versions."""
-        return {self.id, f"{self.id.rpartition('-')[0]}-{self.former[: identity.DIGITS]}"}
 
     @property
     def unit(self) -> Any:
@@ -239,8 +231,6 @@ class Study:
     # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
-    former_question: str = ""  # the same by `Run.former`
-    begun: frozenset[str] = frozenset()  # names of the folders in the study's folder
     directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
 
     def __post_init__(self) -> None:
@@ -357,19 +347,13 @@ class Study:
         whole = {key: get_dotted(common, key) for key in self.keys} | point
         full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
         sources = identity.sources_of(common, known)
-        former = identity.sources_of(common, known, by_bytes=True)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         own = {name: digest for text in sources for name, digest in code[text].items()}
-        versions = [sources] if former == sources else [sources, former]
-        counted = [(identity.counted(common, one), one) for one in versions]
-        slug = self._slug(full)
+        counted, slug = identity.counted(common, sources), self._slug(full)
         for seed in self.seeds:
-            wholes = [identity.identity_of({**of, SEED: as_number(seed)}, one) for of, one in counted]
-            names = [f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}" for whole in wholes]
-            here = next((n for n, name in enumerate(names) if name in self.begun), 0)
-            config = {**common, SEED: seed}
-            made = wholes[here], wholes[-1]
-            yield Run(names[here], full, seed, config, self.keep, number, sources, *made, code=own)
+            digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
+            name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{digest[: identity.DIGITS]}"
+            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, digest, own)
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""

@@ -33,22 +33,17 @@ class _Record(TypedDict):
     answered: str
 
 
-def asked(
-    probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None, by_bytes: bool = False
-) -> list[Any]:
-    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab.
-
-    ``by_bytes`` gives the request of earlier versions, whose answers count too; see `identity.sources_of`.
-    """
+def asked(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
+    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
     named = {"class_path": probe.class_path, "init_args": probe.init_args}
-    sources = identity.sources_of(named, known, by_bytes)
+    sources = identity.sources_of(named, known)
     rule = [keep.best, keep.mode] if "best" in probe.places else []
     return [probe.class_path, probe.init_args, probe.places, *sorted(sources.values()), *rule]
 
 
-def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, set[str]]:
-    """Return how the digests of each probe's request begin, by today's rule and that of earlier versions."""
-    return {p.name: {digest_of(asked(p, keep, None, former))[:16] for former in (False, True)} for p in probes}
+def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
+    """Return how the digest of each probe's request begins."""
+    return {probe.name: digest_of(asked(probe, keep))[:16] for probe in probes}
 
 
 def digest_of(questions: Sequence[Any]) -> str:

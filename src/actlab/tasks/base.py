@@ -29,7 +29,7 @@ from actlab.random.seeding import own_generators
 from actlab.runtime import third_party
 from actlab.storage import checkpoints
 from actlab.tasks import building
-from actlab.tasks.batches import as_batch, explained, targets_of
+from actlab.tasks.batches import as_batch, targets_of
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
@@ -103,8 +103,8 @@ class Task(Training, ABC):
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__()
-        self.seed = seed = seed_or_default(seed)
-        self._set_hparams({**self.arguments.shown, "seed": seed})
+        self.seed = seed_or_default(seed)
+        self._set_hparams({**self.arguments.shown, "seed": self.seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
@@ -114,34 +114,42 @@ class Task(Training, ABC):
         if strange := set(training_metrics) - set(allowed):
             raise unknown("training metric", min(strange), allowed)
         building.check_given(network, optimizer=optimizer, scheduler=scheduler)
-        self.stream = streams.Stream(seed)
+        self.stream = streams.Stream(self.seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
-        init = own_generators(hashing.seed_for(seed, "init"))
-        with init, weights_of_run(seed, self.units), third_party.calling():
-            made: ActivationFactory = activations.factory(activation)
-            if self.sees_network:
-                made = differentiable(made)
-            act = building.recorded(made, self.units, seed)
-            self.network = network(act, num_outputs, input_shape)
-            building.check_built_on_cpu(self.network)
-            building.materialise(self.network, input_shape)
-        streams.attach(self.network, self.stream)
-        for site, module in enumerate(drawing(self.network)):
-            streams.SeedGlobal(self.stream, site).attach(module)
+        self.network = self._built(activation, network, num_outputs, input_shape)
         self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
-        optional = {"clean_loss": clean_training_loss, "penalised_loss": self.penalised}
-        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         self.metrics = Metrics(metrics, self.metric_names)
-        evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
-        names = {"train": train, "val": evaluated, "test": evaluated}
-        logged = [f"{split}/{name}" for split, of_split in names.items() for name in of_split]
-        building.check_schedules(self.schedules, logged)
+        if self.schedules:
+            building.check_schedules(self.schedules, self._names_to_follow())
         self._checked = False
+
+    def _built(
+        self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
+    ) -> nn.Module:
+        """Build the network with initial weights and random masks that the seed determines."""
+        init = own_generators(hashing.seed_for(self.seed, "init"))
+        with init, weights_of_run(self.seed, self.units), third_party.calling():
+            factory: ActivationFactory = activations.factory(activation)
+            act = differentiable(factory) if self.sees_network else factory
+            built = network(building.recorded(act, self.units, self.seed), num_outputs, input_shape)
+            building.check_built_on_cpu(built)
+            building.materialise(built, input_shape)
+        streams.attach(built, self.stream)
+        for site, module in enumerate(drawing(built)):
+            streams.SeedGlobal(self.stream, site).attach(module)
+        return built
+
+    def _names_to_follow(self) -> list[str]:
+        """Return the metrics of training and validation, which a schedule may follow."""
+        optional = {"clean_loss": self.clean_training_loss, "penalised_loss": self.penalised}
+        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
+        validation = [*self.metric_names, *self.metrics.numbers]
+        return [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
 
     @property
     def members(self) -> Sequence[Task]:
@@ -155,8 +163,8 @@ class Task(Training, ABC):
         A key includes all keys below it: ``optimizer`` includes all settings of one optimiser class. A network
         declares its keys in an attribute ``stackable``.
         """
-        own = ("optimizer", "schedules", "l2.strength")
-        return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
+        keys = ("optimizer", "schedules", "l2.strength")
+        return *keys, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -214,10 +222,11 @@ class Task(Training, ABC):
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
-        known = {name: one for name, one in self.derived.items() if means.keys() >= {*one.of}}
-        made = {name: one.function(*map(means.__getitem__, one.of)) for name, one in known.items()}
-        found = {**means, **made}
-        return {name: found[name] for name in self.metric_names if name in found}
+        values = dict(means)
+        for name, metric in self.derived.items():
+            if means.keys() >= {*metric.of}:
+                values[name] = metric.function(*(means[of] for of in metric.of))
+        return {name: values[name] for name in self.metric_names if name in values}
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the network's output."""
@@ -232,13 +241,12 @@ class Task(Training, ABC):
     def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
         batch = as_batch(batch)
-        with explained(batch):
-            output = None if self.sees_network else self(*self.inputs(batch))
-            found = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+        output = None if self.sees_network else self(*self.inputs(batch))
+        quantities = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
         if split is not None:
             output = self(*self.inputs(batch)) if output is None else output
-            self.update_metrics(split, output, batch, found.get("loss"))
-        return found
+            self.update_metrics(split, output, batch, quantities.get("loss"))
+        return quantities
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: by default the output and the second tensor of the batch."""
@@ -268,10 +276,10 @@ class Task(Training, ABC):
     @property
     def hparams_initial(self) -> Any:
         """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
-        found, theirs = super().hparams_initial, getattr(self._trainer, "datamodule", None)
-        for name in () if building.saves_hyperparameters(self) else getattr(theirs, "hparams_initial", ()):
-            found.pop(name, None)
-        return found
+        hparams, data = super().hparams_initial, getattr(self._trainer, "datamodule", None)
+        for name in () if building.saves_hyperparameters(self) else getattr(data, "hparams_initial", ()):
+            hparams.pop(name, None)
+        return hparams
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the record of the task, too, and a subclass's hyperparameters as plain values."""
@@ -310,15 +318,14 @@ class Task(Training, ABC):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the network's output for a batch."""
-        batch = as_batch(batch)
-        with third_party.calling(), explained(batch):
-            return self.forward(*self.inputs(batch))
+        with third_party.calling():
+            return self.forward(*self.inputs(as_batch(batch)))
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
-        groups = [{"params": [named[n] for n in names], **own} for names, own in parts]
+        groups = [{"params": [named[n] for n in names], **settings} for names, settings in parts]
         optimizer = building.checked_optimizer(self, groups)
         return optimizer, [0] * len(optimizer.param_groups)
 

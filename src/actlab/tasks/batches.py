@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from actlab.errors import RunError, one_line
+from actlab.errors import RunError
 
 INPUTS = ("image", "img", "pixel_values", "inputs", "input", "x")  # names in a batch that is a mapping
 TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
@@ -34,32 +32,16 @@ def targets_of(batch: Any) -> Tensor:
     """Return the second tensor of a batch."""
     if len(batch) < 2:
         raise RunError("a batch has inputs alone: give tuples (inputs, targets)")
-    found: Tensor = batch[1]
-    return found
+    targets: Tensor = batch[1]
+    return targets
 
 
 def class_numbers(output: Tensor, batch: Any) -> Tensor:
     """Return the labels of a batch as int64, expanded to logits ``(…, B, K)`` without their last axis."""
     labels, shape = targets_of(batch), output.shape[:-1]
     if labels.is_floating_point() or labels.shape != shape[-labels.dim() :]:
-        remedy = ".argmax(-1) of one-hot labels" if labels.shape == output.shape else ".long() of shape (B,)"
         raise RunError(
             f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits have shape "
-            f"{tuple(output.shape)}: give class numbers, such as labels{remedy}"
+            f"{tuple(output.shape)}: give class numbers, of shape (B,)"
         )
     return labels.expand(shape).long()
-
-
-@contextmanager
-def explained(batch: Any) -> Iterator[None]:
-    """Report inputs that are whole numbers where the network in the block takes floating-point numbers."""
-    try:
-        yield
-    except RuntimeError as error:
-        kind = getattr(batch[0], "dtype", torch.float32)
-        if kind.is_floating_point or "type" not in str(error):
-            raise
-        raise RunError(
-            f"the inputs of a batch are {kind}, which the network rejects ({one_line(error)}): give "
-            "floating-point numbers, such as x / 255 of bytes"
-        ) from error

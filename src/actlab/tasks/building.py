@@ -88,14 +88,13 @@ def _check_decay(optimizer: Optimizer, l2: L2) -> None:
             f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' is no "
             "penalty with or without ½: leave 'half' out and give the decay as 'strength'"
         )
-    own = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
-    if defaults["weight_decay"] not in (0, own and own.default):
+    default = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
+    if defaults["weight_decay"] not in (0, default and default.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
 
 
-def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
+def check_schedules(schedules: Mapping[str, Schedule], allowed: Sequence[str]) -> None:
     """Reject a plateau schedule by a metric that is never logged, or by test data."""
-    allowed = [name for name in logged if not name.startswith("test/")]
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in allowed:
             raise unknown("metric of a plateau schedule", schedule.metric, allowed)
@@ -140,16 +139,14 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
     first = task.members[0]
     if first.scheduler is None:
         return optimizer
-    found = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
-    if isinstance(found["scheduler"], ReduceLROnPlateau):
-        found["monitor"] = _monitor(found["scheduler"], task)
-    return {"optimizer": optimizer, "lr_scheduler": found}
+    configured = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
+    if isinstance(configured["scheduler"], ReduceLROnPlateau):
+        configured["monitor"] = _monitor(configured["scheduler"], task)
+    return {"optimizer": optimizer, "lr_scheduler": configured}
 
 
 def _monitor(scheduler: Any, task: Any) -> str:
     monitor = getattr(scheduler, "monitor", None)
-    if task.stacked:
-        raise ActlabError(NO_PLATEAU)
     if monitor is None:
         raise ActlabError(
             "model.scheduler torch.optim.lr_scheduler.ReduceLROnPlateau has no metric: give "

@@ -94,11 +94,11 @@ class ClassificationTask(Task):
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
         right = (output.argmax(-1) == labels).float()
-        found = {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
+        quantities = {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
         if self.top is not None:
             among = (output.topk(self.top).indices == labels.unsqueeze(-1)).any(-1)
-            found[f"top{self.top}_error"] = Quantity(1 - among.float())
-        return found
+            quantities[f"top{self.top}_error"] = Quantity(1 - among.float())
+        return quantities
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return class probabilities ``(B, K)``."""

@@ -53,11 +53,11 @@ class CompleteCheckpoint(Callback):
         self.checkpoint = None
 
 
-def check_weights(trainer: pl.Trainer | None, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def check_weights(trainer: pl.Trainer | None, weights: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Reject weights of another kind of number, which torch would convert; it checks names and shapes."""
-    for name in own.keys() & found.keys():
-        if isinstance(own[name], Tensor) and isinstance(found[name], Tensor):
-            one, other = own[name].dtype, found[name].dtype
+    for name in expected.keys() & weights.keys():
+        if isinstance(expected[name], Tensor) and isinstance(weights[name], Tensor):
+            one, other = expected[name].dtype, weights[name].dtype
             if (one.is_complex, one.is_floating_point) != (other.is_complex, other.is_floating_point):
                 raise _damaged(trainer, f"the checkpoint's weight {name} is of {other}, not {one}")
 
@@ -79,10 +79,10 @@ def _check_optimizers(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> Non
 
 def record_stateless(checkpoint: dict[str, Any]) -> None:
     """Record which parameters have no state, because they had no gradient."""
-    found = []
-    for state in checkpoint.get("optimizer_states", ()):
-        found.append([number for number in _numbers(state) if state["state"] and number not in state["state"]])
-    checkpoint[_WITHOUT_STATE] = found
+    checkpoint[_WITHOUT_STATE] = [
+        [number for number in _numbers(state) if state["state"] and number not in state["state"]]
+        for state in checkpoint.get("optimizer_states", ())
+    ]
 
 
 def _numbers(state: Mapping[str, Any]) -> list[int]:

@@ -27,5 +27,5 @@ class FrameTask(ClassificationTask):
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return cross-entropy, error and accuracy of each frame; logits ``(…, F, K)``, labels ``(…, F)``."""
         weights = (class_numbers(output, batch) >= 0).to(output.dtype)  # padding is negative
-        found = super().quantities(output, batch)
-        return {name: Quantity(quantity.values, weights) for name, quantity in found.items()}
+        quantities = super().quantities(output, batch)
+        return {name: Quantity(quantity.values, weights) for name, quantity in quantities.items()}

@@ -60,9 +60,9 @@ class Metrics:
         """Return the results of an evaluation over all devices, by name, and end it."""
         with warnings.catch_warnings():  # this device may have had no sample
             warnings.filterwarnings("ignore", ".*compute.* method of metric .* was called before the")
-            found = {name: metric.compute() for name, metric in self._states(split, device)}
+            results = {name: metric.compute() for name, metric in self._states(split, device)}
         del self._running[split]
-        return found
+        return results
 
     def _states(self, split: str, device: torch.device) -> Iterator[tuple[str, Metric]]:
         if split not in self._running:

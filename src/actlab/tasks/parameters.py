@@ -36,10 +36,10 @@ def metrics_of(task: Any) -> dict[str, Tensor]:
     """
     if not _has_any(task):
         return {}
-    found = [_of_layers(task.layers_of(r)) for r in range(len(task.members))]
+    of_members = [_of_layers(task.layers_of(r)) for r in range(len(task.members))]
     if not task.stacked:
-        return found[0]
-    return {name: torch.stack([of_run[name] for of_run in found]) for name in found[0]}
+        return of_members[0]
+    return {name: torch.stack([of_run[name] for of_run in of_members]) for name in of_members[0]}
 
 
 def _has_any(task: Any) -> bool:
@@ -47,14 +47,14 @@ def _has_any(task: Any) -> bool:
 
 
 def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for layer, unit in enumerate(units, 1):
         for name, parameter in learnt(unit).items():
             values = parameter.detach().float()
             parts = (values.mean(), values.min(), values.max()) if values.numel() > 1 else (values.reshape(()),)
             for end, value in zip(ENDS, parts, strict=False):
-                found[logged(f"{PARAMETERS}{name}{end}", f"layer={layer}")] = value
-    return found
+                metrics[logged(f"{PARAMETERS}{name}{end}", f"layer={layer}")] = value
+    return metrics
 
 
 def curves_of(task: Any, r: int) -> dict[str, list[float]]:
@@ -65,8 +65,8 @@ def curves_of(task: Any, r: int) -> dict[str, list[float]]:
     if not _has_any(task):
         return {}
     units = enumerate(task.layers_of(r), 1)
-    found = {str(layer): values for layer, unit in units if learnt(unit) and (values := _curve(unit))}
-    return {"x": _plain(_X), **found} if found else {}
+    curves = {str(layer): values for layer, unit in units if learnt(unit) and (values := _curve(unit))}
+    return {"x": _plain(_X), **curves} if curves else {}
 
 
 def _curve(unit: nn.Module) -> list[float]:

@@ -107,9 +107,9 @@ def with_gradients(task: Any, network: Callable[..., Tensor], batch: Sequence[An
     Lightning evaluates in torch's inference mode, whose tensors cannot be differentiated: they are copied.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        apart = (p.clone() if isinstance(p, Tensor) and p.is_inference() else p for p in batch)
-        found: dict[str, Quantity] = task.measure(network, tuple(apart))
-        return found
+        copies = (p.clone() if isinstance(p, Tensor) and p.is_inference() else p for p in batch)
+        quantities: dict[str, Quantity] = task.measure(network, tuple(copies))
+        return quantities
 
 
 def takes_run_axis(method: _Method) -> _Method:

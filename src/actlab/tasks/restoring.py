@@ -78,26 +78,26 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
     path = recorded.get("class_path", "") if isinstance(recorded, Mapping) else ""
     if path is None and isinstance(recorded, Mapping):  # no import path: the user's class
         path, config = _path(kind), {**config, "model": {**recorded, "class_path": _path(kind)}}
-    said = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
+    is_named = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
     if unset := [f"{name}=…" for name in records.missing_in(config) if name not in arguments]:
         raise ActlabError(
             "the checkpoint does not record arguments that a script gave as objects: pass them, "
             f"{kind.__name__}.load_from_checkpoint(…, {', '.join(unset)})"
         )
     remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
-    config = admitted(config, remedy, trust, [path] if said else [], only=("model",))
-    found: Any = kind if said else locate(config["model"]["class_path"])
-    if not issubclass(found, kind):
+    config = admitted(config, remedy, trust, [path] if is_named else [], only=("model",))
+    built: Any = kind if is_named else locate(config["model"]["class_path"])
+    if not issubclass(built, kind):
         raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
     given = {key: v for key, v in config["model"]["init_args"].items() if key not in arguments}
-    if "seed" in (parameters(found) or ()) and "seed" not in arguments:
+    if "seed" in (parameters(built) or ()) and "seed" not in arguments:
         given.setdefault("seed", config[SEED])
     try:
         with default_seed(config.get(SEED)):  # of a class without the argument
             parser = ArgumentParser(exit_on_error=False)
-            parser.add_class_arguments(found, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
+            parser.add_class_arguments(built, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
             parsed = parser.instantiate(parser.parse_object({"task": given})).get("task")
-            return found(**(parsed.as_dict() if parsed else {}), **arguments)
+            return built(**(parsed.as_dict() if parsed else {}), **arguments)
     except ActlabError:
         raise
     except ArgumentError as error:

@@ -113,8 +113,8 @@ class Training(pl.LightningModule, ABC):
                 given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
                 with evaluating(self):
                     self._add("train/clean_loss", self.measured(given, shared=False)["loss"])
-            found = self.measured(batch, shared=False)
-        means = {name: self._add(f"train/{name}", found[name]) for name in self.members[0].trained}
+            quantities = self.measured(batch, shared=False)
+        means = {name: self._add(f"train/{name}", quantities[name]) for name in self.members[0].trained}
         loss, weight = means["loss"]
         if self.members[0].penalised:
             self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
@@ -124,8 +124,8 @@ class Training(pl.LightningModule, ABC):
         self.stream.steps = True
         position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
         if self.members[0].ragged and self.trainer.world_size > 1:
-            own = torch.tensor(batch[0].shape, device=self.device)
-            shapes = cast(Tensor, self.all_gather(own)).tolist()  # of every device's part
+            shape_here = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
             sizes = [size for size, *_ in shapes]
             part = sum(sizes[:rank]), sizes[rank]
             if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
@@ -155,8 +155,8 @@ class Training(pl.LightningModule, ABC):
             )
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
             updated = {"split": split} if self.members[0].metrics else {}
-            found = self.measured(batch, shared=True, **updated)
-        for name, quantity in found.items():
+            quantities = self.measured(batch, shared=True, **updated)
+        for name, quantity in quantities.items():
             self._add(f"{split}/{name}", quantity)
 
     def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
@@ -193,12 +193,12 @@ class Training(pl.LightningModule, ABC):
         made_of = [name for one in first.derived.values() for name in one.of]
         names = [name for name in first.metric_names if name not in first.derived]
         means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
-        found = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
-        return {f"{split}/{name}": value for name, value in found.items()} | self._epoch_metrics(split)
+        values = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
+        return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(split)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
-        found = {}
+        means = {}
         for name in (f"{split}/{name}" for name in names):
             of_device, weight = self._means.take(name)
             total = torch.as_tensor(of_device, device=self.device)
@@ -206,16 +206,16 @@ class Training(pl.LightningModule, ABC):
             everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
             if not everywhere[1].any():  # a subclass has a step of its own
                 continue
-            found[name] = everywhere[0] / everywhere[1]
+            means[name] = everywhere[0] / everywhere[1]
             if name == f"{split}/error" and split != "train":
                 self.scored[split] = int(everywhere[1].max())
-        return found
+        return means
 
     def _epoch_metrics(self, split: str) -> dict[str, Tensor]:
         if not self.members[0].metrics:
             return {}
-        found = [member.metrics.take(split, self.device) for member in self.members]
-        results = {f"{split}/{name}": [of_run[name] for of_run in found] for name in found[0]}
+        of_members = [member.metrics.take(split, self.device) for member in self.members]
+        results = {f"{split}/{name}": [of_run[name] for of_run in of_members] for name in of_members[0]}
         numbers = {
             name: torch.stack(of_runs)
             for name, of_runs in results.items()
@@ -243,9 +243,9 @@ class Training(pl.LightningModule, ABC):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
             total = partial(building.total, self)
             self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states, total)
-        found = building.scheduled(self, optimizer)
-        self._plateau = found["lr_scheduler"]["scheduler"] if isinstance(found, dict) else None
-        return found
+        configured = building.scheduled(self, optimizer)
+        self._plateau = configured["lr_scheduler"]["scheduler"] if isinstance(configured, dict) else None
+        return configured
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
         """Step a scheduler unless it follows a metric: Lightning would step it after the epoch's checkpoint."""
