@@ -1,7 +1,6 @@
 """Names, parameters, plug-ins, and what every registered unit must survive because it is registered."""
 
 import copy
-import importlib.metadata
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -382,24 +381,6 @@ def test_what_is_known_of_foreign_modules() -> None:
         assert not is_elementwise(unknown)
     for other in (nn.Softmax(1), nn.PReLU(), nn.BatchNorm1d(2, affine=False), create("gelu", learnable=True)):
         assert not is_elementwise(other)
-
-
-def test_an_activation_of_an_installed_package_is_found_by_name(monkeypatch):
-    """The package is a stand-in: an entry point of the group that names a class of torch."""
-    point = importlib.metadata.EntryPoint("installed_celu", "torch.nn:CELU", registry.ENTRY_POINTS)
-    asked = []
-
-    def entry_points(**wanted):
-        asked.append(wanted)
-        return [point] if wanted["name"] == "installed_celu" else []
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    assert isinstance(registry.create({"name": "installed_celu", "alpha": 0.5}), nn.CELU)
-    assert "installed_celu" in registry.names()
-    assert asked == [{"group": "actlab.activations", "name": "installed_celu"}]
-    with pytest.raises(ActlabError, match="unknown activation 'not_installed'"):
-        registry.create("not_installed")
 
 
 def test_spellings_of_one_activation():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -50,7 +49,6 @@ class Entry:
         return {key: p.default for key, p in (plugins.parameters(self.build) or {}).items()}
 
 
-ENTRY_POINTS = "actlab.activations"  # group in which packages name their activations
 _ENTRIES: dict[str, Entry] = {}
 
 
@@ -104,22 +102,11 @@ def entry(name: str) -> Entry:
             f"activation {name!r} is a file: add the class or function in it, as in {name}:MyActivation"
         )
     if name not in _ENTRIES:
-        _register_installed(name)
-    if name not in _ENTRIES:
         of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
         example = of_torch.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
         remedy = f"Or give an importable name: {example}."
         raise unknown("activation", name, _ENTRIES, remedy)
     return _ENTRIES[name]
-
-
-def _register_installed(name: str) -> None:
-    """Register the activation that an installed package provides as an entry point of this name, if any."""
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
-        target = point.load()
-        if name not in _ENTRIES:  # loading may register it
-            source = point.dist.name if point.dist else point.value
-            _ENTRIES[name] = Entry(name, target, point.value, source, getattr(target, "stochastic", True))
 
 
 @validated_but("spec")

@@ -49,7 +49,7 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
         if folder.finished:
             try:
                 result = folder.result()
-                recorded[folder.run.id], old = _recorded(folder, result["summary"], wanted)
+                recorded[folder.id], old = _recorded(folder, result["summary"], wanted)
             except DamagedError as error:
                 left_out.append(str(error))
                 continue

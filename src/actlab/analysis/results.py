@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +28,6 @@ from actlab.studies.points import Point
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
 _RECORDED = "The finished runs recorded these."
-
-
-class Tried(Protocol):
-    """A grid point with the settings that were tried there, such as a `Group`."""
-
-    @property
-    def settings(self) -> Sequence[Setting]:
-        """The settings with their runs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +296,7 @@ class Results:
         """Return the grid point of a group without the compared value."""
         return group.point.without([self.study.compare])
 
-    def chosen(self, place: Tried) -> Setting | None:
+    def chosen(self, place: Group) -> Setting | None:
         """Return the setting with the best median of the selection metric; None if no run has ended."""
         begun = [s for s in place.settings if any(run.id in self.results for run in s.runs)]
         if len(place.settings) == 1 or not begun:
@@ -350,7 +342,7 @@ def load(folder: StudyFolder) -> Results:
     costs: list[Cost] = []
     costed = not folder.study.reference
     try:
-        ids = {run.run.id for run in folder.runs}
+        ids = {run.id for run in folder.runs}
         known = [cost for cost in folder.costs if cost["run"] in ids]
         costs = max(reading.timed_together(known), key=len, default=[])
         costed = costed or bool(costs)
@@ -363,7 +355,7 @@ def load(folder: StudyFolder) -> Results:
     except DamagedError as error:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
-    states = {run.run.id: run.state for run in folder.runs if run.run.id not in results}
+    states = {run.id: run.state for run in folder.runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
         *(folder, results, recorded, measured, costed, tuple(left_out)),

@@ -85,7 +85,7 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
 def unlogged(stages: Sequence[StudyFolder]) -> str:
     """Return a line about the finished runs that no logger has logged; empty without any."""
     finished = [run for stage in stages for run in stage.runs if run.finished]
-    names = [run.run.id for run in finished if not has_id(run.path)]
+    names = [run.id for run in finished if not has_id(run.path)]
     if not names:
         return ""
     return (

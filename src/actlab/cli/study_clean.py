@@ -22,7 +22,7 @@ _RUN = re.compile(r".+-[0-9a-f]{16}")
 def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
     """List what a study's folder no longer needs, or all that it holds, and delete it if ``sure``."""
     root, ready = folder.path, opening.opened(folder, store=False).stages
-    planned = {run.run.id: run for stage in ready for run in stage.runs}
+    planned = {run.id: run for stage in ready for run in stage.runs}
     unfinished = {name for name, run in planned.items() if run.state.kind not in OVER}
     there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}
     others = there - planned.keys()

@@ -66,7 +66,7 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
 
 def states_of(stages: Sequence[StudyFolder]) -> States:
     """Return the states of runs by id; an unfinished run that a process holds is running."""
-    states = {run.run.id: run.state for stage in stages for run in stage.runs}
+    states = {run.id: run.state for stage in stages for run in stage.runs}
     for name, state in states.items():
         if state.kind in (STARTED, WAITING) and is_held(stages[0].path, name):
             states[name] = state._replace(kind=RUNNING)
@@ -85,7 +85,7 @@ def unopened(ready: opening.Opened) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
     stages = ready.folder.study.stages
     search = stages[0].search if stages else None
-    if search and (left := sum(search.trials - len(side.trials) for side in ready.sides if side.space)):
+    if search and (left := sum(search.trials - len(side.settings) for side in ready.sides if side.space)):
         yield f"then {left} more trials of stage {stages[0].name}, proposed from these results"
     for stage in stages[len(ready.stages) :]:
         points = len(ready.sides) or len(groups(ready.stages[0].study))
@@ -98,12 +98,12 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
     """Print how many runs of each stage are in which state, and what to do next; change nothing."""
     ready, study = opening.opened(folder, store=False), folder.study
     stages = ready.stages if only is None else ready.until(only)[-1:]
-    runs = {run.run.id: run.run for stage in stages for run in stage.runs}
+    runs = {run.id: run.run for stage in stages for run in stage.runs}
     states = states_of(stages)
     now = time.time()
     names = [only] if only else [stage.name for stage in study.stages[: len(stages)]]
     print(f"{study.name}: {plural(len(runs), 'run')} in {folder.path}\n")
-    for line in _table(names or ["all"], [[states[r.run.id] for r in stage.runs] for stage in stages], now):
+    for line in _table(names or ["all"], [[states[r.id] for r in stage.runs] for stage in stages], now):
         print(line.rstrip())
     print()
     waiting = [] if only else [*unopened(ready)]

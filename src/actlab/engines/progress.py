@@ -146,10 +146,10 @@ class Display:
         epoch = result.get("last_good_epoch", epochs)
         if result["status"] == FINISHED and epoch < epochs:  # by early stopping, for example
             self.early.append(epoch)
-            self.latest = f"{folder.run.id}, ended after epoch {epoch:g} of {epochs}"
+            self.latest = f"{folder.id}, ended after epoch {epoch:g} of {epochs}"
         summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None or not self.select.mode:
             return
         value, sign = summed.read(self.select.at, self.select.mode), -1 if self.select.mode == "max" else 1
         if self.best is None or sign * value < sign * self.best[0]:
-            self.best = value, folder.run.id
+            self.best = value, folder.id

@@ -74,7 +74,7 @@ class Recorder(Checkpoint):
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded so far, for the checkpoint."""
         return {
-            "rows": {folder.run.id: packed(rows) for folder, rows in zip(self.folders, self.rows, strict=True)},
+            "rows": {folder.id: packed(rows) for folder, rows in zip(self.folders, self.rows, strict=True)},
             "seconds": self.seconds,
             "stopped": self.stopped,
             "scored": self.scored,
@@ -162,7 +162,7 @@ class Recorder(Checkpoint):
         if not self._since:
             return []
         fraction = fraction_done(trainer, epochs_done(trainer))
-        return [(folder.run.id, fraction) for _, folder in self._active_runs()]
+        return [(folder.id, fraction) for _, folder in self._active_runs()]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Pass the summary of the run to its loggers, before Lightning closes them."""

@@ -153,7 +153,7 @@ class Start:
         self._tidy()
         study, path, runs = self.folder.study, self.folder.path, self.folder.runs
         todo = [folder for folder in runs if not folder.finished]
-        todo = [f for f in todo if f.run.id not in self.tried or not f.failure_file.exists()]
+        todo = [f for f in todo if f.id not in self.tried or not f.failure_file.exists()]
         where = f"{study.name}, stage {name}" if name else study.name
         done = sum(folder.finished for folder in runs)
         print(f"{where}: {len(runs)} runs, {done} finished, {len(todo)} to run, in {path}")
@@ -173,25 +173,25 @@ class Start:
         finished = [folder for folder in self.folder.runs if folder.finished]
         for folder in finished:
             folder.tidy()
-        stacks.end(self.folder.path, (folder.run.id for folder in finished))
+        stacks.end(self.folder.path, (folder.id for folder in finished))
 
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
-        self.tried.update(folder.run.id for folder in todo)
+        self.tried.update(folder.id for folder in todo)
         self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
             faults = faults_of([folder.run for folder in todo], self.worker, trial)
-        for folder in (folder for folder in todo if folder.run.id in faults):
-            folder.fail(faults[folder.run.id])
+        for folder in (folder for folder in todo if folder.id in faults):
+            folder.fail(faults[folder.id])
         for fault, number in Counter(faults.values()).items():
             print(f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out")
-        todo = [folder for folder in todo if folder.run.id not in faults]
+        todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
         found = self.arranged(todo)
         mine = {name for job in found.jobs for name in job.names}
-        todo = [folder for folder in todo if folder.run.id in mine]
+        todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
             folder.try_again()
         for line in found.said:
@@ -218,7 +218,7 @@ class Start:
         if display.early:
             after = " to ".join(f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)}))
             print(f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}")
-        states = {folder.run.id: folder.state for folder in todo}
+        states = {folder.id: folder.state for folder in todo}
         failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
         for name, failure in failed.items():
             print(f"{name} failed: {failure}")
@@ -309,7 +309,7 @@ def uncosted(folder: StudyFolder) -> list[Run]:
     if not folder.study.reference:
         return []
     together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(folder))]
-    finished = {run.run.id: run.run for run in folder.runs if run.finished}
+    finished = {run.id: run.run for run in folder.runs if run.finished}
     alike: dict[tuple[int, Point], set[str]] = {}
     for number, group in enumerate(groups(folder.study)):
         for setting in group.settings:

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from actlab.analysis.results import Results, Tried
+from actlab.analysis.results import Results
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RESELECT, SELECTION
 from actlab.studies.formats import Chosen, Selected
-from actlab.studies.groups import Setting
+from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run, Selection
 from actlab.studies.points import Point
-
-
-class Place(Tried, Protocol):
-    """A grid point at which settings are tried: a `Group` of a grid, or a `Side` of a search."""
-
-    @property
-    def point(self) -> Point:
-        """The values that are not chosen, by grid key."""
-
-    @property
-    def key(self) -> str:
-        """The key of what is chosen in ``selection.json``."""
-
-    def at(self, chosen: Mapping[str, Any]) -> Point:
-        """Return the grid point of the next stage."""
-
-    def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the keys and arguments whose chosen value is an end of what was tried."""
-
-    def block_of(self, chosen: Mapping[str, Any]) -> int | None:
-        """Return the index of the block of a setting; None if the place does not have it."""
 
 
 class Choice(NamedTuple):
     """What was chosen at a place."""
 
-    place: Place
+    place: Group  # of a grid, or a `Side` of a search
     entry: Selected  # of ``selection.json``
 
     @property
@@ -62,12 +41,12 @@ class Choice(NamedTuple):
         return block
 
 
-def runs_of(place: Place) -> Iterator[Run]:
+def runs_of(place: Group) -> Iterator[Run]:
     """Yield the runs of a place, setting by setting."""
     return (run for setting in place.settings for run in setting.runs)
 
 
-def valid(places: Sequence[Place], known: Chosen, rule: Selection) -> Chosen:
+def valid(places: Sequence[Group], known: Chosen, rule: Selection) -> Chosen:
     """Return the stored entries of the places that runs of today's code and settings have selected.
 
     Raises:
@@ -96,14 +75,14 @@ def _is_stale(entry: Selected, names: Collection[str]) -> bool:
     return bool(names and chose) and {*names}.isdisjoint(chose)
 
 
-def have_ended(places: Sequence[Place], loaded: Results) -> bool:
+def have_ended(places: Sequence[Group], loaded: Results) -> bool:
     """Return whether each run of the places that may be trained has a result, or has failed."""
     ended = loaded.results.keys() | loaded.failures.keys()
-    waiting = {run.run.id for run in loaded.folder.runs} - ended
+    waiting = {run.id for run in loaded.folder.runs} - ended
     return all(run.id not in waiting for place in places for run in runs_of(place))
 
 
-def entry_of(place: Place, loaded: Results, trials: int = 0) -> Selected:
+def entry_of(place: Group, loaded: Results, trials: int = 0) -> Selected:
     """Return the setting with the best median over seeds, the first of equal ones.
 
     Where a run has failed it is the first setting, without seeds: it opens no stage. So it is where all of a
@@ -128,6 +107,6 @@ def entry_of(place: Place, loaded: Results, trials: int = 0) -> Selected:
     return {**entry, "trials": trials} if trials else entry
 
 
-def all_diverged(place: Place, loaded: Results) -> bool:
+def all_diverged(place: Group, loaded: Results) -> bool:
     """Return whether there are settings, and the median of each is infinite."""
     return bool(place.settings) and all(map(math.isinf, loaded.scores(place.settings)))

@@ -13,11 +13,11 @@ from actlab.analysis import results
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.stages import choice, search
-from actlab.stages.choice import Choice, Place
+from actlab.stages.choice import Choice
 from actlab.stages.search import Side
 from actlab.studies.folders import OVER, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen
-from actlab.studies.groups import groups
+from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Stage, Study, other_length
 
 
@@ -56,13 +56,13 @@ class Opened:
     def unopened(self) -> str | None:
         """Return a message if a stage that has not opened has finished runs, as in half of an archive."""
         number, stages = len(self.stages), self.folder.study.stages
-        planned = {run.run.id for stage in self.stages for run in stage.runs}
+        planned = {run.id for stage in self.stages for run in stage.runs}
         there = {*self.folder.finished()} if number < len(stages) else set[str]()
         for stage in stages[number:]:
             seeds = {f"seed{seed}" for seed in stage.seeds}
             mine = [name for name in there - planned if seeds & {*name.split("-")}]
             if mine:
-                missing = len({run.run.id for run in self.stages[-1].runs} - there)
+                missing = len({run.id for run in self.stages[-1].runs} - there)
                 return (
                     f"{len(mine)} finished runs of stage {stage.name} are not shown: the stage requires "
                     f"{SELECTION} or the {missing} missing runs of stage {stages[number - 1].name}. If this is "
@@ -87,7 +87,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     grid = folder.of(whole(study, first))
     sides = search.proposed(grid, first.search, store) if first.search else []
     stages = [grid.of(search.study_of(grid.study, sides)) if first.search else grid]
-    places: Sequence[Place] = sides or groups(grid.study)
+    places: Sequence[Group] = sides or groups(grid.study)
     for stage in others:
         stored = folder.selection
         before = stored.get(stage.name, {})
@@ -108,7 +108,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
 
 
 def _selected(
-    before: StudyFolder, places: Sequence[Place], stored: Chosen, first: Stage
+    before: StudyFolder, places: Sequence[Group], stored: Chosen, first: Stage
 ) -> tuple[Chosen, Mapping[str, str]]:
     """Return the entry of each place, and why runs failed; empty while a run is missing.
 

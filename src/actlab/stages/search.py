@@ -10,9 +10,9 @@ import copy
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
@@ -23,8 +23,8 @@ from actlab.errors import needing
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
-from actlab.studies.groups import Setting, groups
-from actlab.studies.plan import UNIT, Keep, Run, Study
+from actlab.studies.groups import Group, Setting, groups
+from actlab.studies.plan import UNIT, Keep, Study
 from actlab.studies.points import Point
 from actlab.studies.spaces import Choices, Search, Space
 
@@ -36,32 +36,28 @@ FILE, _REMEDY = "proposals.json", "delete it; Optuna then proposes trials again"
 BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
-class Trial(NamedTuple):
-    """A setting that was or will be trained."""
+@dataclass(frozen=True)
+class Trial(Setting):
+    """A setting that was or will be trained; ``tuned`` has the values of the search space."""
 
-    number: int  # counted from 0 for each side
-    values: dict[str, Any]  # of the search space
-    proposed: Mapping[str, Any] = {}  # the same before they were rounded
-    runs: tuple[Run, ...] = ()
+    number: int = 0  # counted from 0 for each side
+    proposed: Mapping[str, Any] = field(default_factory=dict)  # the values before they were rounded
     # Median over seeds of the selection metric; infinite if that diverged, None before the runs have ended.
     value: float | None = None
     failed: bool = False  # whether all runs have ended or failed, and one has failed
 
 
-@dataclass(frozen=True)
-class Side:
-    """A grid point at which something is searched, or nothing."""
+NOTHING = Trial(Point({}), ())  # a setting of no search
 
-    point: Point  # its activation has its arguments as given
+
+@dataclass(frozen=True)
+class Side(Group):
+    """A grid point at which something is searched, or nothing; ``settings`` are the trials so far."""
+
+    settings: tuple[Trial, ...]
     block: int  # index of its block
     space: dict[str, Space]  # by config key, and by argument of the activation
     name: str  # the grid point in words, without keys that have one value in the grid
-    trials: tuple[Trial, ...] = ()
-
-    @property
-    def settings(self) -> list[Setting]:
-        """The trials as settings, with their runs."""
-        return [Setting(Point(trial.values), trial.runs) for trial in self.trials]
 
     def block_of(self, chosen: Mapping[str, Any]) -> int:
         """Return the index of the block, for any setting."""
@@ -95,9 +91,9 @@ def sides(study: Study, search: Search) -> list[Side]:
         units = {key: value for key, value in point.items() if short(key) == UNIT}
         name = point.only({*several, *units}).in_words(next(iter(units), ""))
         own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
-        found += [Side(point, block, {**arguments, **search.keys}, name) for arguments in own]
+        found += [Side(point, (), block, {**arguments, **search.keys}, name) for arguments in own]
         if not own or search.as_given:
-            found.append(Side(point, block, {**search.keys}, f"{name} as given" if own else name))
+            found.append(Side(point, (), block, {**search.keys}, f"{name} as given" if own else name))
     return found
 
 
@@ -106,9 +102,9 @@ def study_of(study: Study, sides: Iterable[Side]) -> Study:
     blocks = []
     for side in sides:
         own = study.blocks[side.block]
-        for trial in side.trials:
-            point = side.at(trial.values)
-            keys = dict.fromkeys([*own.grid, *(key for key in trial.values if key in point)])
+        for trial in side.settings:
+            point = side.at(trial.tuned)
+            keys = dict.fromkeys([*own.grid, *(key for key in trial.tuned if key in point)])
             blocks.append(replace(own, grid={key: [point[key]] for key in keys}))
     select = replace(study.select, tune=())
     plain: dict[str, Any] = {"probes": (), "published": {}, "figures": (), "keep": Keep(), "reference": ""}
@@ -117,11 +113,11 @@ def study_of(study: Study, sides: Iterable[Side]) -> Study:
 
 def at_ends(study: Study, search: Search) -> Study:
     """Return a study with the first and the last value of each space, for checks."""
-    ends = [
-        replace(side, trials=tuple(Trial(0, {k: s.ends[n] for k, s in side.space.items()}) for n in (0, -1)))
-        for side in sides(study, search)
-    ]
-    return study_of(study, ends)
+    found = []
+    for side in sides(study, search):
+        ends = [Point({key: space.ends[n] for key, space in side.space.items()}) for n in (0, -1)]
+        found.append(replace(side, settings=tuple(Trial(values, ()) for values in ends)))
+    return study_of(study, found)
 
 
 def proposed(folder: StudyFolder, search: Search, store: bool = False) -> list[Side]:
@@ -133,7 +129,7 @@ def proposed(folder: StudyFolder, search: Search, store: bool = False) -> list[S
     known = folder.stored(FILE, dict[str, list[dict[str, Any]]], _REMEDY)
     proposals, found = copy.deepcopy(known), []
     for side in sides(folder.study, search):
-        runs = study_of(folder.study, [replace(side, trials=(Trial(0, {}),))]).runs()
+        runs = study_of(folder.study, [replace(side, settings=(NOTHING,))]).runs()
         key = canonical([run.id for run in runs]) + canonical({key: str(s) for key, s in side.space.items()})
         of_side = proposals.setdefault(key, [])
         side = _with_trials(folder, side, of_side[: search.trials])
@@ -151,40 +147,39 @@ def _with_trials(folder: StudyFolder, side: Side, proposals: Iterable[Mapping[st
     trials = []
     for number, params in enumerate(proposals):
         try:
-            values = {key: space.rounded(params[key]) for key, space in side.space.items()}
+            values = Point({key: space.rounded(params[key]) for key, space in side.space.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"{folder.path / FILE} is damaged ({params}): {_REMEDY}") from error
-        trial = Trial(number, values, params)
-        runs = study_of(folder.study, [replace(side, trials=(trial,))]).runs()
-        trials.append(trial._replace(runs=tuple(runs)))
+        runs = study_of(folder.study, [replace(side, settings=(Trial(values, ()),))]).runs()
+        trials.append(Trial(values, tuple(runs), number, params))
     if not trials:
         return side
-    side = replace(side, trials=tuple(trials))
+    side = replace(side, settings=tuple(trials))
     loaded = results.load(folder.of(study_of(folder.study, [side])))
-    return replace(side, trials=tuple(_read(trial, loaded) for trial in trials))
+    return replace(side, settings=tuple(_read(trial, loaded) for trial in trials))
 
 
 def _read(trial: Trial, loaded: Results) -> Trial:
     """Return a trial with its value, or with its failure, if its runs have ended."""
     names = {run.id for run in trial.runs}
     if not names <= loaded.results.keys():
-        return trial._replace(failed=names <= loaded.results.keys() | loaded.failures.keys())
-    return trial._replace(value=loaded.scores([Setting(Point(trial.values), trial.runs)])[0])
+        return replace(trial, failed=names <= loaded.results.keys() | loaded.failures.keys())
+    return replace(trial, value=loaded.scores([trial])[0])
 
 
 def _next_batch(study: Study, search: Search, side: Side) -> list[dict[str, Any]]:
     """Return the parameters of the next trials; none while one waits for runs or has failed."""
-    number = min(BATCH, search.trials - len(side.trials)) if side.space else 0
-    if number < 1 or any(trial.value is None for trial in side.trials):
+    number = min(BATCH, search.trials - len(side.settings)) if side.space else 0
+    if number < 1 or any(trial.value is None for trial in side.settings):
         return []
     require_optuna()
     import optuna
 
     sampled = optuna.create_study(
-        direction="maximize" if study.select.mode == "max" else "minimize", sampler=_sampler(len(side.trials))
+        direction="maximize" if study.select.mode == "max" else "minimize", sampler=_sampler(len(side.settings))
     )
     spaces = {key: _distribution(space) for key, space in side.space.items()}
-    for trial in side.trials:
+    for trial in side.settings:
         params = dict(trial.proposed)
         sampled.add_trial(optuna.create_trial(params=params, distributions=spaces, value=trial.value))
     return [sampled.ask(spaces).params for _ in range(number)]
@@ -192,8 +187,8 @@ def _next_batch(study: Study, search: Search, side: Side) -> list[dict[str, Any]
 
 def best_of(study: Study, side: Side) -> Trial | None:
     """Return the best trial that has ended, the first of equal ones; None if a run failed or all diverged."""
-    ended = [trial for trial in side.trials if trial.value is not None]
-    if any(trial.failed for trial in side.trials) or diverged(side):
+    ended = [trial for trial in side.settings if trial.value is not None]
+    if any(trial.failed for trial in side.settings) or diverged(side):
         return None
     sign = -1 if study.select.mode == "max" else 1
     return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
@@ -201,13 +196,13 @@ def best_of(study: Study, side: Side) -> Trial | None:
 
 def diverged(side: Side) -> bool:
     """Return whether there are trials, and all have diverged."""
-    values = [trial.value for trial in side.trials]
+    values = [trial.value for trial in side.settings]
     return bool(values) and all(value is not None and math.isinf(value) for value in values)
 
 
 def is_over(sides: Iterable[Side]) -> bool:
     """Return whether no trial waits for runs: each has a value or has failed."""
-    return all(trial.failed or trial.value is not None for side in sides for trial in side.trials)
+    return all(trial.failed or trial.value is not None for side in sides for trial in side.settings)
 
 
 def compared(study: Study, grid: Study, choices: Sequence[tuple[Side, Selected]]) -> Study:
@@ -215,7 +210,7 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Side, Selected]]
 
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
-    asked = study_of(grid, [replace(side, trials=(Trial(0, {}),)) for side, _ in choices])
+    asked = study_of(grid, [replace(side, settings=(NOTHING,)) for side, _ in choices])
     runs = replace(asked, seeds=(0,)).runs()
     tried = [f"{side.name} tried {settings(side, entry['tried'])}" for side, entry in choices]
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
@@ -236,7 +231,7 @@ def settings(side: Side, number: int) -> str:
 def lines(study: Study, sides: Sequence[Side]) -> Iterator[str]:
     """Yield a line for each trial that has ended, one for the best of each side, and its values at an edge."""
     for side in sides:
-        for trial in side.trials:
+        for trial in side.settings:
             if trial.value is not None:
                 yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
     best = [(side, best_of(study, side)) for side in sides]
@@ -244,7 +239,7 @@ def lines(study: Study, sides: Sequence[Side]) -> Iterator[str]:
     if said:
         yield f"best so far: {'; '.join(said)}"
     for side, chosen in best if is_over(sides) else ():
-        for key in side.edges(chosen.values) if chosen is not None else ():
+        for key in side.edges(chosen.tuned) if chosen is not None else ():
             searched = f"the chosen {key} is at the edge of what was searched ({side.space[key]})"
             yield f"{side.name}: {searched}; a better one may lie beyond it"
 
@@ -253,7 +248,7 @@ def _text(study: Study, side: Side, trial: Trial) -> str:
     """Return a trial that has ended in words: ``elu, alpha 0.52: val/loss 0.2931``."""
     value = trial.value or 0.0
     said = "diverged" if math.isinf(value) else f"{study.select.metric} {value:.4g}"
-    return f"{side.name}, {Point(trial.values).in_words()}: {said}"
+    return f"{side.name}, {trial.tuned.in_words()}: {said}"
 
 
 def require_optuna() -> None:

@@ -148,6 +148,11 @@ class RunFolder:
         self._so_far = self.path / "metrics.csv"
 
     @property
+    def id(self) -> str:
+        """The id of the run, which names the folder."""
+        return self.run.id
+
+    @property
     def remedy(self) -> str:
         """What to do about damaged files of the run, for error messages."""
         return f"delete {self.path} and run the study again"
