@@ -21,7 +21,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
 from actlab.studies.folders import DIVERGED, FAILED, StudyFolder
-from actlab.studies.formats import Cost, Measured, Result
+from actlab.studies.formats import Cost, Timed, Result
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
@@ -37,7 +37,7 @@ class Results:
     folder: StudyFolder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
     series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
-    costs: list[Measured] = field(default_factory=list)  # in ``cost.json``, of settings that could be timed
+    costs: list[Timed] = field(default_factory=list)  # in ``cost.json``, of settings that could be timed
     costed: bool = True  # False if the costs have not been measured yet
     left_out: tuple[str, ...] = ()  # one line for each damaged file, with the remedy
     declared: frozenset[str] | None = None  # metrics that runs will record, if known before any has finished

@@ -55,7 +55,7 @@ def measure(
     If a point lacks this value, the reference of another point is used; if all lack it, the first run.
 
     Returns:
-        A `studies.formats.Measured` of each grid point, or an `Unmeasured`: its activation fails, or its model
+        A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its model
         is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an accident ended has no
         entry, and a line is printed; nothing has if it was a reference.
     """

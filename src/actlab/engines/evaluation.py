@@ -56,7 +56,7 @@ def execute(
     are awaited, and evaluated if these end. A shard does not need the runs to be ``locked``.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
-    evaluations = [_Evaluation(probe, root, digests) for probe in probes]
+    evaluations = [_ProbeOfStudy(probe, root, digests) for probe in probes]
     failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
         busy = False
@@ -84,7 +84,7 @@ def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
     return [*together, *([run] for run in runs if run.id not in placed)]
 
 
-class _Evaluation:
+class _ProbeOfStudy:
     """One probe of a study; ``digests`` of data and code that are known are not computed again."""
 
     def __init__(self, probe: ProbePart, root: Path, digests: dict[str, str | None]) -> None:

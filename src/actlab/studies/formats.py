@@ -68,7 +68,7 @@ class Machine(TypedDict, total=False):
 
 
 @final
-class Measured(TypedDict):
+class Timed(TypedDict):
     """An entry of ``cost.json``: time and memory of an update at a grid point, measured on ``run``."""
 
     run: str
@@ -88,7 +88,7 @@ class Measured(TypedDict):
 
 
 @final
-class Unmeasured(TypedDict):
+class Untimed(TypedDict):
     """An entry of ``cost.json`` for a grid point whose update could not be timed."""
 
     run: str
@@ -97,7 +97,7 @@ class Unmeasured(TypedDict):
     failed: Literal[True]
 
 
-Cost = Measured | Unmeasured
+Cost = Timed | Untimed
 
 
 class Selected(TypedDict):
