@@ -104,7 +104,7 @@ def test_an_error_in_the_data_ends_a_study_with_one_line(cli, folder):
     write(folder, {"class_path": "mistaken_modules.Line"}, points)
     outcome = cli("study", "run", "own.yaml", "--jobs", "1")
     line = (
-        "actlab: error: FileNotFoundError: no images here (mistaken_modules.py, line 63: "
+        "actlab: error: FileNotFoundError: no images here (mistaken_modules.py, line 53: "
         'raise FileNotFoundError("no images here"))'
     )
     assert (outcome.code, outcome.err.splitlines()) == (2, [line])
@@ -116,7 +116,7 @@ def test_an_error_in_a_process_of_a_loader_names_the_line_too(folder):
     with pytest.raises(FileNotFoundError) as raised:
         next(iter(mistaken_modules.Points("loader", num_workers=1).train_dataloader()))
     assert described(raised.value) == (
-        "FileNotFoundError: no images here (mistaken_modules.py, line 63: "
+        "FileNotFoundError: no images here (mistaken_modules.py, line 53: "
         'raise FileNotFoundError("no images here"))'
     )
 

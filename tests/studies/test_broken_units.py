@@ -178,12 +178,12 @@ class Module(pl.LightningModule):
 @pytest.mark.parametrize(
     ("grid", "name"),
     [
-        ("{model.activation: [relu], model.network: [{class_path: nets.Gated}]}", "network.3.inner.weight"),
-        ("{model: [{class_path: nets.Module}]}", "network.2.inner.weight"),
+        ("{model.activation: [relu], model.network: [{class_path: tied.Gated}]}", "network.3.inner.weight"),
+        ("{model: [{class_path: tied.Module}]}", "network.2.inner.weight"),
     ],
 )
 def test_a_network_with_a_parameter_of_all_networks_ends_the_study(study, tmp_path, monkeypatch, grid, name):
-    (tmp_path / "nets.py").write_text(NETS)
+    (tmp_path / "tied.py").write_text(NETS)
     monkeypatch.syspath_prepend(tmp_path)
     text = STUDY.replace("grid: {model.activation: [relu]}", f"grid: {grid}")
     (tmp_path / "tiny.yaml").write_text(text.replace("  model.network.hidden: [8]\n", ""))

@@ -236,7 +236,8 @@ def test_padding_is_left_out_and_each_member_of_a_stack_has_its_own(tmp_path, ki
     given = frame_metrics()
     members = [kind(seed, metrics=given) for seed in range(runs)]
     task = StackedTask(members) if runs > 1 else members[0]
-    data = Frames(seed=[*range(runs)] if runs > 1 else 0)
+    data = Frames(seed=0)
+    data.seed = [*range(runs)] if runs > 1 else 0
     trainer = fitted(task, data, tmp_path, max_epochs=2)
     x, labels, mask = data.val.tensors
     for r, member in enumerate(task.apart() if runs > 1 else members):
