@@ -21,8 +21,8 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
 from actlab.studies.folders import DIVERGED, FAILED, StudyFolder
-from actlab.studies.formats import Cost, Timed, Result
-from actlab.studies.groups import Group, Setting, groups
+from actlab.studies.formats import Cost, Result, Timed
+from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
 
@@ -37,11 +37,8 @@ class Results:
     folder: StudyFolder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
     series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
-    costs: list[Timed] = field(default_factory=list)  # in ``cost.json``, of settings that could be timed
-    costed: bool = True  # False if the costs have not been measured yet
-    left_out: tuple[str, ...] = ()  # one line for each damaged file, with the remedy
+    damaged: tuple[str, ...] = ()  # one line for each damaged run, with the remedy
     declared: frozenset[str] | None = None  # metrics that runs will record, if known before any has finished
-    looks: int = 0  # verdicts seen before the study was extended; see `actlab.analysis.looks`
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
@@ -55,6 +52,42 @@ class Results:
     def root(self) -> Path:
         """The path of the study's folder."""
         return self.folder.path
+
+    @cached_property
+    def costs(self) -> list[Timed]:
+        """The entries of ``cost.json``, measured together, of settings that could be timed."""
+        return [cost for cost in self._costs[0] if "seconds_per_update" in cost]
+
+    @property
+    def costed(self) -> bool:
+        """False if the costs have not been measured yet."""
+        return any([not self.study.reference, *self._costs])
+
+    @property
+    def looks(self) -> int:
+        """Number of verdicts seen before the study was extended; see `actlab.analysis.looks`."""
+        return self._looks[0]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """One line for each damaged file, with the remedy."""
+        return (*self.damaged, *filter(None, (self._costs[1], self._looks[1])))
+
+    @cached_property
+    def _costs(self) -> tuple[list[Cost], str]:
+        try:
+            ids = {run.id for run in self.folder.runs}
+            together = reading.timed_together(cost for cost in self.folder.costs if cost["run"] in ids)
+            return max(together, key=len, default=[]), ""
+        except DamagedError as error:
+            return [], str(error)
+
+    @cached_property
+    def _looks(self) -> tuple[int, str]:
+        try:
+            return looks.earlier(looks.read(self.folder), self.folder), ""
+        except DamagedError as error:
+            return 0, str(error)
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -225,7 +258,7 @@ class Results:
             self,
             results={name: result for name, result in self.results.items() if name not in damaged},
             series={name: recorded for name, recorded in self.series.items() if name not in damaged},
-            left_out=(*self.left_out, *damaged.values()),
+            damaged=(*self.damaged, *damaged.values()),
         )
 
     def series_of(self, run: Run, column: Column) -> Series | None:
@@ -270,7 +303,7 @@ class Results:
     @cached_property
     def groups(self) -> list[Group]:
         """The study's groups, in the order of its file."""
-        return groups(self.study)
+        return self.folder.groups
 
     @cached_property
     def users(self) -> frozenset[Point]:
@@ -339,27 +372,10 @@ def load(folder: StudyFolder) -> Results:
     """Load the finished runs of a study, or of a stage."""
     recorded, results, left_out = reading.read(folder)
     _check_revisions(results.values())
-    costs: list[Cost] = []
-    costed = not folder.study.reference
-    try:
-        ids = {run.id for run in folder.runs}
-        known = [cost for cost in folder.costs if cost["run"] in ids]
-        costs = max(reading.timed_together(known), key=len, default=[])
-        costed = costed or bool(costs)
-    except DamagedError as error:
-        left_out.append(str(error))
-        costed = True
-    looked = 0
-    try:
-        looked = looks.earlier(looks.read(folder), folder)
-    except DamagedError as error:
-        left_out.append(str(error))
-    measured = [cost for cost in costs if "seconds_per_update" in cost]
     states = {run.id: run.state for run in folder.runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     loaded = Results(
-        *(folder, results, recorded, measured, costed, tuple(left_out)),
-        looks=looked,
+        *(folder, results, recorded, tuple(left_out)),
         failures={**folder.study.failed, **failures},
     )
     if results and (needed := [metric for metric in undirected(folder.study) if metric in loaded.conditions]):

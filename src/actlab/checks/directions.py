@@ -5,18 +5,41 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 
 from actlab import experiments
+from actlab.analysis.columns import undirected
 from actlab.config.keys import class_of, set_dotted
-from actlab.config.metrics import mode_of, quantity
+from actlab.config.metrics import mode_of, no_direction, quantity
+from actlab.stages.opening import whole
+from actlab.studies.folders import DIRECTIONS, StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 
 _TRAINER: dict[str, Any] = {"num_sanity_val_steps": 2, "min_epochs": None, "min_steps": None}
 _TRAINER |= {"devices": 1, "num_nodes": 1, "strategy": "auto"}
+
+
+def direct(folder: StudyFolder) -> None:
+    """Store the directions that only the modules of a study know, if any is needed, before anything trains.
+
+    Raises:
+        ActlabError: for a metric whose direction nothing says, and that is ranked, read at its best or selects.
+    """
+    if not undirected(folder.study):
+        return
+    known = folder.directed
+    study = known.study
+    grid = known.of(whole(study, study.stages[0])) if study.stages else known
+    if undirected(study) or not all(run.finished for run in grid.runs):
+        print("asking the module which values of its metrics are better …")
+        found = directions(grid.study.runs())
+        if unknown := undirected(replace(study, directions=found)):
+            raise no_direction(unknown[0])
+        folder.store(DIRECTIONS, found)
 
 
 def directions(runs: Iterable[Run]) -> dict[str, str]:

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.analysis.columns import undirected
 from actlab.analysis.reading import busy, timed_together
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
-from actlab.config import metrics
 from actlab.config.keys import short
 from actlab.engines import pool, settings
 from actlab.engines.jobs import Arranged, Shard
@@ -30,9 +28,8 @@ from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
 from actlab.studies import changes, locks, stacks
-from actlab.studies.folders import COSTS, DIRECTIONS, FAILED, RunFolder, StudyFolder
+from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder
 from actlab.studies.formats import Cost
-from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
@@ -80,7 +77,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     with engine.worker() as worker:
         for line in check(study, worker):
             print(line)
-        direct(folder, worker)
+        worker.call("actlab.checks.directions:direct", folder)
         folder.path.mkdir(parents=True, exist_ok=True)
         if only is not None:
             opening.opened(folder).until(only)
@@ -117,25 +114,6 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
         stop.how = "the configs were being checked; nothing was trained or changed"
         raise
     return lines
-
-
-def direct(folder: StudyFolder, worker: Worker | Inline) -> None:
-    """Store the directions that only the modules of a study know, if any is needed, before anything trains.
-
-    Raises:
-        ActlabError: for a metric whose direction nothing says, and that is ranked, read at its best or selects.
-    """
-    if not undirected(folder.study):
-        return
-    known = folder.directed
-    study = known.study
-    grid = known.of(opening.whole(study, study.stages[0])) if study.stages else known
-    if undirected(study) or not all(run.finished for run in grid.runs):
-        with phase("asking the module which values of its metrics are better"):
-            found = worker.call("actlab.checks.directions:directions", grid.study.runs())
-        if unknown := undirected(replace(study, directions=found)):
-            raise metrics.no_direction(unknown[0])
-        folder.store(DIRECTIONS, found)
 
 
 @dataclass
@@ -311,7 +289,7 @@ def uncosted(folder: StudyFolder) -> list[Run]:
     together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(folder))]
     finished = {run.id: run.run for run in folder.runs if run.finished}
     alike: dict[tuple[int, Point], set[str]] = {}
-    for number, group in enumerate(groups(folder.study)):
+    for number, group in enumerate(folder.groups):
         for setting in group.settings:
             priced_alike = alike.setdefault((number, setting.priced), set())
             priced_alike.update(run.id for run in setting.runs)

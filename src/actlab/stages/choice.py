@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -91,7 +90,7 @@ def entry_of(place: Group, loaded: Results, trials: int = 0) -> Selected:
     study, settings = loaded.study, place.settings
     setting = loaded.chosen(place) or next(iter(settings), Setting(Point({}), ()))
     runs = [*dict.fromkeys(run.id for run in runs_of(place))]
-    lost = not loaded.results.keys() >= {*runs} or (trials > 0 and all_diverged(place, loaded))
+    lost = place.diverged or not loaded.results.keys() >= {*runs}
     if lost and trials:
         setting = settings[0]
     entry: Selected = {
@@ -105,8 +104,3 @@ def entry_of(place: Group, loaded: Results, trials: int = 0) -> Selected:
         "runs": runs,
     }
     return {**entry, "trials": trials} if trials else entry
-
-
-def all_diverged(place: Group, loaded: Results) -> bool:
-    """Return whether there are settings, and the median of each is infinite."""
-    return bool(place.settings) and all(map(math.isinf, loaded.scores(place.settings)))

@@ -87,11 +87,11 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     grid = folder.of(whole(study, first))
     sides = search.proposed(grid, first.search, store) if first.search else []
     stages = [grid.of(search.study_of(grid.study, sides)) if first.search else grid]
-    places: Sequence[Group] = sides or groups(grid.study)
+    places: Sequence[Group] = sides or grid.groups
     for stage in others:
         stored = folder.selection
         before = stored.get(stage.name, {})
-        entries, failures = _selected(stages[-1], sides or groups(stages[-1].study), before, first)
+        entries, failures = _selected(stages[-1], sides or stages[-1].groups, before, first)
         kept = {key: entry for key, entry in entries.items() if entry["seeds"]}
         if not kept:
             break
@@ -102,7 +102,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         if first.search:
             later = search.compared(later, grid.study, [(side, entries[side.key]) for side in sides])
         else:
-            later = replace(later, notes=(*later.notes, *_other_runs(stages[-1].study, entries)))
+            later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
         stages.append(folder.of(later))
     return Opened(folder, stages, sides)
 
@@ -128,7 +128,7 @@ def _selected(
     if not choice.have_ended(missing, loaded):
         return {}, {}
     made = {place.key: choice.entry_of(place, loaded, trials) for place in missing}
-    lost = (run.id for side in sides if search.diverged(side) for run in choice.runs_of(side))
+    lost = (run.id for side in sides if side.diverged for run in choice.runs_of(side))
     return {**known, **made}, {**loaded.failures, **dict.fromkeys(lost, "all trials of a search diverged")}
 
 
@@ -142,7 +142,7 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
         first = replace(first, chose=frozenset(_runs_that_chose(whole(study, study.stages[0]), chosen)))
     *before, last = first, *others
     if stage is None and (line := found.unopened()):
-        last = replace(last, left_out=(*last.left_out, line))
+        last = replace(last, damaged=(*last.damaged, line))
     return [*before, last]
 
 
@@ -199,12 +199,12 @@ def _later(study: Study, before: Study, stage: Stage, choices: Sequence[Choice])
     )
 
 
-def _other_runs(before: Study, entries: Chosen) -> Iterator[str]:
+def _other_runs(before: StudyFolder, entries: Chosen) -> Iterator[str]:
     """Yield a note if other runs than those of ``before`` selected settings: fewer seeds or another grid."""
-    known = {group.key: {run.id for run in choice.runs_of(group)} for group in groups(before)}
+    known = {group.key: {run.id for run in choice.runs_of(group)} for group in before.groups}
     differ = [key for key, ids in known.items() if set(entries[key].get("runs", ids)) != ids]
     if differ:
         yield (
-            f"{len(differ)} of {len(known)} settings were chosen by other runs than {before.title!r} has, and "
-            f"are kept in {SELECTION}: delete it to choose again."
+            f"{len(differ)} of {len(known)} settings were chosen by other runs than {before.study.title!r} "
+            f"has, and are kept in {SELECTION}: delete it to choose again."
         )

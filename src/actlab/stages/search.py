@@ -59,6 +59,12 @@ class Side(Group):
     space: dict[str, Space]  # by config key, and by argument of the activation
     name: str  # the grid point in words, without keys that have one value in the grid
 
+    @property
+    def diverged(self) -> bool:
+        """Whether there are trials, and all have diverged."""
+        values = [trial.value for trial in self.settings]
+        return bool(values) and all(value is not None and math.isinf(value) for value in values)
+
     def block_of(self, chosen: Mapping[str, Any]) -> int:
         """Return the index of the block, for any setting."""
         return self.block
@@ -188,16 +194,10 @@ def _next_batch(study: Study, search: Search, side: Side) -> list[dict[str, Any]
 def best_of(study: Study, side: Side) -> Trial | None:
     """Return the best trial that has ended, the first of equal ones; None if a run failed or all diverged."""
     ended = [trial for trial in side.settings if trial.value is not None]
-    if any(trial.failed for trial in side.settings) or diverged(side):
+    if any(trial.failed for trial in side.settings) or side.diverged:
         return None
     sign = -1 if study.select.mode == "max" else 1
     return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
-
-
-def diverged(side: Side) -> bool:
-    """Return whether there are trials, and all have diverged."""
-    values = [trial.value for trial in side.settings]
-    return bool(values) and all(value is not None and math.isinf(value) for value in values)
 
 
 def is_over(sides: Iterable[Side]) -> bool:

@@ -43,6 +43,7 @@ from actlab.storage.files import (
 )
 from actlab.storage.mappings import written
 from actlab.studies.formats import Chosen, Cost, Failure, Result
+from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Study
 
 if TYPE_CHECKING:
@@ -293,6 +294,11 @@ class StudyFolder:
     def runs(self) -> list[RunFolder]:
         """The folders of the study's runs, in its order."""
         return [RunFolder(self.path, run) for run in self.study.runs()]
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The study's groups, in the order of its file."""
+        return groups(self.study)
 
     @property
     def directed(self) -> StudyFolder:

@@ -39,6 +39,11 @@ class Group:
         """The key of what is chosen here, in ``selection.json``."""
         return self.point.text
 
+    @property
+    def diverged(self) -> bool:
+        """Whether a search has tried the settings and all have diverged; those of a grid may be trained on."""
+        return False
+
     def at(self, chosen: Mapping[str, Any]) -> Point:
         """Return the grid point with chosen values of the tuned keys."""
         return self.point | chosen
