@@ -310,7 +310,8 @@ class StudyFolder:
     def costs(self) -> list[Cost]:
         """The entries of ``cost.json`` whose runs still exist; empty without the file."""
         entries = self.stored(COSTS, list[Cost], "delete it; the next run measures the costs again")
-        return [entry for entry in entries if (self.path / entry["run"]).is_dir()]
+        there = {folder.name for folder in self.path.glob("[!.]*/")}  # a damaged name may be longer than a path
+        return [entry for entry in entries if entry["run"] in there]
 
     @property
     def selection(self) -> dict[str, Chosen]:
