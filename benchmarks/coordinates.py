@@ -5,8 +5,8 @@
 
 The loops use torch alone: they share no code with the tasks. All sides run in turns, in one process with one
 thread, ``--updates`` updates each: a loop, a LightningModule written by hand around the same loss, the task
-with one run, and with a stack of 15 runs, whose time counts per run. Printed are the medians of the ratios of
-neighbours, with their range.
+with one run, in blocks as in studies and by single updates, and with a stack of 15 runs, whose time counts per
+run. Printed are the medians of the ratios of neighbours, with their range, of processor time.
 
 With ``--results`` the loops run to their end for so many seeds, and print the final metric: relative error on
 the midpoints of the grid, or PSNR of the held-out pixels in odd rows.
@@ -31,6 +31,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from timing import BLOCK, WARM_UP, Clock
 from torch import Tensor, nn
 
 from actlab.experiments import build
@@ -176,31 +177,9 @@ class Batches(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
             yield self.problem.draw()
 
 
-class Updates(pl.Callback):
-    """Times the updates of a fit after the first few."""
-
-    stackable = True
-    skipped = 5
-
-    def __init__(self) -> None:
-        self.begin = self.end = 0.0
-        self.updates = 0
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *rest: object) -> None:
-        """Note the processor time."""
-        self.end = time.process_time()
-        self.updates = trainer.global_step - self.skipped
-        if not self.updates:
-            self.begin = self.end
-
-    def seconds(self) -> float:
-        """Return the processor time of an update."""
-        return (self.end - self.begin) / self.updates
-
-
 def stock(problem: Problem, updates: int) -> float:
     """Return the seconds of an update of a plain LightningModule in a Trainer with a ModelCheckpoint."""
-    clock = Updates()
+    clock = Clock(now=time.process_time)
     with tempfile.TemporaryDirectory() as folder:
         trainer = pl.Trainer(
             accelerator="cpu",
@@ -212,21 +191,21 @@ def stock(problem: Problem, updates: int) -> float:
         )
         loader = torch.utils.data.DataLoader(Batches(problem), batch_size=None)
         trainer.fit(Stock(problem), loader)
-    return clock.seconds()
+    return clock.milliseconds / 1e3
 
 
-def fitted(task: str, activation: str, updates: int, runs: int, dataset: str | None) -> float:
+def fitted(task: str, activation: str, updates: int, runs: int, blocks: int, dataset: str | None) -> float:
     """Return the seconds of an update per run, of a Trainer that trains one run or a stack."""
     words = [f"model.activation=[{activation}]", f"seeds={runs}", *settings(task, dataset)]
     words += [f"trainer.max_steps={updates}", "trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
     keys = {"pinn": "model.network.gain=[1.0]", "inr": "model.network.omega=[15.0]"}
     words += ["model.optimizer.lr=[0.003]", keys[task]]
     study = reading.load(NAMES[task], overrides=words, staged=False)
-    clock = Updates()
+    clock = Clock(blocks, time.process_time)
     with tempfile.TemporaryDirectory() as folder:
         trainer, module, data = assemble([run.config for run in study.runs()], clock, Path(folder))
         trainer.fit(module, datamodule=data)
-    return clock.seconds() / runs
+    return clock.milliseconds / 1e3 / runs
 
 
 def settings(task: str, dataset: str | None) -> list[str]:
@@ -265,19 +244,19 @@ def main() -> None:
         problem = problem_of(args.task, args.activation, seed, image)
         next(itertools.islice(by_hand(problem), problem.updates - 1, None))
         print(f"seed {seed}: {problem.metric():.4g}", flush=True)
-    ratios: dict[str, list[float]] = {"plain Lightning": [], "alone": [], "stacked": []}
+    ratios: dict[str, list[float]] = {"plain Lightning": [], "alone": [], "single": [], "stacked": []}
     for _ in range(0 if args.results else args.rounds):
         loop = by_hand(problem_of(args.task, args.activation, 0, image))
-        for _ in range(Updates.skipped):
+        for _ in range(WARM_UP):
             next(loop)
         start = time.process_time()
-        for _ in range(args.updates - Updates.skipped):
+        for _ in range(args.updates - WARM_UP):
             next(loop)
-        hand = (time.process_time() - start) / (args.updates - Updates.skipped)
+        hand = (time.process_time() - start) / (args.updates - WARM_UP)
         problem = problem_of(args.task, args.activation, 0, image)
         ratios["plain Lightning"].append(stock(problem, args.updates) / hand)
-        for name, runs in (("alone", 1), ("stacked", RUNS)):
-            taken = fitted(args.task, args.activation, args.updates, runs, args.dataset)
+        for name, runs, blocks in (("alone", 1, BLOCK), ("single", 1, 1), ("stacked", RUNS, BLOCK)):
+            taken = fitted(args.task, args.activation, args.updates, runs, blocks, args.dataset)
             ratios[name].append(taken / hand)
         print(f"by hand {1000 * hand:.2f} ms", {n: round(r[-1], 3) for n, r in ratios.items()}, flush=True)
     for name, found in ratios.items():

@@ -14,6 +14,9 @@ resume from their last epoch. The folder ``--out`` holds all that is needed for 
 - ``gpt``: ``gpt_plain`` with four blocks of width 256 in bf16-mixed: time of an update and memory of stacks of
   1, 5 and 15 runs, how a stack differs from its runs alone (null: they agree), and the size that a study would
   choose (0: all runs).
+- ``blocks``: stacks of 15 and 90 MNIST classifiers in float32, without and with dropout, by single updates, in
+  blocks as studies have them, and in JAX, whose turns hold validations and the test set too; and an update of
+  ``convnet``'s network alone against its kernels, on embedded images. Milliseconds an update and run.
 
 ``convnet`` and ``resnet`` train for 200 epochs and read CIFAR-10 from a folder in the hub's layout,
 ``plain_text/train-00000-of-00001.parquet`` (84 MiB) and ``plain_text/test-00000-of-00001.parquet`` (17 MiB).
@@ -36,26 +39,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import jax_table
+import pytorch_lightning as pl
 import sides
 import stacks
 import torch
-from timing import DEVICE
+from timing import BLOCK, DEVICE, Clock
 
 from actlab.checks import stack_trial
 from actlab.engines import timing
 from actlab.engines.settings import Settings
+from actlab.random import streams
 from actlab.runtime.devices import name_of
 from actlab.runtime.quiet import quiet
 from actlab.storage.files import read_json, write_json
+from actlab.studies import plan
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 20.0  # seconds that a part may take to end
@@ -71,6 +78,7 @@ class Sizes(NamedTuple):
     dropouts: tuple[float, ...]  # of these runs
     gpt: tuple[int, ...]  # runs of a stack
     settings: Mapping[str, Any]  # of their config
+    convnet: Mapping[str, Any]  # settings of the network for CIFAR-10
 
 
 FULL = Sizes(
@@ -79,6 +87,7 @@ FULL = Sizes(
         **{"model.network.width": 256, "model.network.blocks": 4, "model.network.heads": 4},
         **{"data.context": 256, "data.updates_per_epoch": 20_000},
     },
+    {"data.batch_size": 100},
 )
 SMOKE = Sizes(
     *((2,), 90, 1, (0.0,), (1, 2)),
@@ -86,6 +95,7 @@ SMOKE = Sizes(
         **{"model.network.width": 16, "model.network.blocks": 1, "model.network.heads": 2},
         **{"data.context": 16, "data.updates_per_epoch": 100},
     },
+    {"data.batch_size": 10, "model.network.widths": [8, 8], "trainer.max_steps": 31},
 )
 
 
@@ -102,14 +112,20 @@ def tests(_: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
     yield {"passed": int(found["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
 
 
-def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
-    """Time stacks of MNIST classifiers against JAX, one size after the other."""
+def jax_found() -> tuple[bool, str]:
+    """Return whether JAX computes on our device, and what it finds."""
     # Unless told, JAX multiplies float32 as TF32 on a GPU, which torch does not, and takes most of its memory.
     os.environ |= {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     backend = subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
     jax = backend == {"cuda": "gpu"}.get(DEVICE, DEVICE)
-    yield {"jax": backend if jax else f"not measured: {f'JAX finds the {backend}' if backend else 'no JAX'}"}
+    return jax, backend if jax else f"not measured: {f'JAX finds the {backend}' if backend else 'no JAX'}"
+
+
+def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Time stacks of MNIST classifiers against JAX, one size after the other."""
+    jax, found = jax_found()
+    yield {"jax": found}
     sizes = sizes_of(options)
     timed = partial(
         jax_table.measure, rounds=sizes.rounds, dropouts=sizes.dropouts, jax=jax, epochs=sizes.epochs
@@ -163,6 +179,93 @@ def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
         yield {"chosen": timing.measure({"gpt": runs}, Settings()).stacks["gpt"]}
 
 
+class Kernels(Clock):
+    """Measures the time of the kernels of a GPU instead."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *rest: object) -> None:
+        """Profile from the end of the warm-up to the last update."""
+        before = self.begin
+        super().on_train_batch_end(trainer, *rest)
+        if before is None and self.begin is not None:
+            self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+            self.profiler.start()
+        if trainer.global_step == trainer.max_steps:
+            self.profiler.stop()
+
+    @property
+    def milliseconds(self) -> float:
+        """Per update."""
+        events = self.profiler.key_averages()
+        kernels = [one for one in events if one.device_type.name == "CUDA" and not one.is_user_annotation]
+        return sum(one.self_device_time_total for one in kernels) / self.updates / 1e3
+
+
+def in_blocks(runs: Sequence[plan.Run]) -> dict[str, Callable[[], float]]:
+    """The sides of some runs: milliseconds an update and run by single updates and in blocks."""
+    most = {"single_ms": 1, "blocks_ms": BLOCK}
+    return {name: lambda n=n: stacks.in_stack(runs, Clock(n)) / len(runs) for name, n in most.items()}
+
+
+def against_jax(data: Path, size: int, dropout: float, rounds: int, jax: bool) -> dict[str, float]:
+    """Time stacks of MNIST classifiers by single updates, in blocks, and in JAX."""
+    settings = (f"seeds={size}", f"model.network.dropout={dropout}", "model.optimizer.lr=0.001")
+    place = (f"data.validation={sides.VAL}", f"data.cache_dir={data / 'cache'}")
+    timed = in_blocks(stacks.grid(str(data / "mnist"), *settings, *place))
+    with ExitStack() as open_:
+        if jax:
+            side = open_.enter_context(sides.Jax(data, size, dropout))
+            side.turn()  # compiles
+            timed["jax_ms"] = side.turn
+        figures = stacks.medians(timed, rounds)
+    return with_ratios(figures)
+
+
+def against_kernels(folder: Path, settings: Mapping[str, Any], rounds: int) -> dict[str, float]:
+    """Time an update of the GELU paper's network for CIFAR-10, and its kernels where a GPU has some."""
+    images = sides.repeated("cifar10", folder / "cifar10", 40)  # preprocessed before training
+    known = {
+        "model.activation": "gelu_tanh",
+        "data.validation": 50,
+        "data.preprocessing": ["scale"],
+        "data.cache_dir": folder / "cache",
+    }
+    known |= {
+        "trainer.precision": "bf16-mixed",
+        "trainer.benchmark": True,
+        "model.optimizer.lr": 0.001,
+        **settings,
+    }
+    runs = stacks.grid(str(images), *(f"{key}={value}" for key, value in known.items()), study="gelu_cifar10")
+    figures = stacks.medians(in_blocks(runs), rounds)
+    if DEVICE == "cuda":
+        figures["kernels_ms"] = stacks.in_stack(runs, Kernels())
+    return with_ratios(figures)
+
+
+def with_ratios(figures: dict[str, float]) -> dict[str, float]:
+    """Add single updates and blocks by what they are compared with, as far as it was measured."""
+    pairs = [("blocks", "single"), *product(("single", "blocks"), ("jax", "kernels"))]
+    found = [(a, b) for a, b in pairs if f"{b}_ms" in figures]
+    return figures | {f"{a}_vs_{b}": figures[f"{a}_ms"] / figures[f"{b}_ms"] for a, b in found}
+
+
+def blocks(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Time single updates against blocks, in stacks and of one network with convolutions."""
+    jax, found = jax_found()
+    yield {"jax": found}
+    sizes = sizes_of(options)
+    stacks.as_a_study_does()
+    if not options.smoke:
+        streams.compile_masks()
+    with tempfile.TemporaryDirectory() as folder:
+        data = sides.make_data(Path(folder))
+        for size, dropout in product(sizes.mnist, sizes.dropouts):
+            if (name := f"runs_{size}{'_dropout' * bool(dropout)}") not in entry:
+                yield {name: against_jax(data, size, dropout, sizes.rounds, jax)}
+        if "convnet" not in entry:
+            yield {"convnet": against_kernels(data, sizes.convnet, sizes.rounds)}
+
+
 class Part(NamedTuple):
     """A part: in which precision it computes, and a function that yields its figures, to be kept one by one."""
 
@@ -171,7 +274,12 @@ class Part(NamedTuple):
     needs_data: bool = False
 
 
-CONVNET = partial(training, ["gelu_tanh", "relu", "elu"], {"model.network.widths": [8, 8]}, "cifar10_convnet")
+CONVNET = partial(
+    training,
+    ["gelu_tanh", "relu", "elu"],
+    {"model.network.widths": [8, 8], "trainer.max_steps": 31},
+    "cifar10_convnet",
+)
 RESNET = partial(training, ["gelu", "silu", "relu"], {"model.network.depth": 8}, "cifar10_resnet20")
 PARTS = {
     "tests": Part("of each test", tests),
@@ -179,6 +287,7 @@ PARTS = {
     "convnet": Part("bf16-mixed", CONVNET, needs_data=True),
     "resnet": Part("bf16-mixed", RESNET, needs_data=True),
     "gpt": Part("bf16-mixed", gpt),
+    "blocks": Part("float32, with convolutions bf16-mixed", blocks),
 }
 
 

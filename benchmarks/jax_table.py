@@ -25,7 +25,7 @@ import sides
 import torch
 from figures import show
 from opponents import looped, products
-from timing import UPDATES, WARM_UP
+from timing import updates_of
 
 SIZES = (1, 15, 45, 90)
 ROUNDS = 3
@@ -56,9 +56,7 @@ def measure(
                 makers[f"jax{name}_ms"] = partial(sides.Jax, data, size, dropout)
         figures = sides.fastest(makers, rounds)
     if size == 1 and jax:  # what a loop by hand takes, and the products in it
-        batches: Any = [
-            (torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(UPDATES + WARM_UP + 1)
-        ]
+        batches: Any = [(torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(updates_of())]
         figures["loop_ms"] = min(looped(batches) for _ in range(rounds))
         figures["products_ms"] = min(products(1) for _ in range(rounds))
         figures["loop_vs_jax"] = figures["loop_ms"] / figures["jax_ms"]

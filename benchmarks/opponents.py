@@ -13,12 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from timing import DEVICE, UPDATES, WARM_UP, Clock, synchronise, threads_of
+from timing import DEVICE, WARM_UP, Clock, synchronise, threads_of, updates_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
@@ -36,22 +36,21 @@ def mlp(dropout: float) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(128, 10))
 
 
-def looped(loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
-    """Milliseconds an update of a loop written by hand."""
+def looped(loader: DataLoader[tuple[Tensor, Tensor]], now: Callable[[], float] = time.perf_counter) -> float:
+    """Milliseconds an update of a loop written by hand, epoch after epoch."""
     network = mlp(0.0).to(DEVICE)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
-    start = 0.0
+    start, updates = 0.0, updates_of()
     with threads_of(1):
-        for step, (x, y) in enumerate(loader):
+        batches = chain.from_iterable(repeat(loader))
+        for step, (x, y) in zip(range(updates), batches, strict=False):
             if step == WARM_UP:
-                start = time.perf_counter()
-            if step == UPDATES + WARM_UP:
-                break
+                start = now()
             optimizer.zero_grad()
             nn.functional.cross_entropy(network(x.to(DEVICE)), y.to(DEVICE)).backward()
             optimizer.step()
         synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
+    return (now() - start) / (updates - WARM_UP) * 1e3
 
 
 class Template(pl.LightningModule):
@@ -84,7 +83,7 @@ def template(dropouts: Sequence[float], loader: DataLoader[Any]) -> float:
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder, quiet():
             pl.Trainer(
-                max_steps=UPDATES + WARM_UP,
+                max_steps=updates_of(),
                 logger=pl.loggers.CSVLogger(folder),
                 callbacks=[clock],
                 enable_progress_bar=False,
@@ -99,9 +98,9 @@ def products(size: int) -> float:
     widths = (784, *[128] * 8, 10)
     weights = [torch.randn(size, *shape, device=DEVICE) for shape in pairwise(widths)]
     values = [torch.randn(size, 128, width, device=DEVICE) for width in widths]
-    start = 0.0
+    start, updates = 0.0, updates_of(size)
     with threads_of(size):
-        for step in range(UPDATES + WARM_UP):
+        for step in range(updates):
             if step == WARM_UP:
                 start = time.perf_counter()
             kept = [torch.bmm(x, w) for x, w in zip(values, weights, strict=False)]
@@ -110,18 +109,18 @@ def products(size: int) -> float:
                 if number:  # the images need no gradient
                     torch.bmm(values[number + 1], weights[number].mT)
         synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
+    return (time.perf_counter() - start) / (updates - WARM_UP) * 1e3
 
 
 def forward_and_backward(run: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor) -> float:
     """Milliseconds of the sum of all outputs and its gradient."""
-    start = 0.0
-    for step in range(UPDATES + WARM_UP):
+    start, updates = 0.0, updates_of()
+    for step in range(updates):
         if step == WARM_UP:
             start = time.perf_counter()
         torch.autograd.grad(run(x).sum(), parameters)
     synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
+    return (time.perf_counter() - start) / (updates - WARM_UP) * 1e3
 
 
 def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[], float]]:

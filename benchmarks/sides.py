@@ -68,14 +68,18 @@ def closing_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def repeated(sample: str, folder: Path, times: int, **rows: int) -> Path:
+    """Return the new folder with an embedded sample so many times over, at most so many ``rows`` of a split."""
+    folder.mkdir()
+    for source in resource(f"data/samples/{sample}").rglob("*.parquet"):
+        table = pa.concat_tables([pq.read_table(source)] * times)
+        pq.write_table(table.slice(0, rows.get(source.name.partition("-")[0])), folder / source.name)
+    return folder
+
+
 def make_data(folder: Path) -> Path:
     """A quarter of MNIST in numbers, the embedded sample three times over: a hub folder and ``data.npz``."""
-    hub = folder / "mnist"
-    hub.mkdir()
-    for split, number in (("train", TRAIN + VAL), ("test", TEST)):
-        (source,) = resource("data/samples/mnist").rglob(f"{split}-*.parquet")
-        table = pq.read_table(source)
-        pq.write_table(pa.concat_tables([table] * 3).slice(0, number), hub / source.name)
+    hub = repeated("mnist", folder / "mnist", 3, train=TRAIN + VAL, test=TEST)
     data = MNISTDataModule(str(hub), validation=VAL, cache_dir=str(folder / "cache"))
     data.setup("fit")
     parts = {"train": data.train, "val": data.val, "test": data.test}

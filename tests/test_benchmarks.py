@@ -44,12 +44,24 @@ def test_stacks_have_as_many_runs_as_are_asked_for(monkeypatch, tmp_path):
         assert len(study.runs()) == size
 
 
+@pytest.mark.parametrize(("blocks", "warm_up"), [(1, 5), (25, 26)])
+def test_the_clock_of_the_benchmarks_leaves_updates_in_blocks(monkeypatch, blocks, warm_up):
+    monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
+    monkeypatch.setattr("actlab.tasks.blocks.LONGEST", 1e9)
+    stacks, timing = importlib.import_module("stacks"), importlib.import_module("timing")
+    clock = timing.Clock(blocks)
+    taken = stacks.in_stack(stacks.without_dropout(None, 1, "trainer.max_steps=30"), clock)
+    assert (clock.begin[0], clock.end[0]) == (warm_up, 30)
+    assert taken > 0
+
+
 PARTS = {
     "tests": {"passed", "failed", "skipped"},
     "mnist": {"jax", "runs_2"},
     "convnet": {"runs"},
     "resnet": {"runs"},
     "gpt": {"stacks", "differs", "chosen"},
+    "blocks": {"jax", "runs_2", "convnet"},
 }
 FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
 
@@ -58,7 +70,7 @@ FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
     ("words", "device", "reason"),
     [
         ([], "cpu", "torch finds no CUDA device: give --smoke"),
-        (["cifar"], "cuda", "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt"),
+        (["cifar"], "cuda", "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, blocks"),
         (["--cifar10", "nowhere"], "cuda", "--cifar10 nowhere: no such folder"),
         (["resnet"], "cuda", "resnet: give the folder of CIFAR-10 by --cifar10 FOLDER"),
         (["gpt", "--minutes=0"], "cuda", "gpt: not begun"),
