@@ -204,6 +204,14 @@ class BestSoFar(RichProgressBar):
     def __init__(self) -> None:
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
 
+    blocks = True
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Show the number of the update, of a block that of its last."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.fit_loop.batch_idx)
+
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
         """Return Lightning's columns, with a bar that leaves room for the metrics."""
         columns: list[Any] = super().configure_columns(trainer)

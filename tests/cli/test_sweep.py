@@ -1,6 +1,7 @@
 """The sweep of the documentation: the command that W&B's agent builds, executed offline."""
 
 import re
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def agent(tmp_path, monkeypatch):
     yield words
     monkeypatch.undo()
     wandb.teardown()
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # it keeps the address of W&B's service
 
 
 # wandb leaves the file of the sweep's parameters to the garbage collector

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import pytorch_lightning as pl
@@ -22,7 +23,7 @@ from actlab.config.records import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
-from actlab.random.positions import Position
+from actlab.random.positions import Block, Position
 from actlab.storage.files import DamagedError, checked
 from actlab.storage.resources import resource
 from actlab.validation import Count, validated
@@ -30,6 +31,9 @@ from actlab.validation import Count, validated
 Batch = tuple[Tensor, ...]
 # Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
 Transform = Callable[[Batch, Position], Batch]
+
+
+BeginBlocks = Callable[[], Callable[[int], int] | None]
 
 
 class Samples(Dataset[Batch]):
@@ -225,10 +229,12 @@ class SlicedLoader:
 
     Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices. Training
     resumes at any batch: the state is the epoch and the number of its batches that were yielded, and holds for
-    that epoch only.
+    that epoch only. ``begin_blocks`` begins the blocks of an epoch; see `actlab.tasks.blocks.Blocks.begin`.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None) -> None:
+        self.begin_blocks = begin_blocks
+        self.samples: Any = loader.dataset
         self.loader, self.dataset, self.batch_sampler = loader, loader.dataset, loader.batch_sampler
         self.epoch = self.batches = 0
         self._resumed = False
@@ -243,9 +249,16 @@ class SlicedLoader:
         if not (self._resumed and epoch == self.epoch):
             self.batches = 0
         self.epoch, self._resumed, sampler.first = epoch, False, self.batches
-        for batch in self.loader:
-            self.batches += 1
-            yield batch
+        end = self.begin_blocks() if self.begin_blocks else None
+        if end is None:
+            for batch in self.loader:
+                self.batches += 1
+                yield batch
+        else:
+            positions = iter(sampler)
+            while block := [*islice(positions, end(self.batches) - self.batches)]:
+                self.batches += len(block)
+                yield Block(self.samples, block)
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of its batches that were yielded."""
@@ -341,7 +354,10 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         batches = SeededBatches(
             *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
         )
-        return self._sliced(self._loader(samples, batches))
+        loader, module = self._loader(samples, batches), self.trainer and self.trainer.lightning_module
+        in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
+        begin = getattr(module, "begin_blocks", None) if in_memory else None
+        return SlicedLoader(loader, begin) if self.trainer else loader
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
         """Return the validation batches, in file order; under a Trainer those of this device."""

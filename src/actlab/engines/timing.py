@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from actlab import experiments
 from actlab.analysis.wording import plural
 from actlab.engines.settings import UNTIMED, Decision, Settings
 from actlab.errors import described
+from actlab.random.positions import Block
 from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.devices import SMALL, keep_freed, threads, threads_for, wait_for
@@ -45,24 +45,29 @@ class _EnoughError(Exception):
 
 
 class _Clock(Checkpoint):
-    """Notes when each update begins, from the second on; the first prepares memory and kernels."""
+    """Times the blocks of updates, from the second on; the first prepares memory and kernels."""
+
+    blocks = UPDATES
 
     def __init__(self) -> None:
+        self.seconds: list[float] = []  # of an update of each block
         self.starts: list[float] = []
-        self.updates = 0
+        self.sizes: list[int] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
         wait_for(module.device)
-        self.starts += [time.perf_counter()] if self.updates else []
-        self.updates += 1
-        number = len(self.starts) - 1
-        if number >= UPDATES or (number > 0 and self.starts[-1] - self.starts[0] > BRIEF):
-            raise _EnoughError
+        now = time.perf_counter()
+        if len(self.starts) > 1:
+            self.seconds.append((now - self.starts[-1]) / self.sizes[-1])
+            if sum(self.sizes[1:]) >= UPDATES or now - self.starts[1] > BRIEF:
+                raise _EnoughError
+        self.starts.append(now)
+        self.sizes.append(len(batch) if isinstance(batch, Block) else 1)
 
     @property
     def fastest(self) -> float:
-        """Seconds of the fastest update; infinite if none was timed."""
-        return min((b - a for a, b in pairwise(self.starts)), default=math.inf)
+        """Seconds of an update of the fastest block; infinite if none was timed."""
+        return min(self.seconds, default=math.inf)
 
 
 def chosen(seconds: Mapping[int, float]) -> Decision:

@@ -16,9 +16,9 @@ Shapes: ``B`` batch, ``R`` runs in a stack, ``E`` elements per sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,20 @@ class Position(NamedTuple):
     seeds: tuple[int, ...]
     epoch: int
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, a search that is not needed here
+
+
+class Block:
+    """The positions of several batches, which `actlab.tasks.blocks` trains as one batch of a Trainer."""
+
+    def __init__(self, samples: Any, positions: Sequence[Position]) -> None:
+        self.samples, self.positions = samples, positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Gather and yield one batch after the other."""
+        return map(self.samples.__getitems__, self.positions)
 
 
 def uniform_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Tensor:

@@ -52,13 +52,26 @@ class Generators(NamedTuple):
         np.random.set_state(self.numpys)
         random.setstate(self.pythons)
 
+    def same(self, other: Generators) -> bool:
+        """Return whether two snapshots are equal: no number was drawn between them."""
+        one, two = self.numpys, other.numpys
+        arrays = [self.torchs, self.accelerators, one[1]], [other.torchs, other.accelerators, two[1]]
+        equal = all((a is None and b is None) or bool((a == b).all()) for a, b in zip(*arrays, strict=True))
+        return equal and one[2:] == two[2:] and self.pythons == other.pythons
+
 
 @contextmanager
-def own_generators(seed: int) -> Iterator[None]:
-    """Seed the global generators for a block and restore their states afterwards."""
+def own_generators(seed: int, drew: list[bool] | None = None) -> Iterator[None]:
+    """Seed the global generators for a block and restore their states afterwards.
+
+    ``drew`` gets whether numbers were drawn in the block.
+    """
     before = Generators.now()
     seed_generators(seed)
+    begun = Generators.now() if drew == [] else None
     try:
         yield
     finally:
+        if drew == [] and begun is not None:
+            drew.append(not begun.same(Generators.now()))
         before.restore()

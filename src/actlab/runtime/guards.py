@@ -14,7 +14,7 @@ from actlab.runtime import signals
 class StopOnSignal(Callback):
     """Ends a Trainer within one batch after a signal, even if code swallowed the exception `Stopped`."""
 
-    stackable = tested_by_steps = True
+    stackable = tested_by_steps = blocks = True
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """Raise `Stopped` if a signal has arrived."""

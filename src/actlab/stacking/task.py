@@ -61,6 +61,11 @@ class StackedTask(Training):
         return self._members
 
     @property
+    def known_class(self) -> type:
+        """This class."""
+        return StackedTask
+
+    @property
     def stacked(self) -> bool:
         """Whether values have a leading run axis."""
         return True

@@ -24,6 +24,7 @@ class Result(TypedDict):
     summary: dict[str, dict[str, Summed]]
     code: NotRequired[dict[str, str]]
     engine: NotRequired[str]
+    single_updates: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     unrestored: NotRequired[list[str]]
     last_good_epoch: NotRequired[float]

@@ -290,9 +290,14 @@ class Task(Training, ABC):
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    @property
+    def known_class(self) -> type:
+        """This class."""
+        return Task
+
+    def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch and log it; check the trained parameters at the first batch."""
-        loss = super().training_step(batch, batch_idx)
+        loss = super().loss_of_update(batch, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True

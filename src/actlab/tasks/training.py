@@ -6,7 +6,8 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -19,11 +20,13 @@ from actlab import optim
 from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
+from actlab.random.positions import Block
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import evaluating
 from actlab.tasks import building, complete, parameters, resuming
 from actlab.tasks.batches import as_batch
+from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
@@ -55,6 +58,7 @@ class Training(pl.LightningModule, ABC):
         self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
+        self._blocks = Blocks()
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
 
     @property
@@ -83,6 +87,11 @@ class Training(pl.LightningModule, ABC):
         """Return the activation modules of a member in the order of its network, as they are now."""
 
     @property
+    @abstractmethod
+    def known_class(self) -> type:
+        """The class whose hooks of updates a block calls."""
+
+    @property
     def stacked(self) -> bool:
         """Whether values have a leading run axis."""
         return False
@@ -101,13 +110,29 @@ class Training(pl.LightningModule, ABC):
                 "size, but would have equal weight; give a larger data.batch_size"
             )
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch in training mode, summed over members."""
+    def begin_blocks(self) -> Callable[[int], int] | None:
+        """Return what says where a block of this epoch ends, or None; see `Blocks.begin`."""
+        return self._blocks.begin(self)
+
+    @property
+    def single_updates(self) -> str:
+        """Why updates are not made in blocks; empty where they are."""
+        return self._blocks.reason or ""
+
+    def training_step(self, batch: Batch | Block, batch_idx: int) -> Tensor:
+        """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
+        if isinstance(batch, Block):
+            *_, loss = self._blocks.losses(self, batch, batch_idx)
+            return loss
+        return self.loss_of_update(batch, batch_idx)
+
+    def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the loss of the batch of an update, and record what is measured of it."""
         batch = as_batch(batch)
         self._move(batch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
-        with own_generators(self.stream.unit_seed()):  # networks and losses may draw without saying so
+        with self._seeded():
             if self._has_clean_pass:
                 # A network may change its inputs in place.
                 given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
@@ -119,6 +144,15 @@ class Training(pl.LightningModule, ABC):
         if self.members[0].penalised:
             self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
         return self._scaled_for_devices(loss, weight).sum()
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Seed the global generators for an update: networks and losses may draw without saying so."""
+        if self._blocks.undrawn:
+            yield
+        else:
+            with own_generators(self.stream.unit_seed(), self._blocks.drew):
+                yield
 
     def _move(self, batch: Batch, batch_idx: int) -> None:
         self.stream.steps = True

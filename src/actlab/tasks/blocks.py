@@ -1,0 +1,201 @@
+"""Blocks of updates: several updates in one batch of a Trainer, whose loops and hooks then run once a block.
+
+Lightning's loops cost about a millisecond a batch on a CPU, whatever the network (``benchmarks/stacks.py``).
+The loader of the training data may therefore yield a `Block`, the positions of several batches: a task makes
+all updates but the last itself, in Lightning's order, and Lightning makes the last. What Lightning counts stays
+in updates, so checkpoints, schedules, ``max_steps`` and logged steps are those of single updates. So are all
+numbers, bit for bit, however large the blocks are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import GradientAccumulationScheduler, ModelCheckpoint
+from pytorch_lightning.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+from pytorch_lightning.profilers import PassThroughProfiler
+from pytorch_lightning.strategies import SingleDeviceStrategy
+from pytorch_lightning.utilities import rank_zero_info
+from pytorch_lightning.utilities.model_helpers import is_overridden
+from torch import Tensor
+
+from actlab.errors import RunError
+from actlab.optim import AdamEpsilonInRoot
+from actlab.random.seeding import Generators
+from actlab.runtime import signals
+
+MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
+_OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
+    *("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_backward"),
+    *("on_after_backward", "on_before_optimizer_step"),
+)
+_OF_MODULES = (
+    *(*_OF_UPDATES, "training_step", "backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"),
+    *("configure_gradient_clipping", "clip_gradients"),
+)
+_OF_TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_PRECISIONS = (Precision, DoublePrecision, HalfPrecision, MixedPrecision)
+_OPTIMIZERS = (  # they compute nothing before their closure, within which the other updates of a block are made
+    *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
+    *(torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad, AdamEpsilonInRoot),
+)
+
+
+def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
+    """Return why each update is a batch of its own; None where updates may be in blocks.
+
+    ``kind`` is the class of module whose hooks of updates a block calls.
+    """
+    module: Any = trainer.lightning_module
+    data, plugin = trainer.datamodule, trainer.precision_plugin  # type: ignore[attr-defined]
+    for hook in (*_OF_MODULES, *_OF_TRANSFER):
+        if getattr(getattr(module, hook), "__func__", None) is not getattr(kind, hook):
+            return f"{type(module).__name__} overrides {hook}"
+    for hook in _OF_TRANSFER:
+        if data is not None and is_overridden(hook, data, pl.LightningDataModule):
+            return f"{type(data).__name__} overrides {hook}"
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, GradientAccumulationScheduler):
+            return "gradients are accumulated"
+        if _most_for(callback) < 2:
+            return f"{type(callback).__name__} watches single updates"
+    if trainer.accumulate_grad_batches > 1:
+        return "gradients are accumulated"
+    if module.members[0].ragged:
+        return "batches differ in size"
+    if type(trainer.strategy) is not SingleDeviceStrategy:
+        return f"the strategy is {type(trainer.strategy).__name__}"
+    if type(plugin) not in _PRECISIONS or getattr(plugin, "scaler", None) is not None:
+        return f"the precision is {trainer.precision}"
+    if type(trainer.profiler) is not PassThroughProfiler:  # type: ignore[attr-defined]
+        return "a profiler times single updates"
+    if any(config.interval == "step" for config in trainer.lr_scheduler_configs):
+        return "a scheduler of torch steps at each update"
+    strange = [type(one).__name__ for one in trainer.optimizers if type(one) not in _OPTIMIZERS]
+    return f"the optimiser is {strange[0]}" if strange else None
+
+
+def _most_for(callback: Any) -> int:
+    """Return the most updates of a block with which a callback works: its ``blocks``, a number, or True."""
+    if isinstance(callback, ModelCheckpoint):
+        return 1 if callback._every_n_train_steps or callback._train_time_interval is not None else MOST
+    allowed = getattr(callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES))
+    return MOST if allowed is True else int(allowed)
+
+
+class Blocks:
+    """The blocks of a task or a stack.
+
+    Attributes:
+        reason: why each update is a batch of its own; None where they are in blocks.
+        drew: in the first update of a block, a list that gets whether it drew from the global generators.
+        undrawn: whether the first update of this block has drawn nothing, so that the others are not seeded.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.drew: list[bool] | None = None
+        self.undrawn = False
+        self._seconds = LONGEST  # of an update of the last block; the first block has one update
+
+    def begin(self, module: Any) -> Callable[[int], int] | None:
+        """Begin an epoch; return a function from the first batch of a block to that before which it ends.
+
+        None if each update is a batch of its own. Callbacks may change settings of the Trainer between epochs.
+        """
+        before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
+        if self.reason and self.reason != before:
+            rank_zero_info(f"updates are not made in blocks: {self.reason}")
+        return None if self.reason else partial(self._end, module.trainer)
+
+    def _end(self, trainer: pl.Trainer, first: int) -> int:
+        most = [_most_for(callback) for callback in trainer.callbacks]  # type: ignore[attr-defined]
+        ends = [first + max(1, min(int(LONGEST / self._seconds), *most, MOST)), trainer.num_training_batches]
+        if trainer.max_steps >= 0:
+            ends.append(first + trainer.max_steps - trainer.global_step)
+        if isinstance(every := trainer.val_check_batch, int):  # a validation is due after a multiple of it
+            ends.append(first + every - first % every)
+        return int(min(ends))
+
+    def losses(self, module: Any, block: Any, first: int) -> Iterator[Tensor]:
+        """Yield the loss of each batch of a block, and make the update of each but the last.
+
+        Seeding the global generators takes a fifth of a millisecond. Where the first update draws nothing from
+        them, the others are not seeded.
+
+        Raises:
+            RunError: if only some updates draw from them.
+        """
+        begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
+        trainer = module.trainer
+        module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
+        try:
+            for number, batch in enumerate(block, first):
+                if number == first and before.same(
+                    Generators.now()
+                ):  # else batches draw, and hide what updates do
+                    self.drew = []
+                yield (loss := module.loss_of_update(_placed(batch, module), number))
+                if number == first:
+                    self.drew, self.undrawn = None, self.drew == [False]
+                if number < last:
+                    signals.check()
+                    _update(module, loss, number)
+            if self.undrawn and not before.same(Generators.now()):
+                raise RunError(
+                    "the network or the loss draws random numbers in some updates only: let it draw in each, "
+                    "or override training_step in the task, which is then called at each update"
+                )
+        finally:
+            self.drew, self.undrawn = None, False
+        self._seconds = (time.perf_counter() - begun) / len(block)
+        progress = trainer.fit_loop.epoch_loop.batch_progress  # Lightning has counted the blocks alone
+        progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
+
+
+def _placed(batch: Any, module: pl.LightningModule) -> Any:
+    """Return a batch as Lightning passes it on: in the precision and on the device of the module."""
+    batch = module.trainer.precision_plugin.convert_input(batch)
+    here = all(part.device == module.device for part in batch if isinstance(part, Tensor))
+    return batch if here else module.trainer.strategy.batch_to_device(batch)
+
+
+def _update(module: Any, loss: Tensor, batch_idx: int) -> None:
+    """Make one update as Lightning does after a training step, and count it."""
+    trainer, optimizer = module.trainer, module.trainer.optimizers[0]
+    with _outside_autocast(trainer):
+        module.optimizer_zero_grad(trainer.current_epoch, batch_idx, optimizer)
+        loss.backward()  # type: ignore[no-untyped-call]
+        module.on_before_optimizer_step(optimizer)
+        algorithm = trainer.gradient_clip_algorithm
+        module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, algorithm)
+        optimizer.step()
+    _count(trainer)
+
+
+@contextmanager
+def _outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
+    """Leave the context of the precision, in which training steps run but no backward pass."""
+    if isinstance(trainer.precision_plugin, MixedPrecision):
+        with torch.autocast(trainer.precision_plugin.device, enabled=False):
+            yield
+        torch.clear_autocast_cache()  # else the next forward pass would use the weights before the update
+    else:
+        yield
+
+
+def _count(trainer: pl.Trainer) -> None:
+    """Count an update that Lightning has not made itself, wherever it counts its own."""
+    loop: Any = trainer.fit_loop.epoch_loop
+    progress = loop.automatic_optimization.optim_progress.optimizer
+    for counted in (loop.batch_progress, progress.zero_grad, progress.step):
+        for numbers in (counted.current, counted.total):
+            for name in vars(numbers):  # ready, started, processed, completed, as far as it has them
+                setattr(numbers, name, getattr(numbers, name) + 1)
+    loop._batches_that_stepped += 1

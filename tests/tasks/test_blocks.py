@@ -1,0 +1,201 @@
+"""Updates in blocks leave what single updates leave, bit for bit: weights, metrics, counts and checkpoints."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, Checkpoint, ModelCheckpoint, Timer
+
+from actlab import experiments
+from actlab.errors import RunError
+from actlab.random.positions import Block
+from actlab.runtime.quiet import quiet
+from actlab.stacking.building import assemble
+from actlab.studies import reading
+from actlab.tasks import Quantity, blocks
+from toys import Frames, FrameTask, fitted
+
+CLASSIFIER = "gelu_mnist_classifier"
+BRIEF = {"data.batch_size": 50, "trainer.limit_train_batches": 7, "trainer.max_epochs": 2}
+DROPOUT = {"model.network.dropout": 0.3}
+COSINE = {"class_path": "actlab.optim.Cosine", "init_args": {"by": "update"}}
+DECAY = {"class_path": "actlab.optim.L2", "init_args": {"strength": 1e-3}}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dropout, clipping": (CLASSIFIER, {**DROPOUT, "trainer.gradient_clip_val": 0.1}),
+    "a schedule of updates": (CLASSIFIER, {"model.schedules.lr": COSINE}),
+    "decay by kind": (CLASSIFIER, {"model.l2": DECAY}),
+    "half precision": (CLASSIFIER, {**DROPOUT, "trainer.precision": "bf16-mixed"}),
+    "a stochastic map": ("soi_mnist", {}),
+    "learnt parameters": (CLASSIFIER, {"model.activation": "prelu"}),
+    "unit statistics": ("elu_mnist_units", {}),
+    "convolutions, batch norm": ("cifar10_resnet20", {}),
+    "language": ("gpt_gated", {}),
+    "derivatives": ("pinn_helmholtz", {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """Blocks end by their number of updates, not by a second."""
+    monkeypatch.setattr(blocks, "LONGEST", 1e9)
+
+
+class Sizes(Checkpoint):
+    """How many updates each batch of the Trainer makes, and the training steps of their losses."""
+
+    blocks = True
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+        self.seen.append(len(batch) if isinstance(batch, Block) else 1)
+
+
+class OneByOne(Callback):
+    """Lives with one update a batch alone."""
+
+    blocks = 1
+
+
+def runs_of(study: str, settings: dict[str, Any]) -> list[Any]:
+    plan = reading.load(study, smoke=True, settings={**BRIEF, **settings, "seeds": 2}, staged=False)
+    return plan.runs()[:2]
+
+
+def left(configs: list[Any], folder: Path, single: bool, stacked: bool, **options: Any) -> dict[str, Any]:
+    """What a fit leaves, and the sizes of its blocks."""
+    sizes, path = Sizes(), folder / "last.ckpt"
+    with quiet():
+        trainer, task, data = assemble(copy.deepcopy(configs if stacked else configs[:1]), sizes, folder)
+        trainer.callbacks += [OneByOne()] if single else []  # type: ignore[attr-defined]
+        trainer.fit(task, datamodule=data, **options)
+        trainer.save_checkpoint(path)
+    kept = torch.load(path, weights_only=False)
+    metrics = task.latest if stacked else trainer.callback_metrics
+    return {
+        "state": kept["state_dict"],
+        "loops": kept["loops"],
+        "optimizer": kept["optimizer_states"],
+        "metrics": {name: value.tolist() for name, value in metrics.items()},
+        "sizes": sizes.seen,
+    }
+
+
+def check_equal(one: Any, other: Any) -> None:
+    """Nested values that are equal in every bit."""
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            check_equal(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        for a, b in zip(one, other, strict=True):
+            check_equal(a, b)
+    else:
+        assert one == other
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented")
+@pytest.mark.parametrize(
+    ("kind", "stacked"),
+    [
+        *(pytest.param(kind, False, id=f"{kind}, alone") for kind in KINDS),
+        *(pytest.param(kind, True, id=f"{kind}, stacked", marks=pytest.mark.slow) for kind in [*KINDS][1:]),
+        pytest.param(next(iter(KINDS)), True, id="stacked"),
+    ],
+)
+def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
+    configs = [run.config for run in runs_of(*KINDS[kind])]
+    single, several = (left(configs, tmp_path, one, stacked) for one in (True, False))
+    assert max(single.pop("sizes")) == 1 < max(several.pop("sizes"))
+    check_equal(single, several)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["blocks first", "single first"])
+def test_training_resumes_within_an_epoch_in_the_other_way(first, tmp_path):
+    """A validation in the middle of the epoch saves a checkpoint, after 4 of 7 updates."""
+    config = runs_of(CLASSIFIER, {"trainer.val_check_interval": 4})[0].config
+    save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_epochs=1, save_on_train_epoch_end=False)
+    straight = left([config], tmp_path / "straight", True, False)
+    with quiet():
+        trainer, task, data = experiments.build(config, callbacks=[save], default_root_dir=str(tmp_path))
+        trainer.callbacks += [] if first else [OneByOne()]  # type: ignore[attr-defined]
+        trainer.fit(task, datamodule=data)
+    assert sorted(path.name for path in tmp_path.glob("step*")) == ["step=11.ckpt", "step=4.ckpt"]
+    resumed = left([config], tmp_path / "resumed", first, False, ckpt_path=tmp_path / "step=4.ckpt")
+    assert (4 in straight["sizes"], max(resumed["sizes"])) == (False, 1 if first else 4)
+    del straight["sizes"], resumed["sizes"]
+    check_equal(straight, resumed)
+
+
+def test_blocks_end_at_the_last_update(tmp_path):
+    steps = {"trainer.max_steps": 10, "trainer.val_check_interval": 1.0}
+    assert left([runs_of(CLASSIFIER, steps)[0].config], tmp_path, False, False)["sizes"] == [1, 6, 3]
+
+
+class Drawing(FrameTask):
+    """A loss with numbers of torch's own generator, after every ``every`` updates."""
+
+    every = 1
+
+    def quantities(self, output: Any, batch: Any) -> dict[str, Quantity]:
+        found = super().quantities(output, batch)
+        if self.training and self.global_step % self.every == self.every - 1:
+            found["loss"] = Quantity(found["loss"].values * torch.rand(()), found["loss"].weights)
+        return found
+
+
+def test_a_loss_that_draws_is_seeded_at_each_update(tmp_path):
+    tasks = []
+    for callbacks in ([OneByOne()], []):
+        fitted(task := Drawing(clean_training_loss=False), Frames(), tmp_path, *callbacks)
+        tasks.append(task)
+    check_equal(*(dict(task.state_dict()) for task in tasks))
+
+
+def test_a_loss_that_draws_at_some_updates_alone_is_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(Drawing, "every", 5)
+    with pytest.raises(RunError, match="draws random numbers in some updates only: let it draw in each, or"):
+        fitted(Drawing(clean_training_loss=False), Frames(), tmp_path)
+
+
+MANY = {"callbacks": [ModelCheckpoint(every_n_train_steps=2)], "enable_checkpointing": True}
+
+
+class Watching(Callback):
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        pass
+
+
+class OwnStep(FrameTask):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx)
+
+
+class OwnTransfer(Frames):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("reason", "task", "data", "options"),
+    [
+        ("Watching watches single updates", FrameTask, Frames, {"callbacks": [Watching()]}),
+        ("Timer watches single updates", FrameTask, Frames, {"callbacks": [Timer("1:00:00:00")]}),
+        ("ModelCheckpoint watches", FrameTask, Frames, MANY),
+        ("OwnStep overrides training_step", OwnStep, Frames, {}),
+        ("OwnTransfer overrides on_after_batch_transfer", FrameTask, OwnTransfer, {}),
+        ("gradients are accumulated", FrameTask, Frames, {"accumulate_grad_batches": 2}),
+        ("a profiler times single updates", FrameTask, Frames, {"profiler": "simple"}),
+    ],
+)
+def test_single_updates_say_why(reason, task, data, options, tmp_path):
+    """Frame tasks are ragged, so that their reason is another where there is no other."""
+    made, others = task(), {name: value for name, value in options.items() if name != "callbacks"}
+    fitted(made, data(), tmp_path, *options.get("callbacks", ()), max_epochs=1, **others)
+    assert made.single_updates.startswith(reason)
