@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab import engines
 from actlab.engines import pool
-from actlab.engines.jobs import longest_first
+from actlab.engines.jobs import Arranged, Job, LoggerFactory, Progress, longest_first
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
 from actlab.runtime import signals
@@ -30,8 +30,6 @@ from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
 
 if TYPE_CHECKING:
-    from actlab.engines.jobs import Arranged, Job
-    from actlab.engines.recording import LoggerFactory, Progress
     from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")

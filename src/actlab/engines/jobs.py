@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from actlab.engines.settings import Settings
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
-if TYPE_CHECKING:
-    from actlab.engines.recording import Progress
+LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run
+Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
 
 
 class Shard(NamedTuple):

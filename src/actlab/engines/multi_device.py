@@ -21,8 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from actlab.engines import training
-from actlab.engines.jobs import Job
-from actlab.engines.recording import LoggerFactory, Progress
+from actlab.engines.jobs import Job, LoggerFactory, Progress
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, live_while_preparing
 from actlab.errors import ActlabError, LostDeviceError

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from actlab.engines.jobs import Arranged, Job, longest_first
+from actlab.engines.jobs import Arranged, Job, LoggerFactory, Progress, longest_first
 from actlab.engines.settings import Settings
 from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
 from actlab.runtime import signals
@@ -24,9 +23,6 @@ from actlab.runtime.signals import Report
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
-
-if TYPE_CHECKING:
-    from actlab.engines.recording import LoggerFactory, Progress
 
 MOST_DEATHS = 3  # by signals, of the workers that train one job
 

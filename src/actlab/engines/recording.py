@@ -6,7 +6,7 @@ import copy
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
-from actlab.engines.jobs import Job
+from actlab.engines.jobs import Job, Progress
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
@@ -28,13 +28,11 @@ from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError, update_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
-from actlab.studies.plan import Keep, Run
+from actlab.studies.plan import Keep
 from actlab.tasks import parameters
 from actlab.tasks.metrics import log_table
 from actlab.tasks.training import Training
 
-LoggerFactory = Callable[[Run], Logger]
-Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
 _KNOWN = {"actlab", "lightning", "pytorch_lightning"}  # whose callbacks keep what training needs
 
 

@@ -18,7 +18,7 @@ from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config.keys import short
 from actlab.engines import pool, settings
-from actlab.engines.jobs import Arranged, Shard
+from actlab.engines.jobs import Arranged, Job, Progress, Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
@@ -35,8 +35,6 @@ from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
-    from actlab.engines.jobs import Job
-    from actlab.engines.recording import Progress
 
 
 class Engine(NamedTuple):

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from actlab.config import identity
-from actlab.engines.jobs import Job
-from actlab.engines.recording import LoggerFactory, Progress, Recorder
+from actlab.engines.jobs import Job, LoggerFactory, Progress
+from actlab.engines.recording import Recorder
 from actlab.errors import ActlabError, described
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
