@@ -27,7 +27,6 @@ from actlab.studies.folders import (
     State,
     StudyFolder,
 )
-from actlab.studies.groups import groups
 from actlab.studies.locks import is_held
 from actlab.studies.plan import Run
 
@@ -88,7 +87,7 @@ def unopened(ready: opening.Opened) -> Iterator[str]:
     if search and (left := sum(search.trials - len(side.settings) for side in ready.sides if side.space)):
         yield f"then {left} more trials of stage {stages[0].name}, proposed from these results"
     for stage in stages[len(ready.stages) :]:
-        points = len(ready.sides) or len(groups(ready.stages[0].study))
+        points = len(ready.sides) or len(ready.stages[0].groups)
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
     if line := ready.unopened():
         yield line

@@ -234,7 +234,6 @@ class SlicedLoader:
 
     def __init__(self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None) -> None:
         self.begin_blocks = begin_blocks
-        self.samples: Any = loader.dataset
         self.loader, self.dataset, self.batch_sampler = loader, loader.dataset, loader.batch_sampler
         self.epoch = self.batches = 0
         self._resumed = False
@@ -258,7 +257,7 @@ class SlicedLoader:
             positions = iter(sampler)
             while block := [*islice(positions, end(self.batches) - self.batches)]:
                 self.batches += len(block)
-                yield Block(self.samples, block)
+                yield Block(self.dataset, block)
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of its batches that were yielded."""
@@ -354,10 +353,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         batches = SeededBatches(
             *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
         )
-        loader, module = self._loader(samples, batches), self.trainer and self.trainer.lightning_module
         in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
-        begin = getattr(module, "begin_blocks", None) if in_memory else None
-        return SlicedLoader(loader, begin) if self.trainer else loader
+        module = self.trainer.lightning_module if self.trainer and in_memory else None
+        return self._sliced(self._loader(samples, batches), getattr(module, "begin_blocks", None))
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
         """Return the validation batches, in file order; under a Trainer those of this device."""
@@ -381,8 +379,10 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def _rank(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def _sliced(self, loader: DataLoader[Any]) -> DataLoader[Any] | SlicedLoader:
-        return SlicedLoader(loader) if self.trainer else loader
+    def _sliced(
+        self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None
+    ) -> DataLoader[Any] | SlicedLoader:
+        return SlicedLoader(loader, begin_blocks) if self.trainer else loader
 
     def _in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
         samples = self._part(part)

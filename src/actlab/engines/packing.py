@@ -32,7 +32,7 @@ from actlab.runtime.accidents import has_float64
 from actlab.runtime.devices import threads_for
 from actlab.runtime.machine import versions
 from actlab.stacking import task as stacking
-from actlab.storage.files import read_json, write_json
+from actlab.storage.files import stored_json, write_json
 from actlab.studies import stacks
 from actlab.studies.folders import DAMAGED, DIVERGED, FINISHED, RunFolder
 from actlab.studies.plan import MAX_STACK, Run
@@ -191,7 +191,7 @@ def form_stacks(
 def _difference(root: Path, key: str, group: Sequence[Run]) -> str:
     """Return how a stack of a group differs from its runs alone, as a trial found; empty if it agrees."""
     path, remedy = root / TRIALS, "delete it; the trials of stacks are then run again"
-    known = read_json(path, dict[str, StackVerdict], remedy) if path.exists() else {}
+    known = stored_json(path, dict[str, StackVerdict], remedy)
     if key not in known or known[key]["versions"] != versions():
         try:
             reason = stack_trial.difference(group) or ""

@@ -15,7 +15,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.storage.files import read_json, write_json
+from actlab.storage.files import read_json, stored_json, write_json
 from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
@@ -83,7 +83,7 @@ def decide(
     from actlab.runtime import matmul
 
     path = root / FILE
-    known: _StoredSettings = read_json(path, _StoredSettings, _REMEDY) if path.exists() else {}
+    known = stored_json(path, _StoredSettings, _REMEDY)
     long = updates >= LONG
     number = 1 if jobs is None else jobs
     if jobs is None and single_device:

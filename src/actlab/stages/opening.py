@@ -7,7 +7,7 @@ stages may search (`actlab.stages.search`); its selection is made again after fu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
@@ -17,7 +17,7 @@ from actlab.stages.choice import Choice
 from actlab.stages.search import Side
 from actlab.studies.folders import OVER, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen
-from actlab.studies.groups import Group, groups
+from actlab.studies.groups import Group
 from actlab.studies.plan import Stage, Study, other_length
 
 
@@ -27,7 +27,7 @@ class Opened:
 
     folder: StudyFolder  # of the whole study
     stages: list[StudyFolder]
-    sides: Sequence[Side] = field(default=())  # what the first stage searches, with the trials so far
+    sides: Sequence[Side] = ()  # what the first stage searches, with the trials so far
 
     def until(self, name: str) -> list[StudyFolder]:
         """Return the stages up to the stage ``name``; an error if there is none, or if it cannot be run yet."""
@@ -139,7 +139,7 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
     study = found.folder.study
     if len(study.stages) > 1:
         chosen = found.folder.selection.get(study.stages[1].name, {})
-        first = replace(first, chose=frozenset(_runs_that_chose(whole(study, study.stages[0]), chosen)))
+        first = replace(first, chose=frozenset(_runs_that_chose(first.groups, chosen)))
     *before, last = first, *others
     if stage is None and (line := found.unopened()):
         last = replace(last, damaged=(*last.damaged, line))
@@ -161,11 +161,11 @@ def whole(study: Study, stage: Stage) -> Study:
     )
 
 
-def _runs_that_chose(first: Study, chosen: Chosen) -> Iterator[str]:
+def _runs_that_chose(first: Sequence[Group], chosen: Chosen) -> Iterator[str]:
     """Yield the ids of the runs of the first stage that selected the settings of the second."""
-    for group in groups(first):
-        if entry := chosen.get(group.point.text):
-            chose = (run.id for setting in group.settings for run in setting.runs if run.seed in entry["seeds"])
+    for group in first:
+        if entry := chosen.get(group.key):
+            chose = (run.id for run in choice.runs_of(group) if run.seed in entry["seeds"])
             yield from entry.get("runs", chose)
 
 

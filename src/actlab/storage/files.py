@@ -150,7 +150,7 @@ def _plain(value: Any) -> Any:
 def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
     """Add entries to a JSON file, or replace them; nothing is written without entries."""
     if entries:
-        write_json(path, {**(read_json(path, dict[str, Any], remedy) if path.exists() else {}), **entries})
+        write_json(path, {**stored_json(path, dict[str, Any], remedy), **entries})
 
 
 def regular(path: Path) -> Path:
@@ -193,6 +193,11 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
         return checked(values, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
+
+
+def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
+    """Return what `read_json` returns; an empty ``kind`` without the file."""
+    return read_json(path, kind, remedy) if path.exists() else kind()
 
 
 def parsed(text: str) -> Any:

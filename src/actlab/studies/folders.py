@@ -37,6 +37,7 @@ from actlab.storage.files import (
     read_json,
     regular,
     replacing,
+    stored_json,
     update_json,
     write_atomically,
     write_json,
@@ -304,7 +305,7 @@ class StudyFolder:
     def directed(self) -> StudyFolder:
         """The study with the directions of metrics that its folder stores."""
         directions = self.study.directions or directions_in(self.path)
-        return self.of(replace(self.study, directions=directions))
+        return self.of(replace(self.study, directions=directions))  # planned anew: code may have been edited
 
     @property
     def costs(self) -> list[Cost]:
@@ -320,7 +321,7 @@ class StudyFolder:
 
     def stored(self, name: str, kind: type[T], remedy: str) -> T:
         """Return the checked content of a JSON file that the runs share; empty without the file."""
-        return _stored(self.path / name, kind, remedy)
+        return stored_json(self.path / name, kind, remedy)
 
     def store(self, name: str, content: Any) -> None:
         """Write a JSON file that the runs share."""
@@ -334,8 +335,4 @@ class StudyFolder:
 def directions_in(root: Path) -> dict[str, Literal["min", "max"]]:
     """Return ``min`` or ``max`` by metric, as a study's folder stores it; few studies need the file."""
     remedy = "delete it; the next start of the study writes it again"
-    return _stored(root / DIRECTIONS, dict[str, Literal["min", "max"]], remedy)
-
-
-def _stored(file: Path, kind: type[T], remedy: str) -> T:
-    return read_json(file, kind, remedy) if file.exists() else kind()
+    return stored_json(root / DIRECTIONS, dict[str, Literal["min", "max"]], remedy)

@@ -86,7 +86,7 @@ def _most_for(callback: Any) -> int:
     if isinstance(callback, ModelCheckpoint):
         return 1 if callback._every_n_train_steps or callback._train_time_interval is not None else MOST
     allowed = getattr(callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES))
-    return MOST if allowed is True else int(allowed)
+    return MOST if allowed is True else min(int(allowed), MOST)
 
 
 class Blocks:
@@ -112,11 +112,11 @@ class Blocks:
         before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
         if self.reason and self.reason != before:
             rank_zero_info(f"updates are not made in blocks: {self.reason}")
-        return None if self.reason else partial(self._end, module.trainer)
+        most = min(map(_most_for, module.trainer.callbacks), default=MOST)
+        return None if self.reason else partial(self._end, module.trainer, most)
 
-    def _end(self, trainer: pl.Trainer, first: int) -> int:
-        most = [_most_for(callback) for callback in trainer.callbacks]  # type: ignore[attr-defined]
-        ends = [first + max(1, min(int(LONGEST / self._seconds), *most, MOST)), trainer.num_training_batches]
+    def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
+        ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
         if isinstance(every := trainer.val_check_batch, int):  # a validation is due after a multiple of it
@@ -137,9 +137,8 @@ class Blocks:
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
         try:
             for number, batch in enumerate(block, first):
-                if number == first and before.same(
-                    Generators.now()
-                ):  # else batches draw, and hide what updates do
+                # Where gathering a batch draws, nothing can be said of the updates: all are seeded.
+                if number == first and before.same(Generators.now()):
                     self.drew = []
                 yield (loss := module.loss_of_update(_placed(batch, module), number))
                 if number == first:
