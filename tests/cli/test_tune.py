@@ -10,6 +10,7 @@ from actlab.cli.tune import parser, planned
 from actlab.engines import training
 from actlab.stages import opening, search
 from actlab.studies.formats import Selected
+from actlab.studies.groups import groups
 from tiny_study import study_text
 
 TABLE = "table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]\n"
@@ -178,7 +179,7 @@ def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
         study = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
         grid = opening.whole(study, study.stages[0])
         nothing: Selected = {"chosen": {}, "tried": 1, "seeds": []}
-        sides = search.sides(grid, study.stages[0].search)
+        sides = search.sides(grid, groups(grid), study.stages[0].search)
         return search.compared(grid, grid, [(side, nothing) for side in sides]).question
 
     same = {

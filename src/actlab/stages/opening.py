@@ -1,7 +1,8 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-The selection is made once, stored in ``selection.json`` and reused by every later start. The first of two
-stages may search (`actlab.stages.search`); its selection is made again after further trials.
+One setting is chosen at each grid point, or for each side of a search (`actlab.stages.search`), which the first
+of two stages may be. The selection is made once, stored in ``selection.json`` and reused by every later start;
+that of a search is made again after further trials.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass, replace
 from actlab.analysis import results
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
-from actlab.stages import choice, search
-from actlab.stages.choice import Choice
+from actlab.stages import search
 from actlab.stages.search import Side
-from actlab.studies.folders import OVER, SELECTION, WAITING, StudyFolder
-from actlab.studies.formats import Chosen
-from actlab.studies.groups import Group
-from actlab.studies.plan import Stage, Study, other_length
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import OVER, RESELECT, SELECTION, WAITING, StudyFolder
+from actlab.studies.formats import Chosen, Selected
+from actlab.studies.groups import Group, Setting
+from actlab.studies.plan import Run, Selection, Stage, Study, other_length
+from actlab.studies.points import Point
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,8 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         return Opened(folder, [folder])
     first, *others = study.stages
     grid = folder.of(whole(study, first))
-    sides = search.proposed(grid, first.search, store) if first.search else []
-    stages = [grid.of(search.study_of(grid.study, sides)) if first.search else grid]
-    places: Sequence[Group] = sides or grid.groups
+    trained, sides = search.proposed(grid, first.search, store) if first.search else (grid, [])
+    stages, places = [trained], sides or grid.groups
     for stage in others:
         stored = folder.selection
         before = stored.get(stage.name, {})
@@ -97,10 +98,10 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
             break
         if store and kept != before:
             folder.store(SELECTION, {**stored, stage.name: kept})
-        choices = [Choice(place, entries[place.key]) for place in places]
+        choices = [(place, entries[place.key]) for place in places]
         later = replace(_later(study, stages[-1].study, stage, choices), failed=failures)
         if first.search:
-            later = search.compared(later, grid.study, [(side, entries[side.key]) for side in sides])
+            later = search.compared(later, grid.study, choices)
         else:
             later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
         stages.append(folder.of(later))
@@ -117,7 +118,7 @@ def _selected(
     trials = first.search.trials if first.search else 0
     sides = [place for place in places if isinstance(place, Side)]
     over = bool(sides) and search.is_over(sides)
-    known = {} if over else choice.valid(places, stored, before.study.select)
+    known = {} if over else _valid(places, stored, before.study.select)
     if sides and not over:
         complete = all(side.key in known and known[side.key].get("trials") == trials for side in sides)
         return (known if complete else {}), {}
@@ -125,11 +126,67 @@ def _selected(
     if not missing:
         return known, {}
     loaded = results.load(before)
-    if not choice.have_ended(missing, loaded):
+    waiting = {run.id for run in before.runs} - loaded.results.keys() - loaded.failures.keys()
+    if any(run.id in waiting for place in missing for run in _runs_of(place)):
         return {}, {}
-    made = {place.key: choice.entry_of(place, loaded, trials) for place in missing}
-    lost = (run.id for side in sides if side.diverged for run in choice.runs_of(side))
+    made = {place.key: _entry_of(place, loaded, trials) for place in missing}
+    lost = (run.id for side in sides if side.diverged for run in _runs_of(side))
     return {**known, **made}, {**loaded.failures, **dict.fromkeys(lost, "all trials of a search diverged")}
+
+
+def _runs_of(place: Group) -> Iterator[Run]:
+    return (run for setting in place.settings for run in setting.runs)
+
+
+def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
+    """Return the stored entries of the places that runs of today's code and settings have selected.
+
+    Raises:
+        DamagedError: if another rule has selected one of them.
+    """
+    entries = {}
+    for place in places:
+        entry, runs = stored.get(place.key), {run.id for run in _runs_of(place)}
+        if entry is None or (runs and entry.get("runs") and runs.isdisjoint(entry["runs"])):
+            continue  # selected by runs of other code or settings
+        used = replace(
+            rule,
+            metric=entry.get("metric", rule.metric),
+            mode=entry.get("mode", rule.mode),
+            at=entry.get("at", Selection.at),
+        )
+        if used != rule:
+            raise DamagedError(
+                f"{SELECTION} was selected by the {used.mode} of the {used.value}, not the {rule.mode} of the "
+                f"{rule.value}: {RESELECT}"
+            )
+        entries[place.key] = entry
+    return entries
+
+
+def _entry_of(place: Group, loaded: Results, trials: int) -> Selected:
+    """Return the setting with the best median over seeds, the first of equal ones.
+
+    Where a run has failed it is the first setting, without seeds: it opens no stage. So it is where all of a
+    search's ``trials`` have diverged.
+    """
+    study, settings = loaded.study, place.settings
+    setting = loaded.chosen(place) or next(iter(settings), Setting(Point({}), ()))
+    runs = [*dict.fromkeys(run.id for run in _runs_of(place))]
+    lost = place.diverged or not loaded.results.keys() >= {*runs}
+    if lost and trials:
+        setting = settings[0]
+    entry: Selected = {
+        "point": dict(place.point),
+        "chosen": dict(setting.tuned),
+        "tried": study.tried.get(place.point, len({tried.tuned for tried in settings}) or 1),
+        "metric": study.select.metric,
+        "mode": study.select.mode,
+        "at": study.select.at,
+        "seeds": [] if lost else [run.seed for run in setting.runs] or [*study.seeds],
+        "runs": runs,
+    }
+    return {**entry, "trials": trials} if trials else entry
 
 
 def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
@@ -165,26 +222,35 @@ def _runs_that_chose(first: Sequence[Group], chosen: Chosen) -> Iterator[str]:
     """Yield the ids of the runs of the first stage that selected the settings of the second."""
     for group in first:
         if entry := chosen.get(group.key):
-            chose = (run.id for run in choice.runs_of(group) if run.seed in entry["seeds"])
+            chose = (run.id for run in _runs_of(group) if run.seed in entry["seeds"])
             yield from entry.get("runs", chose)
 
 
-def _later(study: Study, before: Study, stage: Stage, choices: Sequence[Choice]) -> Study:
+def _later(study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
-    of_grid, blocks = whole(study, stage), []
-    for chosen in choices:
-        block, values = of_grid.blocks[chosen.block], chosen.point
-        keys = dict.fromkeys([*block.grid, *(key for key in chosen.entry["chosen"] if key in values)])
-        grid = {key: [values[key]] for key in keys}
-        blocks.append(replace(block, grid=grid, opened=bool(chosen.entry["seeds"])))
-    chosen_on = set(before.chosen_on).union(*(chosen.entry["seeds"] for chosen in choices))
+    of_grid = whole(study, stage)
+    blocks, shut, tried, edges = [], [], {}, {}
+    for place, entry in choices:
+        chosen, opened = entry["chosen"], bool(entry["seeds"])
+        number, point = place.block_of(chosen), place.at(chosen)
+        if number is None:
+            words = Point(chosen).in_words()
+            raise DamagedError(f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}")
+        block = of_grid.blocks[number]
+        grid = {key: [point[key]] for key in (*block.grid, *chosen) if key in point}
+        blocks.append(replace(block, grid=grid, opened=opened))
+        compared = point.without(study.select.tune)
+        tried[compared] = entry["tried"]
+        if opened:
+            edges[compared] = place.edges(chosen)
+        else:
+            shut.append(compared.in_words(study.compare))
+    chosen_on = set(before.chosen_on).union(*(entry["seeds"] for _, entry in choices))
     if both := sorted(chosen_on & {*stage.seeds}):
         raise ActlabError(
             f"stage {stage.name} has seed {both[0]}, which selected its settings in {SELECTION}: give it seeds "
             f"above {max(chosen_on)}, or delete {SELECTION} to select again"
         )
-    by_point = {chosen.point.without(study.select.tune): chosen for chosen in choices}
-    shut = [point.in_words(study.compare) for point, c in by_point.items() if not c.entry["seeds"]]
     note = (
         f"Without values: {'; '.join(shut)}. Runs that select settings failed or all diverged; the comparisons "
         "stay planned, and Holm's correction counts them."
@@ -192,8 +258,8 @@ def _later(study: Study, before: Study, stage: Stage, choices: Sequence[Choice])
     return replace(
         of_grid,
         blocks=tuple(blocks),
-        tried={point: chosen.entry["tried"] for point, chosen in by_point.items()},
-        edges={point: chosen.edges for point, chosen in by_point.items() if chosen.entry["seeds"]},
+        tried=tried,
+        edges=edges,
         chosen_on=frozenset(chosen_on),
         notes=(*of_grid.notes, *([note] if shut else [])),
     )
@@ -201,7 +267,7 @@ def _later(study: Study, before: Study, stage: Stage, choices: Sequence[Choice])
 
 def _other_runs(before: StudyFolder, entries: Chosen) -> Iterator[str]:
     """Yield a note if other runs than those of ``before`` selected settings: fewer seeds or another grid."""
-    known = {group.key: {run.id for run in choice.runs_of(group)} for group in before.groups}
+    known = {group.key: {run.id for run in _runs_of(group)} for group in before.groups}
     differ = [key for key, ids in known.items() if set(entries[key].get("runs", ids)) != ids]
     if differ:
         yield (

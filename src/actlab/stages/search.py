@@ -7,9 +7,10 @@ them and finds their runs.
 from __future__ import annotations
 
 import copy
+import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,13 @@ from actlab.analysis import results
 from actlab.analysis.results import Results
 from actlab.analysis.wording import plural
 from actlab.config.keys import short
-from actlab.config.values import canonical, value_key
+from actlab.config.values import value_key
 from actlab.errors import needing
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Group, Setting, groups
-from actlab.studies.plan import UNIT, Keep, Study
+from actlab.studies.plan import UNIT, Keep, Run, Study
 from actlab.studies.points import Point
 from actlab.studies.spaces import Choices, Search, Space
 
@@ -56,8 +57,16 @@ class Side(Group):
 
     settings: tuple[Trial, ...]
     block: int  # index of its block
-    space: dict[str, Space]  # by config key, and by argument of the activation
-    name: str  # the grid point in words, without keys that have one value in the grid
+    space: Mapping[str, Space]  # by config key, and by argument of the activation
+    named: Collection[str]  # the keys that have several values in the grid
+    as_given: bool = False  # whether other sides search arguments of the same activation
+
+    @property
+    def name(self) -> str:
+        """The grid point in words, without keys that have one value in the grid."""
+        units = [key for key in self.point if short(key) == UNIT]
+        words = self.point.only({*self.named, *units}).in_words(next(iter(units), ""))
+        return f"{words} as given" if self.as_given else words
 
     @property
     def diverged(self) -> bool:
@@ -80,38 +89,37 @@ class Side(Group):
 
     def at(self, values: Mapping[str, Any]) -> Point:
         """Return the grid point with searched values: config keys, and arguments of the activation."""
-        own = {key: value for key, value in values.items() if "." not in key}
-        found = {**self.point, **{key: value for key, value in values.items() if key not in own}}
-        for key in (key for key in self.point if short(key) == UNIT and own):
+        arguments = {key: value for key, value in values.items() if "." not in key}
+        found = {**self.point, **{key: value for key, value in values.items() if "." in key}}
+        for key in (key for key in self.point if short(key) == UNIT and arguments):
             given = self.point[key]
-            found[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **own}
+            found[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **arguments}
         return Point(found)
 
 
-def sides(study: Study, search: Search) -> list[Side]:
-    """Return what is searched at each grid point."""
+def sides(study: Study, groups: Iterable[Group], search: Search) -> list[Side]:
+    """Return what is searched at each grid point of a study."""
     found = []
     several = {key for block in study.blocks for key, values in block.grid.items() if len(values) > 1}
-    for group in groups(study):
+    for group in groups:
         point, block = group.point, group.settings[0].runs[0].block
-        units = {key: value for key, value in point.items() if short(key) == UNIT}
-        name = point.only({*several, *units}).in_words(next(iter(units), ""))
-        own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
-        found += [Side(point, (), block, {**arguments, **search.keys}, name) for arguments in own]
-        if not own or search.as_given:
-            found.append(Side(point, (), block, {**search.keys}, f"{name} as given" if own else name))
+        units = [value_key(value) for key, value in point.items() if short(key) == UNIT]
+        searched = [search.arguments[unit] for unit in units if unit in search.arguments]
+        found += [Side(point, (), block, {**arguments, **search.keys}, several) for arguments in searched]
+        if not searched or search.as_given:
+            found.append(Side(point, (), block, search.keys, several, as_given=bool(searched)))
     return found
 
 
 def study_of(study: Study, sides: Iterable[Side]) -> Study:
-    """Return the study that trains trials: grid points with searched values."""
+    """Return the study that trains trials: grid points with searched values, a block for each trial."""
     blocks = []
     for side in sides:
-        own = study.blocks[side.block]
+        block = study.blocks[side.block]
         for trial in side.settings:
             point = side.at(trial.tuned)
-            keys = dict.fromkeys([*own.grid, *(key for key in trial.tuned if key in point)])
-            blocks.append(replace(own, grid={key: [point[key]] for key in keys}))
+            grid = {key: [point[key]] for key in (*block.grid, *trial.tuned) if key in point}
+            blocks.append(replace(block, grid=grid))
     select = replace(study.select, tune=())
     plain: dict[str, Any] = {"probes": (), "published": {}, "figures": (), "keep": Keep(), "reference": ""}
     return replace(study, blocks=tuple(blocks), select=select, **plain)
@@ -120,35 +128,40 @@ def study_of(study: Study, sides: Iterable[Side]) -> Study:
 def at_ends(study: Study, search: Search) -> Study:
     """Return a study with the first and the last value of each space, for checks."""
     found = []
-    for side in sides(study, search):
+    for side in sides(study, groups(study), search):
         ends = [Point({key: space.ends[n] for key, space in side.space.items()}) for n in (0, -1)]
         found.append(replace(side, settings=tuple(Trial(values, ()) for values in ends)))
     return study_of(study, found)
 
 
-def proposed(folder: StudyFolder, search: Search, store: bool = False) -> list[Side]:
-    """Return the sides with their trials so far, and the next batch; ``store`` keeps it for later starts.
+def proposed(folder: StudyFolder, search: Search, store: bool) -> tuple[StudyFolder, list[Side]]:
+    """Return the study of all trials so far with the next batch, and its sides.
+
+    ``store`` keeps the batch for later starts.
 
     Raises:
         ActlabError: without Optuna.
     """
     known = folder.stored(FILE, dict[str, list[dict[str, Any]]], _REMEDY)
     proposals, found = copy.deepcopy(known), []
-    for side in sides(folder.study, search):
+    for side in sides(folder.study, folder.groups, search):
         runs = study_of(folder.study, [replace(side, settings=(NOTHING,))]).runs()
-        key = canonical([run.id for run in runs]) + canonical({key: str(s) for key, s in side.space.items()})
-        of_side = proposals.setdefault(key, [])
+        space = {key: str(values) for key, values in side.space.items()}
+        of_side = proposals.setdefault(
+            json.dumps([run.id for run in runs]) + json.dumps(space, sort_keys=True), []
+        )
         side = _with_trials(folder, side, of_side[: search.trials])
         while batch := _next_batch(folder.study, search, side):
             of_side += batch
             side = _with_trials(folder, side, of_side)  # their runs may be there, without the file
         found.append(side)
+    trained = folder.of(study_of(folder.study, found))
     if store and folder.path.exists() and proposals != known and not is_over(found):
         folder.store(FILE, proposals)
-    return found
+    return trained, found
 
 
-def _with_trials(folder: StudyFolder, side: Side, proposals: Iterable[Mapping[str, Any]]) -> Side:
+def _with_trials(folder: StudyFolder, side: Side, proposals: Sequence[Mapping[str, Any]]) -> Side:
     """Return a side with a trial for each of the proposed parameters, and its value or failure if any."""
     trials = []
     for number, params in enumerate(proposals):
@@ -156,18 +169,20 @@ def _with_trials(folder: StudyFolder, side: Side, proposals: Iterable[Mapping[st
             values = Point({key: space.rounded(params[key]) for key, space in side.space.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"{folder.path / FILE} is damaged ({params}): {_REMEDY}") from error
-        runs = study_of(folder.study, [replace(side, settings=(Trial(values, ()),))]).runs()
-        trials.append(Trial(values, tuple(runs), number, params))
+        trials.append(Trial(values, (), number, params))
     if not trials:
         return side
-    side = replace(side, settings=tuple(trials))
-    loaded = results.load(folder.of(study_of(folder.study, [side])))
-    return replace(side, settings=tuple(_read(trial, loaded) for trial in trials))
+    trained = folder.of(study_of(folder.study, [replace(side, settings=tuple(trials))]))
+    runs: dict[Point, list[Run]] = {}  # trials with equal values share them
+    for run in trained.study.runs():
+        runs.setdefault(trials[run.block].tuned, []).append(run)
+    loaded = results.load(trained)
+    return replace(side, settings=tuple(_read(trial, runs[trial.tuned], loaded) for trial in trials))
 
 
-def _read(trial: Trial, loaded: Results) -> Trial:
-    """Return a trial with its value, or with its failure, if its runs have ended."""
-    names = {run.id for run in trial.runs}
+def _read(trial: Trial, runs: Sequence[Run], loaded: Results) -> Trial:
+    """Return a trial with its runs, and with its value or failure if they have ended."""
+    trial, names = replace(trial, runs=tuple(runs)), {run.id for run in runs}
     if not names <= loaded.results.keys():
         return replace(trial, failed=names <= loaded.results.keys() | loaded.failures.keys())
     return replace(trial, value=loaded.scores([trial])[0])
@@ -205,27 +220,26 @@ def is_over(sides: Iterable[Side]) -> bool:
     return all(trial.failed or trial.value is not None for side in sides for trial in side.settings)
 
 
-def compared(study: Study, grid: Study, choices: Sequence[tuple[Side, Selected]]) -> Study:
+def compared(study: Study, grid: Study, choices: Iterable[tuple[Group, Selected]]) -> Study:
     """Return the stage after a search with what its tables say of the search.
 
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
     """
-    asked = study_of(grid, [replace(side, settings=(NOTHING,)) for side, _ in choices])
-    runs = replace(asked, seeds=(0,)).runs()
-    tried = [f"{side.name} tried {settings(side, entry['tried'])}" for side, entry in choices]
+    tried = []
+    for side, entry in choices:
+        assert isinstance(side, Side)
+        space = ", ".join(f"{key} {values}" for key, values in side.space.items())
+        tried.append(
+            f"{side.name} tried {plural(entry['tried'], 'setting')}" + (f" ({space})" if space else "")
+        )
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
         f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
         f"proposed them; the median over seeds of the {grid.select.value} chose one for each."
     )
-    question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
+    identities = [run.identity for run in replace(grid, seeds=(0,)).runs()]
+    question = sha256(json.dumps(identities).encode()).hexdigest()
     return replace(study, notes=(*study.notes, note), question=question)
-
-
-def settings(side: Side, number: int) -> str:
-    """Return a number of settings and the search space in words: ``20 settings (alpha 0.1 to 3)``."""
-    space = ", ".join(f"{key} {part}" for key, part in side.space.items())
-    return plural(number, "setting") + (f" ({space})" if space else "")
 
 
 def lines(study: Study, sides: Sequence[Side]) -> Iterator[str]:
