@@ -208,7 +208,9 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
         within = values[(epochs >= first - 1e-6) & (epochs <= last + 1e-6)]
         mean = float(within.mean()) if within.size else None
         return column.worst if mean is not None and math.isnan(mean) else mean
-    if at in SUMMED:
-        return summary(epochs, values).read(str(at), column.mode)
-    before = np.flatnonzero(epochs <= float(at) + 1e-6)
-    return summary(epochs[before], values[before]).read("last", column.mode) if before.size else None
+    if at not in SUMMED:
+        before = np.flatnonzero(epochs <= float(at) + 1e-6)
+        if not before.size:
+            return None
+        epochs, values, at = epochs[before], values[before], "last"
+    return summary(epochs, values).read(str(at), column.mode)
