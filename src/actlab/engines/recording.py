@@ -20,7 +20,8 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
-from actlab.engines.jobs import Job, Progress
+from actlab.engines.jobs import Job
+from actlab.runtime import signals
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
@@ -49,8 +50,8 @@ class Recorder(Checkpoint):
 
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
-    def __init__(self, job: Job, root: Path, progress: Progress) -> None:
-        self.job, self.stacked, self.progress = job, len(job.runs) > 1, progress
+    def __init__(self, job: Job, root: Path) -> None:
+        self.job, self.stacked = job, len(job.runs) > 1
         self.folders = folders = [RunFolder(root, run) for run in job.runs]
         self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
         if self.stacked:
@@ -152,8 +153,9 @@ class Recorder(Checkpoint):
         if still := self._active_runs():
             trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = trainer.should_stop or not still
+        done = fraction_done(trainer, trainer.current_epoch + 1)
         for _, folder in still:
-            self.progress(folder.run, fraction_done(trainer, trainer.current_epoch + 1))
+            signals.report([(folder.id, done)])
 
     def parts(self, trainer: pl.Trainer) -> list[tuple[str, float]]:
         """Return the completed fraction of each run in training, by id, at any batch; none before training."""
@@ -180,7 +182,7 @@ class Recorder(Checkpoint):
                 except DamagedError as error:
                     damage = error
                     continue
-            self.progress(folder.run, 1.0)
+            signals.report([(folder.id, 1.0)])
         if damage is not None:
             raise damage
 
