@@ -116,6 +116,7 @@ class Cluster:
         """Number of jobs that the nodes can train at the same time."""
         wanted = {"CPU": self.options.cpus, "GPU": self.options.gpus}
         nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+        # The small number makes up for divisions such as 0.3 / 0.1, which is less than 3.
         rooms = (min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share) for n in nodes)
         return sum(rooms)
 

@@ -77,6 +77,7 @@ class Job:
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
         jobs = [replace(self, runs=tuple(part)) for part in parts]
+        # Before the checkpoint goes: a start after a kill in between finds the parts, not the stack.
         stacks.split(self.folder(root), [job.names for job in jobs])
         self.checkpoint(root).unlink(missing_ok=True)
         return jobs

@@ -48,6 +48,7 @@ def work(job: Job, root: Path, logger: LoggerFactory | None, locked: bool, setti
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
+        # With this end open here, the pipe would not end with the process.
         theirs.close()
         kind, content = "", None
         try:
@@ -60,6 +61,7 @@ def work(job: Job, root: Path, logger: LoggerFactory | None, locked: bool, setti
             code = process.wait()
         finally:
             with suppress(ProcessLookupError):
+                # The group: Lightning has started further processes in it.
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     if kind == "error":

@@ -84,6 +84,7 @@ class Pool:
         number = self.deaths[job.id]
         if ended.code < 0 and not ended.stalled:  # maybe by a system that ran out of memory; an exit recurs
             if number < MOST_DEATHS:
+                # It resumes from its last epoch.
                 self.left.insert(0, job)
                 return
             if ended.code == -signal.SIGKILL and len(job.runs) > 1:

@@ -136,6 +136,7 @@ class Recorder(Checkpoint):
         matrices = taken_matrices(trainer, len(self.folders))
         for r, folder in self._active_runs():
             rows = self._pending[r]
+            # All devices must decide alike, or one would wait for the others without end.
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
                 self.diverged[r] = epoch - 1, trainer.global_step
                 if self.stacked:
@@ -150,6 +151,7 @@ class Recorder(Checkpoint):
             self._log(r, rows, matrices[r])
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
+        # Last, because what the files hold beyond the checkpoint is cut back at a resume.
         if still := self._active_runs():
             trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = trainer.should_stop or not still
@@ -253,6 +255,7 @@ class Recorder(Checkpoint):
         task, (epoch, updates) = trainer.lightning_module, self.diverged[r]
         assert isinstance(task, StackedTask)
         if self.checkpoint.exists():
+            # A copy, because the other members go on.
             former = copy.deepcopy(task.network).to("cpu")
             state = read(self.checkpoint)["state_dict"]
             former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
@@ -376,6 +379,7 @@ def is_kept(row: Row, keep: Keep) -> bool:
 
 def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
     """Return after how many epochs the last value of the kept metric was best; None without a value but NaN."""
+    # A value within an epoch counts for it; without rounding, 3.0000000000000004 would be in epoch 4.
     last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if is_kept(row, keep)}
     sign = 1 if keep.mode == "min" else -1
     known = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]

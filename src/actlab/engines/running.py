@@ -82,6 +82,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         names = [stage.name for stage in study.stages] or [""]
         failed, number, runs, said = 0, 0, 0, set[str]()
         tried, passed = set[str](), set[str]()
+        # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
             for line in search.lines(study, ready.sides):
                 if line not in said:
@@ -378,6 +379,7 @@ def _faults_of_state(
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
     with Worker(stalled=stalled) as other, apart as one:  # which train nothing
+        # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
         builds = one.call(build, cases, False, on=note)
         faults: Faults = one.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))

@@ -152,6 +152,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             with _without_main():
                 process.start()
             self.process = process
+            # With this end open here, the pipe would not end with the worker.
             theirs.close()
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
@@ -276,6 +277,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
                 report("done", _named(function)(*args, *([report] if reports else [])))
             except LostDeviceError as error:
                 print(error)
+                # At once, because handlers of the exit would call the lost accelerator.
                 os._exit(LOST)
             except ActlabError as error:
                 report("error", str(error))
