@@ -74,14 +74,23 @@ def trained_once(folder, text, name="tiny", *words):
     return folder / "runs"
 
 
-def ignore(run, fraction):
+def ignore(name, fraction):
     """No progress display."""
+
+
+@contextlib.contextmanager
+def shown_by(progress):
+    """Call a function with the id of a run and its completed fraction, at each report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actlab.runtime.signals.report", lambda parts: [progress(*part) for part in parts])
+        yield
 
 
 def execute(runs, root, stacked=True, progress=ignore, most=None):
     """Train some runs."""
-    for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
-        assert training.work(job, root, progress)
+    with shown_by(progress):
+        for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
+            assert training.work(job, root)
 
 
 def metrics(root, run):
@@ -126,7 +135,7 @@ class KilledError(BaseException):
 def kill_after(number):
     calls = iter(range(number))
 
-    def progress(run, fraction):
+    def progress(name, fraction):
         if next(calls, None) is None:
             raise KilledError
 

@@ -165,6 +165,7 @@ class ActlabCLI(LightningCLI):
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:
             raise ActlabError(f"trainer: {one_line(error)}") from error
+        # The default of Lightning; any other was given as a plugin.
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         ours: list[Any] = [StopOnSignal(), PlannedLength()]
@@ -187,6 +188,7 @@ class ConfigCLI(ActlabCLI):
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
         """Create the parser of all sections, with a link from the data for each shape that the config omits."""
+        # A copy, because links change the parser, which all configs share.
         self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
         self.link_shapes(self.parser)
 

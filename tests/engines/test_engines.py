@@ -27,11 +27,11 @@ from tiny_study import (
     KilledError,
     assert_same,
     execute,
-    ignore,
     kill_after,
     load,
     metrics,
     result,
+    shown_by,
     untried,
 )
 from tolerances import EXACT, counted
@@ -204,8 +204,8 @@ def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch
 def begin(wanted, folder, most):
     """Train the first stack until its first checkpoint, and return the job."""
     first = packing.pack(wanted, folder, max_stack=most).jobs[0]
-    with pytest.raises(KilledError):
-        training.work(first, folder, kill_after(0))
+    with pytest.raises(KilledError), shown_by(kill_after(0)):
+        training.work(first, folder)
     assert first.checkpoint(folder).exists()
     return first
 
@@ -224,7 +224,7 @@ def test_what_has_finished_changes_no_other_stack(study, tmp_path):
     wanted = study(overrides=[*RELU, "seeds=3", "trainer.max_epochs=1"]).runs()
     before = packing.pack(wanted, tmp_path, max_stack=2).jobs
     assert len(before) == 3
-    assert training.work(before[1], tmp_path, ignore)
+    assert training.work(before[1], tmp_path)
     assert packing.pack(wanted, tmp_path, max_stack=2).jobs == [before[0], *before[2:]]
 
 
@@ -309,7 +309,7 @@ def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     assert len(jobs) == 2
     with holding(tmp_path, [jobs[0].runs[0].id]) as held:
         assert held
-        over = [training.work(job, tmp_path, ignore) for job in jobs]
+        over = [training.work(job, tmp_path) for job in jobs]
     assert over == [job != jobs[0] for job in jobs]
     assert [folders.RunFolder(tmp_path, run).finished for run in wanted] == [
         run not in jobs[0].runs for run in wanted

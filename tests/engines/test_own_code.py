@@ -12,7 +12,7 @@ from actlab.engines import packing, training
 from actlab.errors import ActlabError
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
-from tiny_study import execute, ignore, metrics, result, study_text
+from tiny_study import execute, metrics, result, study_text
 from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
@@ -39,7 +39,7 @@ def trained(here, text):
     (here / "s.yaml").write_text(text)
     runs = reading.load("s.yaml").runs()
     plan = packing.pack(runs, here / "stacked")
-    assert all(training.work(job, here / "stacked", ignore) for job in plan.jobs)
+    assert all(training.work(job, here / "stacked") for job in plan.jobs)
     execute(runs, here / "sequential", stacked=False)
     return runs, plan.reasons
 

@@ -19,12 +19,12 @@ from actlab.checks import cost
 from actlab.datamodules import MNISTDataModule
 from actlab.engines import packing, running, training, workers
 from actlab.engines.jobs import Arranged, Job
-from actlab.engines.pool import Pool, train_here
+from actlab.engines.pool import Pool
 from actlab.engines.settings import Settings
-from actlab.engines.workers import EndedError, Worker
+from actlab.engines.workers import EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder, StudyFolder
-from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load
+from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by
 from toys import QUIET, Frames, FrameTask
 
 SETTINGS = Settings(jobs=2, threads=1)
@@ -36,7 +36,8 @@ def runs(tmp_path):
 
 
 def train(jobs, root, progress=ignore, settings=SETTINGS, **options):
-    return Pool(Arranged(jobs, settings, True, []), root, progress, **options).train(jobs)
+    with shown_by(progress):
+        return Pool(Arranged(jobs, settings, True, []), root, **options).train(jobs)
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
@@ -53,7 +54,7 @@ def straight(tmp_path_factory):
     for stacked in (True, False):
         jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=SETTINGS).jobs
         assert {job.threads for job in jobs} == {1}
-        assert all(training.work(job, folder / str(stacked), ignore) for job in jobs)
+        assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
 
 
@@ -82,7 +83,7 @@ def importable(monkeypatch):
 @pytest.mark.parametrize("stacked", [True, False])
 def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked):
     seen = {}
-    assert work(runs, tmp_path, stacked, lambda run, fraction: seen.update({run.id: fraction})) == []
+    assert work(runs, tmp_path, stacked, lambda name, fraction: seen.update({name: fraction})) == []
     assert seen == dict.fromkeys((run.id for run in runs), 1.0)
     assert_same(runs, tmp_path, straight / str(stacked))
 
@@ -91,7 +92,7 @@ def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked
 def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(runs, tmp_path, straight, stacked):
     killed: list[Any] = []
 
-    def kill(run, fraction):
+    def kill(name, fraction):
         if not killed and 0.3 < fraction < 0.9:
             killed.append(_workers()[0])
             killed[0].kill()
@@ -176,7 +177,7 @@ def test_an_error_of_a_job_ends_no_other_job(runs, tmp_path, here):
     runs[0].config["data"] = {**runs[0].config["data"], "init_args": {"dataset": "./nowhere"}}
     jobs = [Job((run,), 1) for run in runs[:2]]
     if here:
-        train_here(Arranged(jobs, Settings(jobs=0), True, []), jobs, tmp_path, ignore)
+        assert all(Inline().call(training.work, job, tmp_path) for job in jobs)
     else:
         train(jobs, tmp_path, settings=Settings())
     failed, other = (RunFolder(tmp_path, run).state for run in runs[:2])
@@ -312,7 +313,7 @@ def test_a_worker_starts_processes_as_a_script_does():
 
 
 def test_stopping_ends_the_workers(runs, tmp_path):
-    def stop(run, fraction):
+    def stop(name, fraction):
         raise KilledError
 
     with pytest.raises(KilledError):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab import engines
 from actlab.engines import pool
-from actlab.engines.jobs import Arranged, Job, LoggerFactory, Progress, longest_first
+from actlab.engines.jobs import Arranged, Job, LoggerFactory, longest_first
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
 from actlab.runtime import signals
@@ -116,17 +116,13 @@ class Cluster:
         """Number of jobs that the nodes can train at the same time."""
         wanted = {"CPU": self.options.cpus, "GPU": self.options.gpus}
         nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+        # The small number makes up for divisions such as 0.3 / 0.1, which is less than 3.
         rooms = (min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share) for n in nodes)
         return sum(rooms)
 
     @_errors_in_words()
     def train(
-        self,
-        found: Arranged,
-        jobs: Sequence[Job],
-        root: Path,
-        progress: Progress,
-        logger: LoggerFactory | None = None,
+        self, found: Arranged, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None = None
     ) -> list[Job]:
         """Train jobs on the nodes, the longest first; return those that other starts are training.
 
@@ -144,17 +140,17 @@ class Cluster:
         while waiting:
             signals.check()
             ended, _ = ray.wait([*waiting], num_returns=1, timeout=locks.PAUSE)
-            pool.show([*waiting.values()], root, progress)
+            pool.show([*waiting.values()], root)
             for task in ended:
                 job = waiting.pop(task)
-                over, parts = self._take(task, job, root, progress)
+                over, parts = self._take(task, job, root)
                 held += [] if over else [job]
                 waiting |= {task_of(home, part, logger): part for part in parts}
         if self.errors:
             raise self.errors[0]
         return held
 
-    def _take(self, task: Any, job: Job, root: Path, progress: Progress) -> tuple[bool, list[Job]]:
+    def _take(self, task: Any, job: Job, root: Path) -> tuple[bool, list[Job]]:
         """Return whether a job whose task has ended is over, and the jobs to train in its place."""
         ray = _ray()
         kinds = ray.exceptions
@@ -170,10 +166,10 @@ class Cluster:
             if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
                 return True, job.halves(root)
             reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
-            job.fail(root, f"the process or node that trained it {reason}", progress)
+            job.fail(root, f"the process or node that trained it {reason}")
             return True, []
         print(said, end="", flush=True)
-        pool.show([job], root, progress)
+        pool.show([job], root)
         if machine not in self.processors:
             self.processors.add(machine)
             print(f"a node has {machine}: last digits may differ", flush=True)
@@ -229,5 +225,5 @@ def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, st
     said = io.StringIO()
     with quiet(), redirect_stdout(said):
         home.settings.apply()
-        over = training.work(job, home.root, lambda run, fraction: None, logger)
+        over = training.work(job, home.root, logger)
     return over, said.getvalue(), hardware()

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.engines.settings import Settings
+from actlab.runtime import signals
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
 LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run
-Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
 
 
 class Shard(NamedTuple):
@@ -55,13 +55,12 @@ class Job:
         folders = [RunFolder(root, run) for run in self.runs]
         return all(folder.finished or folder.failure_file.exists() for folder in folders)
 
-    def fail(self, root: Path, reason: str, progress: Progress) -> None:
+    def fail(self, root: Path, reason: str) -> None:
         """Record the unfinished runs as failed."""
-        for run in self.runs:
-            folder = RunFolder(root, run)
+        for folder in (RunFolder(root, run) for run in self.runs):
             if not folder.finished:
                 folder.fail(reason)
-                progress(run, 1.0)
+                signals.report([(folder.id, 1.0)])
 
     def halves(self, root: Path) -> list[Job]:
         """Replace a stack by two, also for later starts; they start from scratch."""
@@ -78,6 +77,7 @@ class Job:
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
         jobs = [replace(self, runs=tuple(part)) for part in parts]
+        # Before the checkpoint goes: a start after a kill in between finds the parts, not the stack.
         stacks.split(self.folder(root), [job.names for job in jobs])
         self.checkpoint(root).unlink(missing_ok=True)
         return jobs
@@ -92,10 +92,12 @@ class Arranged(NamedTuple):
     said: list[str]  # lines to print about jobs and settings
     untimed: Mapping[str, Sequence[Run]] = {}  # groups that `engines.timing.measure` times first
 
-    @property
-    def apart(self) -> Settings | None:
-        """Settings of the process of each run, if it uses several devices."""
-        return None if self.single else self.settings
+    def call(self, job: Job, *given: Any) -> tuple[Any, ...]:
+        """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""
+        if self.single:
+            return "actlab.engines.training:work", job, *given
+        # Lightning starts a run's command again for each device, so the run has a process of its own.
+        return "actlab.engines.multi_device:work", job, *given, self.settings
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:

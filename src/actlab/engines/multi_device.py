@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from actlab.engines import training
-from actlab.engines.jobs import Job, LoggerFactory, Progress
+from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, live_while_preparing
 from actlab.errors import ActlabError, LostDeviceError
@@ -30,17 +30,13 @@ from actlab.runtime.denormals import flush_denormals
 from actlab.runtime.devices import rank
 from actlab.runtime.quiet import quiet
 from actlab.storage.files import regular
-from actlab.studies.plan import Run
 
 
-def work(
-    job: Job, root: Path, progress: Progress, logger: LoggerFactory | None, locked: bool, settings: Settings
-) -> bool:
+def work(job: Job, root: Path, logger: LoggerFactory | None, locked: bool, settings: Settings) -> bool:
     """Train the run of a job unless another process is training it; see `actlab.engines.training.work`.
 
     The run has failed if its process ends without an answer.
     """
-    (run,) = job.runs
     with TemporaryDirectory() as folder:
         file = Path(folder, "job")
         file.write_bytes(pickle.dumps((job, root, settings, logger, locked)))
@@ -52,6 +48,7 @@ def work(
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
+        # With this end open here, the pipe would not end with the process.
         theirs.close()
         kind, content = "", None
         try:
@@ -59,17 +56,18 @@ def work(
                 while True:
                     kind, content = messages.recv()
                     signals.check()
-                    if kind == signals.PROGRESS and content:
-                        progress(run, content[0][1])
+                    if kind == signals.PROGRESS:
+                        signals.report(content)
             code = process.wait()
         finally:
             with suppress(ProcessLookupError):
+                # The group: Lightning has started further processes in it.
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     if kind == "error":
         raise ActlabError(content)
     if kind != "done":
-        job.fail(root, f"the process that trained it {EndedError(code).how}", progress)
+        job.fail(root, f"the process that trained it {EndedError(code).how}")
         return True
     return bool(content)
 
@@ -82,7 +80,7 @@ def _main(file: str, theirs: str) -> None:
     with quiet():
         settings.apply()
         if rank() > 0:
-            training.fit(job, root, lambda run, fraction: None)
+            training.fit(job, root)
             return
         messages: Connection = Connection(int(theirs), readable=False)
         one_at_a_time = threading.Lock()
@@ -91,13 +89,10 @@ def _main(file: str, theirs: str) -> None:
             with one_at_a_time:
                 messages.send(message)
 
-        def report(run: Run, fraction: float) -> None:
-            send(signals.PROGRESS, [(run.id, fraction)])
-
         signals.tell(partial(send, signals.PROGRESS))
         live_while_preparing()
         try:
-            send("done", training.work(job, root, report, logger, locked))
+            send("done", training.work(job, root, logger, locked))
         except LostDeviceError:  # its run has failed
             send("done", True)
         except ActlabError as error:

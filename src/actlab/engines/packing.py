@@ -237,6 +237,7 @@ def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     ([1, 1, 2, 8, 12], 15)
     """
     parts = math.ceil(members / size)
+    # With many groups, the processes that are idle at the end cost little.
     if groups % jobs and groups < 4 * jobs:
         parts = math.ceil(parts / jobs) * jobs
     return math.ceil(members / min(parts, members))

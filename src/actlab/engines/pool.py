@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from actlab.engines.jobs import Arranged, Job, LoggerFactory, Progress, longest_first
-from actlab.engines.settings import Settings
-from actlab.engines.workers import LOST, STALLED, EndedError, Inline, Worker
+from actlab.engines.jobs import Arranged, Job, LoggerFactory, longest_first
+from actlab.engines.workers import LOST, STALLED, EndedError, Worker
 from actlab.runtime import signals
-from actlab.runtime.signals import Report
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
-from actlab.studies.plan import Run
 
 MOST_DEATHS = 3  # by signals, of the workers that train one job
 
@@ -31,13 +28,11 @@ MOST_DEATHS = 3  # by signals, of the workers that train one job
 class Pool:
     """Trains jobs in worker processes, which hold the locks of their runs if ``locked``.
 
-    ``progress`` is called for each run after each epoch, and each second within an epoch. A worker without
-    progress for at least ``stalled`` seconds is ended.
+    A worker without progress for at least ``stalled`` seconds is ended.
     """
 
     found: Arranged
     root: Path
-    progress: Progress
     logger: LoggerFactory | None = None
     locked: bool = True
     stalled: float = STALLED
@@ -47,9 +42,7 @@ class Pool:
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs, the longest first; return those that other starts of the study are training."""
-        self.runs = {run.id: run for job in self.found.jobs for run in job.runs}
         self.left, self.held = longest_first(jobs), []
-        arguments = (self.root, self.found.apart, self.logger, self.locked)
         number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
         workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
         training: dict[Worker, Job] = {}
@@ -58,7 +51,8 @@ class Pool:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        worker.ask(_train, training[worker], *arguments, reports=True)
+                        call = self.found.call(training[worker], self.root, self.logger, self.locked)
+                        worker.ask(*call)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:
                     self._hear(worker, training)
@@ -76,8 +70,7 @@ class Pool:
             return
         match message:
             case (signals.PROGRESS, parts):
-                for name, fraction in parts:
-                    self.progress(self.runs[name], fraction)
+                signals.report(parts)
             case ("done", over):
                 job = training.pop(worker)
                 self.held += [] if over else [job]
@@ -91,64 +84,31 @@ class Pool:
         number = self.deaths[job.id]
         if ended.code < 0 and not ended.stalled:  # maybe by a system that ran out of memory; an exit recurs
             if number < MOST_DEATHS:
+                # It resumes from its last epoch.
                 self.left.insert(0, job)
                 return
             if ended.code == -signal.SIGKILL and len(job.runs) > 1:
                 self.left[:0] = job.halves(self.root)
                 return
         times = f" in {number} attempts" if number > 1 else ""
-        job.fail(self.root, f"the process that trained it {ended.how}{times}", self.progress)
+        job.fail(self.root, f"the process that trained it {ended.how}{times}")
 
 
-def train_here(
-    found: Arranged,
-    jobs: Sequence[Job],
-    root: Path,
-    progress: Progress,
-    logger: LoggerFactory | None = None,
-    locked: bool = True,
-) -> list[Job]:
-    """Train jobs in this process, for a debugger; see `Pool.train`."""
-    runs = {run.id: run for job in jobs for run in job.runs}
-
-    def report(_: str, parts: signals.Parts) -> None:
-        for name, fraction in parts:
-            progress(runs[name], fraction)
-
-    here = Inline()
-    found.settings.apply()
-    arguments = (root, found.apart, logger, locked)
-    return [job for job in jobs if not here.call(_train, job, *arguments, on=report)]
-
-
-def _train(
-    job: Job, root: Path, apart: Settings | None, logger: LoggerFactory | None, locked: bool, report: Report
-) -> bool:
-    """Train a job, a run on several devices in a process with the settings ``apart``; see `training.work`."""
-    from actlab.engines import multi_device, training  # imported lazily: load torch
-
-    def progress(run: Run, fraction: float) -> None:
-        report(signals.PROGRESS, [(run.id, fraction)])
-
-    if apart is not None:
-        return multi_device.work(job, root, progress, logger, locked, apart)
-    return training.work(job, root, progress, logger, locked)
-
-
-def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
+def freed(jobs: Sequence[Job], root: Path) -> list[Job]:
     """Wait until a job that other processes train is over or free; return the jobs that are not over."""
     while True:
         signals.check()
-        show(jobs, root, progress)
+        show(jobs, root)
         rest = [job for job in jobs if not job.is_over(root)]
         if not rest or not all(any(locks.is_held(root, name) for name in job.names) for job in rest):
             return rest
         time.sleep(locks.PAUSE)
 
 
-def show(jobs: Sequence[Job], root: Path, progress: Progress) -> None:
+def show(jobs: Sequence[Job], root: Path) -> None:
     """Report the progress of runs that other processes train, by their folders."""
     for run in (run for job in jobs for run in job.runs):
         folder = RunFolder(root, run)
         if folder.finished or folder.epochs:  # it has begun
-            progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))
+            done = 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf)
+            signals.report([(run.id, done)])

@@ -72,10 +72,7 @@ class Display:
         signals.tell(None)
         self.bar.stop()
 
-    def __call__(self, run: Run, fraction: float) -> None:
-        """Update the completed fraction of a run, from 0 to 1."""
-        if run.id not in self.runs:  # a finished member of a stack
-            return
+    def _update(self, run: Run, fraction: float) -> None:
         first, before = run.id not in self.fractions, self.fractions.get(run.id, 0.0)
         self.fractions[run.id] = fraction
         if before == fraction:
@@ -91,9 +88,10 @@ class Display:
         self._show(time.monotonic())
 
     def tick(self, parts: signals.Parts) -> None:
-        """Show the time that has passed; ``parts`` are of runs that this process trains itself."""
+        """Update the completed fractions of runs, from 0 to 1, and show the time that has passed."""
         for name, fraction in parts:
-            self(self.runs[name], fraction)
+            if name in self.runs:  # a member of a stack may have finished in an earlier start
+                self._update(self.runs[name], fraction)
         if self.ended < len(self.runs):
             self._show(time.monotonic())
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
-from actlab.engines.jobs import Job, Progress
+from actlab.engines.jobs import Job
+from actlab.runtime import signals
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
@@ -49,8 +50,8 @@ class Recorder(Checkpoint):
 
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
-    def __init__(self, job: Job, root: Path, progress: Progress) -> None:
-        self.job, self.stacked, self.progress = job, len(job.runs) > 1, progress
+    def __init__(self, job: Job, root: Path) -> None:
+        self.job, self.stacked = job, len(job.runs) > 1
         self.folders = folders = [RunFolder(root, run) for run in job.runs]
         self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
         if self.stacked:
@@ -135,6 +136,7 @@ class Recorder(Checkpoint):
         matrices = taken_matrices(trainer, len(self.folders))
         for r, folder in self._active_runs():
             rows = self._pending[r]
+            # All devices must decide alike, or one would wait for the others without end.
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
                 self.diverged[r] = epoch - 1, trainer.global_step
                 if self.stacked:
@@ -149,11 +151,13 @@ class Recorder(Checkpoint):
             self._log(r, rows, matrices[r])
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
+        # Last, because what the files hold beyond the checkpoint is cut back at a resume.
         if still := self._active_runs():
             trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = trainer.should_stop or not still
+        done = fraction_done(trainer, trainer.current_epoch + 1)
         for _, folder in still:
-            self.progress(folder.run, fraction_done(trainer, trainer.current_epoch + 1))
+            signals.report([(folder.id, done)])
 
     def parts(self, trainer: pl.Trainer) -> list[tuple[str, float]]:
         """Return the completed fraction of each run in training, by id, at any batch; none before training."""
@@ -180,7 +184,7 @@ class Recorder(Checkpoint):
                 except DamagedError as error:
                     damage = error
                     continue
-            self.progress(folder.run, 1.0)
+            signals.report([(folder.id, 1.0)])
         if damage is not None:
             raise damage
 
@@ -251,6 +255,7 @@ class Recorder(Checkpoint):
         task, (epoch, updates) = trainer.lightning_module, self.diverged[r]
         assert isinstance(task, StackedTask)
         if self.checkpoint.exists():
+            # A copy, because the other members go on.
             former = copy.deepcopy(task.network).to("cpu")
             state = read(self.checkpoint)["state_dict"]
             former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
@@ -374,6 +379,7 @@ def is_kept(row: Row, keep: Keep) -> bool:
 
 def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
     """Return after how many epochs the last value of the kept metric was best; None without a value but NaN."""
+    # A value within an epoch counts for it; without rounding, 3.0000000000000004 would be in epoch 4.
     last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if is_kept(row, keep)}
     sign = 1 if keep.mode == "min" else -1
     known = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]

@@ -18,7 +18,7 @@ from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config.keys import short
 from actlab.engines import pool, settings
-from actlab.engines.jobs import Arranged, Job, Progress, Shard
+from actlab.engines.jobs import Arranged, Job, Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
@@ -82,6 +82,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         names = [stage.name for stage in study.stages] or [""]
         failed, number, runs, said = 0, 0, 0, set[str]()
         tried, passed = set[str](), set[str]()
+        # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
             for line in search.lines(study, ready.sides):
                 if line not in said:
@@ -181,10 +182,10 @@ class Start:
         workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
         with Display([folder.run for folder in todo], self.folder.path, self.folder.study.select) as display:
-            train = self._engine(found, display)
+            train = self._engine(found)
             busy = train(found.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
-                busy = train(pool.freed(busy, self.folder.path, display))
+                busy = train(pool.freed(busy, self.folder.path))
         if busy:
             number = sum(len(job.runs) for job in busy)
             print(
@@ -232,16 +233,17 @@ class Start:
                 timed = replace(found.settings, products=found.settings.products or Settings.products)
         return timed
 
-    def _engine(self, found: Arranged, progress: Progress) -> Callable[[Sequence[Job]], list[Job]]:
+    def _engine(self, found: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""
-        engine = self.engine
-        given: dict[str, Any] = {"root": self.folder.path, "progress": progress, "logger": engine.logger}
+        engine, root, locked = self.engine, self.folder.path, self.engine.shard is None
         if engine.cluster is not None:
-            return partial(engine.cluster.train, found, **given)
-        locked = engine.shard is None
-        if found.settings.jobs == 0:
-            return partial(pool.train_here, found, locked=locked, **given)
-        return Pool(found, **given, locked=locked, stalled=engine.stalled).train
+            return partial(engine.cluster.train, found, root=root, logger=engine.logger)
+        if isinstance(worker := self.worker, Worker):
+            return Pool(found, root, engine.logger, locked, engine.stalled).train
+        found.settings.apply()
+        return lambda jobs: [
+            job for job in jobs if not worker.call(*found.call(job, root, engine.logger, locked))
+        ]
 
     def measure(self) -> int:
         """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
@@ -377,6 +379,7 @@ def _faults_of_state(
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
     with Worker(stalled=stalled) as other, apart as one:  # which train nothing
+        # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
         builds = one.call(build, cases, False, on=note)
         faults: Faults = one.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))

@@ -87,6 +87,7 @@ def decide(
     long = updates >= LONG
     number = 1 if jobs is None else jobs
     if jobs is None and single_device:
+        # A stored 0 was for a debugger, and does not hold for later starts.
         number = known.get("jobs") or (seats() if runs > 1 and updates >= SEVERAL else 1)
     timed = long and single_device and number > 0 and not shard
     wanted = Settings(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gc
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from actlab.config import identity
-from actlab.engines.jobs import Job, LoggerFactory, Progress
+from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.recording import Recorder
 from actlab.errors import ActlabError, described
 from actlab.runtime import signals
@@ -26,9 +28,7 @@ from actlab.studies import changes, stacks
 from actlab.studies.locks import holding
 
 
-def work(
-    job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None, locked: bool = True
-) -> bool:
+def work(job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True) -> bool:
     """Train a job unless another process is training one of its runs; return whether the job is over.
 
     A run that has finished, or failed in this start of the study, is left as it is. A shard needs no locks.
@@ -38,7 +38,12 @@ def work(
             check_sources(job)
             left = [job]
             while left:
-                parts = _attempt(left.pop(0), root, progress, logger)
+                part, parts = left.pop(0), list[Job]()
+                with _frozen():
+                    try:
+                        fit(part, root, logger)
+                    except Exception as error:  # third-party code may raise anything
+                        parts = _after(error, part, root)
                 left[:0] = [part for part in parts if not part.is_over(root)]
         return held
 
@@ -53,38 +58,44 @@ def check_sources(job: Job) -> None:
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
 
 
-def _attempt(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None) -> list[Job]:
-    """Train one job and record runs that fail; return the parts into which a stack that fails is split."""
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """Collect only the objects of a block: scanning all takes longer than a short run."""
     frozen = _is_frozen()
     if not frozen:
-        gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
+        gc.freeze()
     try:
-        fit(job, root, progress, logger)
-    except DamagedError as error:  # the damaged file is kept for inspection
-        job.fail(root, str(error), progress)
-    except ActlabError as error:
-        return _alone(job, str(error), root, progress)
-    except OSError as error:  # such as a full disk
-        raise ActlabError(
-            f"training stopped in {root}: {described(error)}; the same command resumes"
-        ) from error
-    except Exception as error:  # third-party activations, networks and callbacks may raise anything
-        if len(job.runs) > 1 and is_out_of_memory(error):
-            print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
-            return job.halves(root)
-        parts = _alone(job, described(error), root, progress)
-        check_device(error)  # other runs go on in another process
-        return parts
+        yield
     finally:
         gc.collect()  # Trainer, task and loaders refer to each other
         if not frozen:
             gc.unfreeze()
-    return []
 
 
-def fit(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+def _after(error: Exception, job: Job, root: Path) -> list[Job]:
+    """Record runs as failed, or raise; return the parts into which a stack that has failed is split."""
+    if isinstance(error, OSError):  # such as a full disk
+        raise ActlabError(
+            f"training stopped in {root}: {described(error)}; the same command resumes"
+        ) from error
+    ours, number = isinstance(error, ActlabError), len(job.runs)
+    if number > 1 and not ours and is_out_of_memory(error):
+        print(f"{number} runs in one stack do not fit into memory: trying half as many", flush=True)
+        return job.halves(root)
+    reason, parts = str(error) if ours else described(error), list[Job]()
+    if number == 1 or isinstance(error, DamagedError):  # the damaged file is kept for inspection
+        job.fail(root, reason)
+    else:  # to find out which members fail
+        print(f"a stack of {number} runs failed ({reason[:100]}); training them one by one", flush=True)
+        parts = job.alone(root)
+    if not ours:
+        check_device(error)  # other runs go on in another process
+    return parts
+
+
+def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
     """Train the runs of a job to completion with one Trainer, resuming from the last checkpoint."""
-    recorder = Recorder(job, root, progress)
+    recorder = Recorder(job, root)
     unfinished = [r for r, folder in enumerate(recorder.folders) if not folder.finished]
     for r in unfinished if rank() == 0 else ():
         recorder.folders[r].open()
@@ -112,15 +123,6 @@ def fit(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None =
             left.finalize("failed")
     if recorder.stacked:  # each member now has its own checkpoint
         shutil.rmtree(recorder.path, ignore_errors=True)
-
-
-def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
-    """Record a run as failed; replace a stack by its members, to find out which of them fail."""
-    if len(job.runs) == 1:
-        job.fail(root, reason, progress)
-        return []
-    print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
-    return job.alone(root)
 
 
 @cache

@@ -36,6 +36,7 @@ def seen(trainer: pl.Trainer) -> UnitValues | None:
 def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0) -> None:
     """Write the file of an epoch for run ``r`` of a stack, if unit statistics were measured."""
     if values is not None:
+        # The order of bytes is stated, because an archive may be read on another machine.
         arrays = {name: v[r].numpy().astype("<f4") for name, v in values.values.items()}
         with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{_WIDTHS: np.asarray(values.widths), **arrays})

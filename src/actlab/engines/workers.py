@@ -27,8 +27,7 @@ from actlab.runtime import signals
 from actlab.runtime.quiet import quiet
 from actlab.runtime.signals import Report
 
-Function = Callable[..., Any] | str
-"""A function at the top level of a module, or ``module:function`` of a module that loads torch."""
+Function = Callable[..., Any] | str  # of the top level of a module, or ``module:function``
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
 LOST = 70  # exit code of a worker whose accelerator has failed
 SILENT = 1.0  # seconds after which a first start says what it waits for
@@ -92,12 +91,13 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = program
 
 
-def _answer(function: Function, args: tuple[Any, ...], report: Report | None) -> Any:
-    if isinstance(function, str):
-        module, _, name = function.partition(":")
-        function = getattr(import_module(module), name)
-        assert callable(function)
-    return function(*args) if report is None else function(*args, report)
+def _named(function: Function) -> Callable[..., Any]:
+    if not isinstance(function, str):
+        return function
+    # A name, because the process that asks must not import what loads torch.
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
 
 
 class Inline(contextlib.AbstractContextManager["Inline"]):
@@ -112,7 +112,7 @@ class Inline(contextlib.AbstractContextManager["Inline"]):
 
         flush_denormals()
         with quiet():
-            return _answer(function, args, on)
+            return _named(function)(*args, *([] if on is None else [on]))
 
 
 class Worker(contextlib.AbstractContextManager["Worker"]):
@@ -152,6 +152,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             with _without_main():
                 process.start()
             self.process = process
+            # With this end open here, the pipe would not end with the worker.
             theirs.close()
         self._last, self._longest = time.monotonic(), 0.0
         with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
@@ -273,9 +274,10 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         while (request := pipe.recv()) is not None:
             try:
                 function, args, reports = request
-                report("done", _answer(function, args, report if reports else None))
+                report("done", _named(function)(*args, *([report] if reports else [])))
             except LostDeviceError as error:
                 print(error)
+                # At once, because handlers of the exit would call the lost accelerator.
                 os._exit(LOST)
             except ActlabError as error:
                 report("error", str(error))

@@ -20,6 +20,7 @@ def plain_attributes(module: nn.Module) -> dict[str, Any]:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Run a block in evaluation mode without gradients; restore the mode of each submodule afterwards."""
+    # Listed before `eval`, which changes all of them.
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

@@ -70,22 +70,27 @@ def preparing() -> Iterator[None]:
     """Report progress while a block prepares data, which may wait for networks and locks; print the wait."""
     over, begun = threading.Event(), time.monotonic()
 
-    def report() -> None:
+    def watch() -> None:
         due = SILENT
         while not over.wait(EVERY):
-            if _listener is not None:
-                _listener(())
+            report(())
             if (passed := time.monotonic() - begun) >= due:
                 print(f"preparing the data: {passed:.0f} s so far\n", end="", flush=True)
                 due = 2 * passed
 
-    thread = threading.Thread(target=report, daemon=True)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+
+
+def report(parts: Parts) -> None:
+    """Pass runs in training, with their completed fractions, to the listener of this process, if any."""
+    if _listener is not None:
+        _listener(parts)
 
 
 def check() -> None:
@@ -95,4 +100,4 @@ def check() -> None:
         raise Stopped(_requested[0])
     if _listener is not None and (now := time.monotonic()) - _told >= EVERY:
         _told = now
-        _listener(_measure() if _measure is not None else ())
+        report(_measure() if _measure is not None else ())

@@ -59,7 +59,8 @@ def content_of(text: str, of_data: bool) -> str | None:
     plain word may name a folder.
     """
     files = code_files(text, of_data)
-    code = _code_digest(files) if files else None
+    written = [file for file in files if not _is_installed(file)]
+    code = _files_digest(files, None, _parsed(written)) if files else None
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
     of_unit = text.rpartition(":")[0].endswith(".py")
     path = _path_digest(Path(text)) if named and not of_unit else None  # ``knots.csv`` is a dotted name, too
@@ -193,11 +194,6 @@ def _module_files(name: str) -> list[Path]:
     files = [p for place in places for p in sorted(Path(place).rglob("*.py"))]
     origin = Path((spec and spec.origin) or "")
     return files or ([origin] if origin.is_file() else [])
-
-
-def _code_digest(files: Sequence[Path]) -> str:
-    written = [file for file in files if not _is_installed(file)]
-    return _files_digest(files, None, _parsed(written))
 
 
 def _parsed(files: Sequence[Path]) -> dict[Path, str]:
