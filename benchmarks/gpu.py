@@ -15,7 +15,8 @@ resume from their last epoch. The folder ``--out`` holds all that is needed for 
   1, 5 and 15 runs, how a stack differs from its runs alone (null: they agree), and the size that a study would
   choose (0: all runs).
 - ``blocks``: stacks of 15 and 90 MNIST classifiers in float32, without and with dropout, by single updates, in
-  blocks as studies have them, and in JAX, whose turns hold validations and the test set too; and an update of
+  blocks as studies have them, replayed as a CUDA graph (on a CPU as traced operators), and in JAX, whose turns
+  hold validations and the test set too; and an update of
   ``convnet``'s network alone against its kernels, on embedded images. Milliseconds an update and run.
 
 ``convnet`` and ``resnet`` train for 200 epochs and read CIFAR-10 from a folder in the hub's layout,
@@ -46,6 +47,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import jax_table
@@ -63,6 +65,7 @@ from actlab.runtime.devices import name_of
 from actlab.runtime.quiet import quiet
 from actlab.storage.files import read_json, write_json
 from actlab.studies import plan
+from actlab.tasks import replay
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 20.0  # seconds that a part may take to end
@@ -201,13 +204,22 @@ class Kernels(Clock):
 
 
 def in_blocks(runs: Sequence[plan.Run]) -> dict[str, Callable[[], float]]:
-    """The sides of some runs: milliseconds an update and run by single updates and in blocks."""
-    most = {"single_ms": 1, "blocks_ms": BLOCK}
-    return {name: lambda n=n: stacks.in_stack(runs, Clock(n)) / len(runs) for name, n in most.items()}
+    """The sides of some runs: milliseconds an update and run by single updates, in blocks, and replayed."""
+
+    def timed(most: int, program: Any = None) -> float:
+        with patch.dict(replay.PROGRAMS, {DEVICE: program} if program else {}, clear=True):
+            return stacks.in_stack(runs, Clock(most)) / len(runs)
+
+    program = replay.Captured if DEVICE == "cuda" else replay.traced
+    return {
+        "single_ms": lambda: timed(1),
+        "blocks_ms": lambda: timed(BLOCK),
+        "graph_ms": lambda: timed(BLOCK, program),
+    }
 
 
 def against_jax(data: Path, size: int, dropout: float, rounds: int, jax: bool) -> dict[str, float]:
-    """Time stacks of MNIST classifiers by single updates, in blocks, and in JAX."""
+    """Time stacks of MNIST classifiers by single updates, in blocks, replayed, and in JAX."""
     settings = (f"seeds={size}", f"model.network.dropout={dropout}", "model.optimizer.lr=0.001")
     place = (f"data.validation={sides.VAL}", f"data.cache_dir={data / 'cache'}")
     timed = in_blocks(stacks.grid(str(data / "mnist"), *settings, *place))
@@ -244,7 +256,11 @@ def against_kernels(folder: Path, settings: Mapping[str, Any], rounds: int) -> d
 
 def with_ratios(figures: dict[str, float]) -> dict[str, float]:
     """Add single updates and blocks by what they are compared with, as far as it was measured."""
-    pairs = [("blocks", "single"), *product(("single", "blocks"), ("jax", "kernels"))]
+    pairs = [
+        ("blocks", "single"),
+        ("graph", "blocks"),
+        *product(("single", "blocks", "graph"), ("jax", "kernels")),
+    ]
     found = [(a, b) for a, b in pairs if f"{b}_ms" in figures]
     return figures | {f"{a}_vs_{b}": figures[f"{a}_ms"] / figures[f"{b}_ms"] for a, b in found}
 

@@ -49,6 +49,7 @@ def test_a_stack_of_three_runs_equals_the_runs_alone(tmp_path, given):
     execute(runs, tmp_path / "alone", stacked=False)
     for run in runs:
         assert result(tmp_path / "stack", run)["stack"]["size"] == 3
+        assert "not_replayed" not in result(tmp_path / "stack", run)
         together, alone = (metrics(tmp_path / name, run) for name in ("stack", "alone"))
         assert (together["metric"] == alone["metric"]).all()
         losses = together["metric"].str.endswith("loss")

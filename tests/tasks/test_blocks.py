@@ -15,7 +15,7 @@ from actlab.random.positions import Block
 from actlab.runtime.quiet import quiet
 from actlab.stacking.building import assemble
 from actlab.studies import reading
-from actlab.tasks import Quantity, blocks
+from actlab.tasks import Quantity, blocks, replay
 from toys import Frames, FrameTask, fitted
 
 CLASSIFIER = "gelu_mnist_classifier"
@@ -114,6 +114,76 @@ def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
     single, several = (left(configs, tmp_path, one, stacked) for one in (True, False))
     assert max(single.pop("sizes")) == 1 < max(several.pop("sizes"))
     check_equal(single, several)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented")
+@pytest.mark.parametrize(
+    "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_replayed_updates_leave_what_single_updates_leave(kind, stacked, tmp_path, monkeypatch):
+    """Traced as one program, an update is as frozen as a CUDA graph."""
+    study, settings = KINDS[kind]
+    brief = {"trainer.limit_train_batches": 9, "trainer.max_epochs": 3}
+    configs = [run.config for run in runs_of(study, {**settings, **brief})]
+    single = left(configs, tmp_path, True, stacked)
+    calls, operators = traced_on_a_cpu(monkeypatch)
+    replayed = left(configs, tmp_path, False, stacked)
+    assert max(single.pop("sizes")) == 1 < max(replayed.pop("sizes"))
+    check_equal(single, replayed)
+    assert len(calls) > 1, "the program was rejected"
+    assert not operators & HOSTS
+
+
+HOSTS = {"_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "nonzero"}  # they wait for a device
+
+
+def traced_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
+    """Replay updates on a CPU; return a list that counts the replays, and the names of their operators."""
+    calls: list[int] = []
+    operators: set[str] = set()
+
+    def counted(gradients: Any, batch: Any) -> Any:
+        program: Any = replay.traced(gradients, batch)
+        targets = (node.target for node in program.graph.nodes if node.op == "call_function")
+        operators.update(target.__name__.partition(".")[0] for target in targets)
+        return lambda batch: calls.append(1) or program(batch)
+
+    monkeypatch.setitem(replay.PROGRAMS, "cpu", counted)
+    monkeypatch.setattr(replay, "CHECKS", 1)
+    return calls, operators
+
+
+class Annealed(FrameTask):
+    """A loss that falls with the number of its calls, a Python number."""
+
+    calls = 0
+
+    def quantities(self, output: Any, batch: Any) -> dict[str, Quantity]:
+        found = super().quantities(output, batch)
+        self.calls += 1
+        return {**found, "loss": Quantity(found["loss"].values / self.calls, found["loss"].weights)}
+
+
+class Smoothed(FrameTask):
+    """A loss with a mean of the outputs so far, a tensor that each call replaces."""
+
+    mean = torch.zeros(())
+
+    def quantities(self, output: Any, batch: Any) -> dict[str, Quantity]:
+        found = super().quantities(output, batch)
+        self.mean = 0.9 * self.mean + 0.1 * output.detach().mean()
+        return {**found, "loss": Quantity(found["loss"].values * (1 + self.mean.tanh()), found["loss"].weights)}
+
+
+@pytest.mark.parametrize("kind", [Annealed, Smoothed])
+def test_what_an_update_changes_in_python_is_not_replayed(kind, tmp_path, monkeypatch):
+    fitted(single := kind(clean_training_loss=False), Frames(batch_size=4), tmp_path, OneByOne())
+    calls, _ = traced_on_a_cpu(monkeypatch)
+    fitted(several := kind(clean_training_loss=False), Frames(batch_size=4), tmp_path)
+    check_equal(dict(single.state_dict()), dict(several.state_dict()))
+    assert not calls
+    assert several.not_replayed == "an update changes an attribute of a module"
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["blocks first", "single first"])

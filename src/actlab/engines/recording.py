@@ -293,6 +293,8 @@ class Recorder(Checkpoint):
             facts["surrogate_gradient"] = True
         if isinstance(task, Training) and task.single_updates:
             facts["single_updates"] = task.single_updates
+        if isinstance(task, Training) and task.not_replayed:
+            facts["not_replayed"] = task.not_replayed
         now = unrestored(trainer) if self._unrestored else {}
         if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
             facts["unrestored"] = changed

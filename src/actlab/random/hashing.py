@@ -25,7 +25,7 @@ def key_words(seeds: Sequence[int]) -> Tensor:
     return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
 
 
-def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
+def hash_words(elements: Tensor, key: Tensor | int, second_key: Tensor) -> Tensor:
     """Hash int32 counters with two broadcast int32 keys and full avalanche to uniform int32 words.
 
     Two rounds of multiply and xor-shift with the constants of Chris Wellons' ``lowbias32``. Each round starts

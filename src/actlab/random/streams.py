@@ -161,7 +161,7 @@ class Uniform(nn.Module):
             whole.reserve(max(self.site + 1, whole.sites), x.device)
         keys = self.stream.keys[self.site]
         if again := self._calls.count(self.stream):
-            keys = hash_words(keys, torch.tensor(again, dtype=torch.int32, device=keys.device), keys)
+            keys = hash_words(keys, again, keys)
         before, size = whole.part  # of the global batch
         per_run = x.numel() // len(self.stream.seeds)
         first = before * per_run // max(size, 1)

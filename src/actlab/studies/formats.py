@@ -25,6 +25,7 @@ class Result(TypedDict):
     code: NotRequired[dict[str, str]]
     engine: NotRequired[str]
     single_updates: NotRequired[str]
+    not_replayed: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     unrestored: NotRequired[list[str]]
     last_good_epoch: NotRequired[float]

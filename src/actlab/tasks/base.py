@@ -34,7 +34,7 @@ from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
-from actlab.tasks.training import Batch, Training
+from actlab.tasks.training import Batch, Measured, Training
 from actlab.validation import Count, Shape, validated_but
 
 STEP_LOSS = "train/loss_step"  # of single batches
@@ -295,14 +295,13 @@ class Task(Training, ABC):
         """This class."""
         return Task
 
-    def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch and log it; check the trained parameters at the first batch."""
-        loss = super().loss_of_update(batch, batch_idx)
+    def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
+        """Record and log the mean loss of the batch; check the trained parameters at the first batch."""
+        super().record_update(loss, measured, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
         self._log_step(loss, batch_idx)
-        return loss
 
     def _log_step(self, loss: Tensor, batch_idx: int) -> None:
         # `log` would wait for the device at the other updates too, and make rows of a study.

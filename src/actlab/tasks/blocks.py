@@ -29,6 +29,8 @@ from actlab.errors import RunError
 from actlab.optim import AdamEpsilonInRoot
 from actlab.random.seeding import Generators
 from actlab.runtime import signals
+from actlab.tasks.batches import as_batch
+from actlab.tasks.replay import Replay
 
 MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
 _OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
@@ -96,12 +98,14 @@ class Blocks:
         reason: why each update is a batch of its own; None where they are in blocks.
         drew: in the first update of a block, a list that gets whether it drew from the global generators.
         undrawn: whether the first update of this block has drawn nothing, so that the others are not seeded.
+        replay: the program that replaces them on a GPU.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.drew: list[bool] | None = None
         self.undrawn = False
+        self.replay = Replay()
         self._seconds = LONGEST  # of an update of the last block; the first block has one update
 
     def begin(self, module: Any) -> Callable[[int], int] | None:
@@ -123,11 +127,11 @@ class Blocks:
             ends.append(first + every - first % every)
         return int(min(ends))
 
-    def losses(self, module: Any, block: Any, first: int) -> Iterator[Tensor]:
-        """Yield the loss of each batch of a block, and make the update of each but the last.
+    def train(self, module: Any, block: Any, first: int) -> Tensor:
+        """Make the update of each batch of a block but the last, and return the loss of that.
 
         Seeding the global generators takes a fifth of a millisecond. Where the first update draws nothing from
-        them, the others are not seeded.
+        them, the others are not seeded, and may be replayed.
 
         Raises:
             RunError: if only some updates draw from them.
@@ -135,17 +139,22 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
+        self.undrawn = self.replay.begin(module)
         try:
             for number, batch in enumerate(block, first):
+                batch = as_batch(_placed(batch, module))
+                if number < last and self.undrawn and self._replayed(module, batch, number):
+                    continue
                 # Where gathering a batch draws, nothing can be said of the updates: all are seeded.
-                if number == first and before.same(Generators.now()):
+                if number == first and not self.undrawn and before.same(Generators.now()):
                     self.drew = []
-                yield (loss := module.loss_of_update(_placed(batch, module), number))
-                if number == first:
+                loss: Tensor = module.training_step(batch, number)
+                if number == first and not self.undrawn:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:
                     signals.check()
-                    _update(module, loss, number)
+                    _differentiate(module, loss, number)
+                    _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
                 raise RunError(
                     "the network or the loss draws random numbers in some updates only: let it draw in each, "
@@ -156,6 +165,21 @@ class Blocks:
         self._seconds = (time.perf_counter() - begun) / len(block)
         progress = trainer.fit_loop.epoch_loop.batch_progress  # Lightning has counted the blocks alone
         progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
+        return loss
+
+    def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
+        """Make the update of a batch with gradients of a program; return whether that was possible."""
+        module.begin_update(batch, number)
+        outputs = self.replay(module, partial(_gradients, module), batch)
+        if outputs is None:
+            return False
+        signals.check()
+        loss, measured, gradients = outputs
+        module.record_update(loss, measured, number)
+        for parameter, gradient in zip(_parameters(module), gradients, strict=True):
+            parameter.grad = gradient
+        _step(module.trainer)
+        return True
 
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
@@ -165,8 +189,8 @@ def _placed(batch: Any, module: pl.LightningModule) -> Any:
     return batch if here else module.trainer.strategy.batch_to_device(batch)
 
 
-def _update(module: Any, loss: Tensor, batch_idx: int) -> None:
-    """Make one update as Lightning does after a training step, and count it."""
+def _differentiate(module: Any, loss: Tensor, batch_idx: int) -> None:
+    """Set the gradients of an update as Lightning does after a training step."""
     trainer, optimizer = module.trainer, module.trainer.optimizers[0]
     with _outside_autocast(trainer):
         module.optimizer_zero_grad(trainer.current_epoch, batch_idx, optimizer)
@@ -174,7 +198,25 @@ def _update(module: Any, loss: Tensor, batch_idx: int) -> None:
         module.on_before_optimizer_step(optimizer)
         algorithm = trainer.gradient_clip_algorithm
         module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, algorithm)
-        optimizer.step()
+
+
+def _gradients(module: Any, batch: tuple[Tensor, ...]) -> Any:
+    """Return the loss of an update, what is measured of its batch, and the gradients of all parameters."""
+    torch.clear_autocast_cache()  # a program must round the weights itself
+    loss, measured = module.measured_update(batch)
+    _differentiate(module, loss, 0)
+    means = {name: (mean.detach(), weight) for name, (mean, weight) in measured.items()}
+    return loss.detach(), means, [parameter.grad for parameter in _parameters(module)]
+
+
+def _parameters(module: Any) -> list[Tensor]:
+    return [parameter for group in module.trainer.optimizers[0].param_groups for parameter in group["params"]]
+
+
+def _step(trainer: pl.Trainer) -> None:
+    """Make the step of the optimiser as Lightning does, and count the update."""
+    with _outside_autocast(trainer):
+        trainer.optimizers[0].step()
     _count(trainer)
 
 

@@ -32,6 +32,7 @@ from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
 
 Batch = tuple[Tensor, ...]
+Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
 
 
 class Training(pl.LightningModule, ABC):
@@ -119,31 +120,50 @@ class Training(pl.LightningModule, ABC):
         """Why updates are not made in blocks; empty where they are."""
         return self._blocks.reason or ""
 
+    @property
+    def not_replayed(self) -> str:
+        """Why a GPU does not get the updates of a block as one program; empty where it does, or on a CPU."""
+        return self._blocks.replay.reason or ""
+
     def training_step(self, batch: Batch | Block, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
         if isinstance(batch, Block):
-            *_, loss = self._blocks.losses(self, batch, batch_idx)
-            return loss
-        return self.loss_of_update(batch, batch_idx)
+            return self._blocks.train(self, batch, batch_idx)
+        parts = as_batch(batch)
+        self.begin_update(parts, batch_idx)
+        with self._seeded():
+            loss, measured = self.measured_update(parts)
+        self.record_update(loss, measured, batch_idx)
+        return loss
 
-    def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the loss of the batch of an update, and record what is measured of it."""
-        batch = as_batch(batch)
+    def begin_update(self, batch: Batch, batch_idx: int) -> None:
+        """Move the random numbers and the schedules to the update of a batch."""
         self._move(batch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
-        with self._seeded():
-            if self._has_clean_pass:
-                # A network may change its inputs in place.
-                given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
-                with evaluating(self):
-                    self._add("train/clean_loss", self.measured(given, shared=False)["loss"])
-            quantities = self.measured(batch, shared=False)
-        means = {name: self._add(f"train/{name}", quantities[name]) for name in self.members[0].trained}
-        loss, weight = means["loss"]
+
+    def measured_update(self, batch: Batch) -> tuple[Tensor, Measured]:
+        """Return the loss of an update, and the means of its batch with their sums of weights."""
+        measured: Measured = {}
+        if self._has_clean_pass:
+            # A network may change its inputs in place.
+            given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
+            with evaluating(self):
+                measured["train/clean_loss"] = self._mean(self.measured(given, shared=False)["loss"])
+        quantities = self.measured(batch, shared=False)
+        measured |= {f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained}
+        loss, weight = measured["train/loss"]
         if self.members[0].penalised:
-            self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
-        return self._scaled_for_devices(loss, weight).sum()
+            measured["train/penalised_loss"] = loss + self.penalty(), weight
+        return self._scaled_for_devices(loss, weight).sum(), measured
+
+    def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
+        """Record the loss of an update and what is measured of its batch."""
+        self._record(measured)
+
+    def _record(self, measured: Measured) -> None:
+        for name, (mean, weight) in measured.items():
+            self._means.add(name, mean.detach(), weight)
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
@@ -190,13 +210,10 @@ class Training(pl.LightningModule, ABC):
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
             updated = {"split": split} if self.members[0].metrics else {}
             quantities = self.measured(batch, shared=True, **updated)
-        for name, quantity in quantities.items():
-            self._add(f"{split}/{name}", quantity)
+        self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
 
-    def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
-        mean, weight = quantity.mean(self.stacked), quantity.weight(self.stacked)
-        self._means.add(name, mean.detach(), weight)
-        return mean, weight
+    def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
+        return quantity.mean(self.stacked), quantity.weight(self.stacked)
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
