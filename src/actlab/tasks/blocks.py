@@ -139,7 +139,7 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
-        self.undrawn = self.replay.begin(module)
+        self.undrawn = self.replay.is_ready(module)
         try:
             for number, batch in enumerate(block, first):
                 batch = as_batch(_placed(batch, module))

@@ -66,20 +66,18 @@ class Replay:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._program: Gradients | None = None
-        self._frozen: Any = None  # what the program holds of Python
+        self._frozen: list[Any] = []  # what the program holds of Python
         self._checks = CHECKS
 
-    def begin(self, module: Any) -> bool:
-        """Begin a block; return whether updates may be replayed from its first one on."""
-        if self.reason or module.device.type not in PROGRAMS:
-            self._program = None
-        return self._program is not None
+    def is_ready(self, module: Any) -> bool:
+        """Return whether there is a program, from an earlier block."""
+        return self._program is not None and not self.reason and module.device.type in PROGRAMS
 
     def __call__(self, module: Any, gradients: Gradients, batch: tuple[Any, ...]) -> Outputs | None:
         """Return the outputs of an update, or None where it must be made from Python."""
         if self.reason or module.device.type not in PROGRAMS:
             return None
-        if (frozen := _frozen_in(module, batch)) != self._frozen:
+        if not _same(frozen := _frozen_in(module, batch), self._frozen):
             self._frozen, self._checks = frozen, max(self._checks, 1)
             return None  # a value that changes at each update leaves all of them to Python
         if self._program is not None and not self._checks:
@@ -91,7 +89,7 @@ class Replay:
         begun, values = [buffer.clone() for buffer in module.buffers()], _values(module)
         right = gradients(batch)
         ended = [buffer.clone() for buffer in module.buffers()]
-        if _values(module) != values:
+        if not _same(_values(module), values):
             self.reason = "an update changes an attribute of a module"
             return right
         try:
@@ -135,30 +133,23 @@ def _frozen_in(module: Any, batch: tuple[Any, ...]) -> list[Any]:
     return [
         module.current_epoch,
         module.trainer.gradient_clip_val,
-        *((part.shape, part.dtype) if isinstance(part, Tensor) else part for part in batch),
-        *(_Same(layer.probability) for layer in module.modules() if isinstance(layer, Dropout)),
+        *((part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch),
+        *(layer.probability for layer in module.modules() if isinstance(layer, Dropout)),
         *(group.get("weight_decay") for group in module.trainer.optimizers[0].param_groups),
-        _Same(module.stream.keys),
+        module.stream.keys,
     ]
 
 
 def _values(module: Any) -> list[Any]:
     """Return the plain attributes of all modules, and their tensors."""
-    found: list[Any] = [_Same(tensor) for tensor in (*module.parameters(), *module.buffers())]
-    for part in (*module.modules(), *module.members):
-        values = vars(part).items()
-        found += [(name, _Same(v)) for name, v in values if isinstance(v, bool | int | float | str | Tensor)]
-    return found
+    values = (value for part in (*module.modules(), *module.members) for value in vars(part).values())
+    plain = (value for value in values if isinstance(value, bool | int | float | str | Tensor))
+    return [*module.parameters(), *module.buffers(), *plain]
 
 
-class _Same:
-    """A number, compared by value, or a tensor, compared by identity and kept, so that its id stays its own."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        here, there = self.value, getattr(other, "value", None)
-        if isinstance(here, Tensor) or isinstance(there, Tensor):
-            return here is there
-        return bool(here == there)
+def _same(here: list[Any], there: list[Any]) -> bool:
+    """Return whether two lists have the same tensors, and values that are equal."""
+    return len(here) == len(there) and all(
+        a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
+        for a, b in zip(here, there, strict=True)
+    )
