@@ -53,14 +53,15 @@ class Slices:
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         for name in names:
             whole, (_, owner) = network.get_parameter(name), self._names[name]
-            if owner is None:
+            if owner is None and runs != slice(0, self.size):
                 part = nn.Parameter(whole.detach()[runs])
                 self.sliced.append((whole, part, runs))
-                self._runs[part] = runs
-                yield part
-            elif runs.start <= owner < runs.stop:
-                self._runs[whole] = slice(owner, owner + 1)
-                yield whole
+            elif owner is None or runs.start <= owner < runs.stop:
+                part = whole  # its gradient is that of the optimiser's parameter
+            else:
+                continue
+            self._runs[part] = runs if owner is None else slice(owner, owner + 1)
+            yield part
 
     @torch.no_grad()
     def penalty(self) -> Tensor:
