@@ -36,20 +36,20 @@ def finish(root, run, values, status=FINISHED):
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
     with display_of(tmp_path, mode=mode) as display:
-        display(RUNS[0], 1.0)  # its result comes a moment later
+        display.update(RUNS[0], 1.0)  # its result comes a moment later
         assert "best" not in capsys.readouterr().out
         finish(tmp_path, RUNS[0], [0.9, 0.3, 0.4])
-        display(RUNS[1], 0.5)
+        display.update(RUNS[1], 0.5)
         value = "0.3" if mode == "min" else "0.9"
         assert f"1 of 4 runs done, 0 s elapsed; best val/error {value}: run0" in capsys.readouterr().out
         finish(tmp_path, RUNS[1], [0.01, 0.99], DIVERGED)  # does not count
         finish(tmp_path, RUNS[2], [0.6, 0.2])
-        display(RUNS[1], 1.0)
-        display(RUNS[2], 1.0)
+        display.update(RUNS[1], 1.0)
+        display.update(RUNS[2], 1.0)
         assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
         finish(tmp_path, RUNS[3], [0.5])
         (tmp_path / "run3/metrics.parquet").write_bytes(b"damaged")
-        display(RUNS[3], 1.0)
+        display.update(RUNS[3], 1.0)
         assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -57,7 +57,7 @@ def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys,
     with Display(RUNS, tmp_path, Selection(metric="val/error", at="last")) as display:
         finish(tmp_path, RUNS[0], [0.1, 0.6])
         finish(tmp_path, RUNS[1], [0.7, 0.4])
-        display(RUNS[1], 1.0)
+        display.update(RUNS[1], 1.0)
     assert "; best val/error 0.4: run1" in capsys.readouterr().out
 
 
@@ -74,7 +74,7 @@ def lines_of(stack, shown, clock, runs=RUNS):
     with stack as display:
         for clock[0], fraction in shown:
             for run in runs:
-                display(run, fraction)
+                display.update(run, fraction)
 
 
 def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, every_line, clock):
@@ -98,11 +98,11 @@ def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, ever
     with display_of(tmp_path, runs) as display:
         for epoch in range(8, 12):
             clock[0] = 300.0 * epoch
-            display(runs[0], epoch / 16)
-        display(runs[1], 0.5)
-        display(runs[1], 1.0)
+            display.update(runs[0], epoch / 16)
+        display.update(runs[1], 0.5)
+        display.update(runs[1], 1.0)
         clock[0] = 300.0 * 12
-        display(runs[0], 12 / 16)
+        display.update(runs[0], 12 / 16)
     assert "1 of 2 runs done, 1 h 00 min elapsed, about 20 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -110,7 +110,7 @@ def test_lines_come_without_progress_too(tmp_path, capsys, clock):
     with display_of(tmp_path) as display:
         for clock[0] in range(31):
             signals.check()
-        display(RUNS[0], 0.25)
+        display.update(RUNS[0], 0.25)
         for clock[0] in range(31, 45):
             signals.check()
     assert capsys.readouterr().out.splitlines() == [
@@ -148,10 +148,10 @@ def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeyp
     with display_of(tmp_path, runs) as display:
         for run in runs:
             for fraction in (0.1, 0.3, 0.7):
-                display(run, fraction)
+                display.update(run, fraction)
         for run in runs:
             finish(tmp_path, run, [0.5])
-            display(run, 1.0)
+            display.update(run, 1.0)
     assert looked == [run.id for run in runs]
     assert display.bar.tasks[0].completed == len(runs)
 
@@ -160,8 +160,8 @@ def test_runs_that_fail_are_counted_apart(tmp_path, capsys, every_line):
     with display_of(tmp_path) as display:
         for run in RUNS[:2]:
             RunFolder(tmp_path, run).fail("ValueError: no")
-            display(run, 1.0)
+            display.update(run, 1.0)
         finish(tmp_path, RUNS[2], [0.5])
-        display(RUNS[2], 1.0)
+        display.update(RUNS[2], 1.0)
     lines = [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()]
     assert lines == [f"{n} of 4 runs ended ({min(n, 2)} failed)" for n in (1, 2, 3)]

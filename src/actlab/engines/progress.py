@@ -72,7 +72,8 @@ class Display:
         signals.tell(None)
         self.bar.stop()
 
-    def _update(self, run: Run, fraction: float) -> None:
+    def update(self, run: Run, fraction: float) -> None:
+        """Update the completed fraction of a run, from 0 to 1."""
         first, before = run.id not in self.fractions, self.fractions.get(run.id, 0.0)
         self.fractions[run.id] = fraction
         if before == fraction:
@@ -91,7 +92,7 @@ class Display:
         """Update the completed fractions of runs, from 0 to 1, and show the time that has passed."""
         for name, fraction in parts:
             if name in self.runs:  # a member of a stack may have finished in an earlier start
-                self._update(self.runs[name], fraction)
+                self.update(self.runs[name], fraction)
         if self.ended < len(self.runs):
             self._show(time.monotonic())
 

@@ -148,7 +148,7 @@ class Blocks:
                 # Where gathering a batch draws, nothing can be said of the updates: all are seeded.
                 if number == first and not self.undrawn and before.same(Generators.now()):
                     self.drew = []
-                loss: Tensor = module.training_step(batch, number)
+                loss: Tensor = module.loss_of_update(batch, number)
                 if number == first and not self.undrawn:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:

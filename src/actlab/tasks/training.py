@@ -129,10 +129,13 @@ class Training(pl.LightningModule, ABC):
         """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
         if isinstance(batch, Block):
             return self._blocks.train(self, batch, batch_idx)
-        parts = as_batch(batch)
-        self.begin_update(parts, batch_idx)
+        return self.loss_of_update(as_batch(batch), batch_idx)
+
+    def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the loss of the batch of an update, and record what is measured of it."""
+        self.begin_update(batch, batch_idx)
         with self._seeded():
-            loss, measured = self.measured_update(parts)
+            loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
 
