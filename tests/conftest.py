@@ -144,6 +144,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _unpatched() -> Iterator[None]:
+    """Undo what Lightning leaves in torch's classes where an error was raised while it asked for a data loader."""
+    yield
+    if "torch" in sys.modules:
+        from torch.utils.data import BatchSampler, DataLoader
+
+        for kind in (DataLoader, BatchSampler):
+            for name in ("__init__", "__setattr__", "__delattr__"):
+                if (left := f"__old{name}") in vars(kind):
+                    setattr(kind, name, getattr(kind, left))
+                    delattr(kind, left)
+
+
+@pytest.fixture(autouse=True)
 def _seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Global generators start every test alike; what Lightning remembers of a test is dropped."""
     import numpy as np
