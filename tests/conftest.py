@@ -145,7 +145,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _unpatched() -> Iterator[None]:
-    """Undo what Lightning leaves in torch's classes where an error was raised while it asked for a data loader."""
+    """Undo what Lightning leaves in torch's classes after an error in a hook for data loaders."""
     yield
     if "torch" in sys.modules:
         from torch.utils.data import BatchSampler, DataLoader
