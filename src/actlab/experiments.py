@@ -23,7 +23,7 @@ from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
 from actlab.random.seeding import seed_generators
 from actlab.runtime import signals
-from actlab.runtime.guards import PlannedLength, StopOnSignal
+from actlab.runtime.guards import PlannedLength, StopOnSignal, Unfused
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 from actlab.tasks.building import saves_hyperparameters
@@ -169,8 +169,8 @@ class ActlabCLI(LightningCLI):
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         ours: list[Any] = [StopOnSignal(), PlannedLength()]
-        if not isinstance(self.model, Training):  # tasks check their checkpoints themselves
-            ours.append(CompleteCheckpoint())
+        if not isinstance(self.model, Training):  # tasks do both themselves
+            ours += [CompleteCheckpoint(), Unfused()]
         if self.seeds_globally:
             ours.append(SeedEveryEpoch(self.config[sections.SEED]))
         trainer.callbacks[:0] = ours  # type: ignore[attr-defined]

@@ -268,11 +268,31 @@ def test_functional_calls_are_listed_by_module_and_spelling():
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
-def test_calls_inside_layers_of_torch_are_listed():
-    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
-    model = nn.Sequential(layer, nn.ReLU())
-    found = actlab.replace(model, "relu", "gelu", example=torch.zeros(1, 3, 4))
-    assert found.functional == (FunctionalCall("0", "torch.nn.functional.relu"),)
+class Leaky(nn.ReLU):
+    def forward(self, x):
+        return torch.where(x > 0, x, 0.3 * x)
+
+
+@pytest.mark.parametrize("held", [nn.functional.relu, "relu", nn.ReLU(), Leaky()])
+def test_a_layer_of_torch_computes_its_new_activation_in_evaluation_too(held):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation=held, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2)
+    old, x = "relu" if type(held) is not Leaky else Leaky, torch.randn(3, 5, 8)
+    padded = torch.arange(5) >= torch.tensor([5, 3, 4])[:, None]
+    found = actlab.replace(model, old, "gelu_tanh", example=x)
+    assert found == Replacement(("layers.0.activation", "layers.1.activation"), found.functional)
+    with torch.no_grad():
+        trained, evaluated = (model.train(mode)(x, src_key_padding_mask=padded) for mode in (True, False))
+    torch.testing.assert_close(trained[~padded], evaluated[~padded], rtol=0, atol=2e-6)
+
+
+def test_a_function_that_is_not_replaced_stays_a_function():
+    model = nn.Sequential(nn.TransformerDecoderLayer(4, 2, 8, activation=nn.functional.silu), nn.ReLU())
+    actlab.replace(model, "relu", "gelu")
+    with pytest.raises(ActlabError, match=r"SiLU\(\) × 1"):
+        actlab.replace(model, "elu", "gelu")
+    assert model[0].activation is nn.functional.silu
+    assert actlab.replace(model, "silu", "gelu").paths == ("0.activation",)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # torch's own
@@ -317,10 +337,6 @@ def test_a_stochastic_map_draws_in_a_plain_loop():
     torch.testing.assert_close(model(x), gelu)
 
 
-def encoder():
-    return nn.Sequential(nn.ReLU(), nn.TransformerEncoderLayer(4, 2, 8, activation=nn.ReLU()))
-
-
 @pytest.mark.parametrize(
     ("model", "arguments", "words"),
     [
@@ -339,7 +355,6 @@ def encoder():
         (nested, {"new": nn.Threshold}, ["Threshold needs a value for 'threshold'"]),
         (Block, {"example": torch.zeros(3, 5)}, ["cannot be run on the example", "RuntimeError", "tuple"]),
         (nn.ReLU, {}, ["the model is itself a ReLU", "actlab.create"]),
-        (encoder, {}, ["1.activation: TransformerEncoderLayer", "build the layer with activation="]),
         (
             Functional,
             {"old": "tanh", "example": torch.zeros(2, 4)},

@@ -17,11 +17,11 @@ def task(top=None, kind=ClassificationTask):
 @pytest.mark.parametrize("top", [1, 3, 5])
 @pytest.mark.parametrize("lead", [(), (2,)])
 def test_top_error_is_numpys(top, lead):
-    logits, labels = torch.randn(*lead, 50, 10), torch.randint(10, (50,))
+    logits, labels = torch.randn(*lead, 50, 10), torch.randint(10, (*lead, 50))
     found = task(top).quantities(logits, (torch.empty(0), labels))
     assert tuple(found) == task(top).metric_names == ("loss", "error", "accuracy", f"top{top}_error")
     best = np.argsort(-logits.numpy(), -1)[..., :top]
-    expected = (best != labels.numpy()[:, None]).all(-1)
+    expected = (best != labels.numpy()[..., None]).all(-1)
     np.testing.assert_array_equal(found[f"top{top}_error"].values.numpy(), expected)
     if top == 1:
         assert torch.equal(found["top1_error"].values, found["error"].values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import activation as torch_activations
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from actlab.activations import plugins
 from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, plain_attributes
+from actlab.runtime.modules import evaluating, plain_attributes, unfuse
 from actlab.validation import validated
+
+_TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
+_KINDS = tuple(getattr(torch_activations, name) for name in torch_activations.__all__)
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,16 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
     An activation that needs the number of features at a site receives dimension 1 of the input that the site
     gets in a pass of ``example``. A module held at several places, such as one ReLU twice in an
     ``nn.Sequential``, becomes several modules; a module held once and called several times stays one. Other
-    modules stay as they are; hooks of replaced modules are dropped. Parameters of the new activation are not in
-    an existing optimiser, so replace first. If an error is raised, nothing is changed.
+    modules stay as they are, but torch's encoder layers use no fused kernel, which computes only ReLU
+    and GELU; hooks of replaced modules are dropped. Parameters of the new activation are not in an existing
+    optimiser, so replace first. If an error is raised, nothing is changed.
 
     Without parameters, ``old`` stands for all modules of the class that it names or that ``create`` returns
     for it, except those that equal another registered activation. With parameters, or as a function, it stands
     for modules with equal settings. ``inplace`` and learnt values are not compared; subclasses do not count.
 
-    Functional calls, such as ``torch.relu(x)``, are code, which this function does not change. It lists those
+    A function that torch's transformer layers hold, as ``F.relu`` by default, is replaced like a module. Other
+    functional calls, such as ``torch.relu(x)``, are code, which this function does not change. It lists those
     in the forward pass of ``example``, by name: for ``nn.LeakyReLU`` the calls of ``leaky_relu`` and
     ``leaky_relu_``. The pass runs in evaluation mode without gradients; calls on other branches and in compiled
     or scripted code are not seen.
@@ -102,6 +108,11 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
             "this model is a task of actlab or part of one, whose random numbers are bound to its activations: "
             "set model.activation in its config instead"
         )
+    with _functions_as_modules(model):
+        return _replaced(model, old, new, example)
+
+
+def _replaced(model: nn.Module, old: Spec, new: Spec, example: Any) -> Replacement:
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
     calls, widths = (None, {}) if example is None else _run(model, kind, sites, example)
@@ -115,7 +126,27 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
             raise ActlabError(fault)
     for path, module in fresh.items():
         _put(model, path, module)
+    unfuse(model)
     return Replacement(tuple(fresh), calls)
+
+
+@contextmanager
+def _functions_as_modules(model: nn.Module) -> Iterator[None]:
+    """Hold modules for a while where torch's transformer layers hold functions, by default ``F.relu``."""
+    held = []
+    for layer in model.modules():
+        function = getattr(layer, "activation", None) if isinstance(layer, _TRANSFORMERS) else None
+        name = (resolve_name(function) or "").rpartition(".")[2] if callable(function) else ""
+        if (kind := next((kind for kind in _KINDS if name and _is_named(name, kind)), None)) is not None:
+            layer.activation = kind()
+            held.append((layer, function, layer.activation))
+    try:
+        yield
+    finally:
+        for layer, function, module in held:
+            if layer.activation is module:  # not replaced
+                del layer.activation
+                layer.activation = function  # type: ignore[assignment]
 
 
 def shared_parameter(module: nn.Module, later: nn.Module) -> str | None:
@@ -196,12 +227,6 @@ def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterat
 
 def _built_for(model: nn.Module, path: str, old: nn.Module, new: Spec, widths: set[int] | None) -> nn.Module:
     """Return a fresh activation for a place; ``widths`` of its inputs are None without an example."""
-    parent = model.get_submodule(path.rpartition(".")[0])
-    if isinstance(parent, nn.TransformerEncoderLayer):
-        raise ActlabError(
-            f"{path}: {type(parent).__name__} computes its activation in a fused form in evaluation, which a "
-            "replacement would not change; build the layer with activation=actlab.create(NAME)"
-        )
     try:
         with plugins.site(next(iter(widths)) if widths and len(widths) == 1 else None):
             module = _build(new).train(old.training)

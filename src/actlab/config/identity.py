@@ -13,12 +13,14 @@ from functools import partial
 from typing import Any
 
 from actlab.config.batches import BATCHES
-from actlab.config.keys import class_of
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.metrics import KEY
 from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
 NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `ACTLAB`
+NUMERICS_OF_METRICS = 2  # the same for runs with metrics of torchmetrics
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
@@ -47,7 +49,8 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
-    others = [] if is_of_actlab(counts) else [NUMERICS_OF_OTHERS]
+    others: list[Any] = [] if is_of_actlab(counts) else [NUMERICS_OF_OTHERS]
+    others += [{KEY: NUMERICS_OF_METRICS}] if get_dotted(dict(counts), KEY) else []
     text = json.dumps([NUMERICS, counts, sorted(set(sources.values())), *others], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

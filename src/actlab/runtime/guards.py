@@ -1,4 +1,4 @@
-"""Callbacks of every Trainer that actlab builds: stop on signals and reject epochs that end early."""
+"""Callbacks of Trainers: stop on signals, reject epochs that end early, fuse no activation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pytorch_lightning.callbacks import Callback
 
 from actlab.errors import RunError
 from actlab.runtime import signals
+from actlab.runtime.modules import unfuse
 
 
 class StopOnSignal(Callback):
@@ -24,6 +25,18 @@ class StopOnSignal(Callback):
     on_validation_batch_start = on_validation_batch_end = on_train_batch_start
     on_test_batch_start = on_test_batch_end = on_train_batch_start
     on_predict_batch_start = on_predict_batch_end = on_train_batch_start
+
+
+class Unfused(Callback):
+    """Calls `unfuse` for a third-party module once it is complete, after its ``configure_model``."""
+
+    tested_by_steps = True
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let encoder layers call their own activation."""
+        unfuse(pl_module)
+
+    on_validation_start = on_test_start = on_predict_start = on_fit_start
 
 
 class PlannedLength(Callback):

@@ -1,4 +1,4 @@
-"""Helpers for any module: plain attributes, and evaluation mode for a while."""
+"""Helpers for any module: plain attributes, evaluation mode for a while, its own activations in evaluation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ _BARE = vars(nn.Module()).keys()  # attributes of every module
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Return a module's attributes without parameters, buffers, children and the attributes of every module."""
     return {name: value for name, value in vars(module).items() if name not in _BARE}
+
+
+def unfuse(module: nn.Module) -> None:
+    """Let torch's encoder layers call their activation in evaluation too.
+
+    Their fused kernel computes ReLU or GELU instead of a subclass, and GELU instead of its tanh form.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.TransformerEncoderLayer):
+            part.activation_relu_or_gelu = 0
+        elif isinstance(part, nn.TransformerEncoder):
+            part.use_nested_tensor = False  # nested tensors, made of padding masks, need the fused kernel
 
 
 @contextmanager

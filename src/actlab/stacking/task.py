@@ -110,36 +110,37 @@ class StackedTask(Training):
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
         first, batch = self.members[0], as_batch(batch)
         first.training = self.training
+        given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch
         if first.sees_network:
-            given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch
             quantities, output = with_gradients(first, self.network, given), None
         else:
-            output = self._outputs(batch, shared)
-            quantities = self._quantities(output, batch, shared)
+            output = self._outputs(batch, given)
+            quantities = self._quantities(output, given)
         if split is not None:
-            output = self._outputs(batch, shared) if output is None else output
+            output = self._outputs(batch, given) if output is None else output
             for r, member in enumerate(self.members):
                 loss = quantities["loss"].of_run(r) if "loss" in quantities else None
-                member.update_metrics(split, output[r], _of_member(batch, r, shared), loss)
+                member.update_metrics(split, output[r], _of_member(given, r), loss)
         return quantities
 
-    def _outputs(self, batch: Batch, shared: bool) -> Tensor:
-        first = self.members[0]
+    def _outputs(self, batch: Batch, given: Batch) -> Tensor:
+        """Return the outputs for a batch, which is ``given`` to each member, and may be shared."""
+        first, shared = self.members[0], batch is not given
         if _takes_run_axis(first.inputs):
             inputs = first.inputs(batch)
         else:
-            of_members = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
-            inputs = tuple(torch.stack(parts) for parts in zip(*of_members, strict=True))
-        output: Tensor = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
+            of_members = [m.inputs(_of_member(given, r)) for r, m in enumerate(self.members)]
+            inputs, shared = tuple(torch.stack(parts) for parts in zip(*of_members, strict=True)), False
+        output: Tensor = self.network(*inputs, shared=shared)
         return output
 
-    def _quantities(self, output: Tensor, batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def _quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         first = self.members[0]
         if _takes_run_axis(first.quantities):
             return first.quantities(output, batch)
         for member in self.members:
             member.training = self.training
-        every = [m.quantities(output[r], _of_member(batch, r, shared)) for r, m in enumerate(self.members)]
+        every = [m.quantities(output[r], _of_member(batch, r)) for r, m in enumerate(self.members)]
         return {name: stacked_quantity([quantities[name] for quantities in every]) for name in every[0]}
 
     def penalty(self) -> Tensor:
@@ -211,8 +212,8 @@ def _takes_run_axis(method: Callable[..., Any]) -> bool:
     return getattr(method, "takes_run_axis", False)
 
 
-def _of_member(batch: Batch, r: int, shared: bool) -> Batch:
-    return batch if shared else tuple(tensor[r] for tensor in batch)
+def _of_member(batch: Batch, r: int) -> Batch:
+    return tuple(tensor[r] for tensor in batch)
 
 
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:

@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from actlab.networks import Autoencoder
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
+from actlab.tasks.batches import matching
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 from actlab.validation import Shape, validated_but
@@ -69,4 +70,5 @@ class AutoencoderTask(Task):
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the squared error of each pixel; reconstructions ``(…, B, D)``."""
-        return {"loss": Quantity((output - batch[0].flatten(-self.axes)).square())}
+        pixels = batch[0].flatten(-self.axes)
+        return {"loss": Quantity((matching(output, pixels) - pixels).square())}

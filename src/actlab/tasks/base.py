@@ -27,6 +27,7 @@ from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
 from actlab.random.seeding import own_generators
 from actlab.runtime import third_party
+from actlab.runtime.modules import unfuse
 from actlab.storage import checkpoints
 from actlab.tasks import building
 from actlab.tasks.batches import as_batch, targets_of
@@ -139,6 +140,7 @@ class Task(Training, ABC):
             built = network(building.recorded(act, self.units, self.seed), num_outputs, input_shape)
             building.check_built_on_cpu(built)
             building.materialise(built, input_shape)
+        unfuse(built)
         streams.attach(built, self.stream)
         for site, module in enumerate(drawing(built)):
             streams.SeedGlobal(self.stream, site).attach(module)

@@ -36,12 +36,34 @@ def targets_of(batch: Any) -> Tensor:
     return targets
 
 
+def matching(output: Tensor, targets: Tensor) -> Tensor:
+    """Return a network's output; targets of another shape, which torch would broadcast, raise a RunError."""
+    if output.shape != targets.shape:
+        raise RunError(
+            f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output has "
+            f"{tuple(output.shape)}: give targets of shape (B, num_outputs), such as y.unsqueeze(1)"
+        )
+    return output
+
+
 def class_numbers(output: Tensor, batch: Any) -> Tensor:
-    """Return the labels of a batch as int64, expanded to logits ``(…, B, K)`` without their last axis."""
-    labels, shape = targets_of(batch), output.shape[:-1]
-    if labels.is_floating_point() or labels.shape != shape[-labels.dim() :]:
+    """Return the labels of a batch as int64, of the shape of logits ``(…, B, K)`` without their last axis."""
+    labels = targets_of(batch)
+    if labels.is_floating_point() or labels.shape != output.shape[:-1]:
         raise RunError(
             f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits have shape "
             f"{tuple(output.shape)}: give class numbers, of shape (B,)"
         )
-    return labels.expand(shape).long()
+    return labels.long()
+
+
+def check_classes(labels: Tensor, classes: int, padding: int) -> None:
+    """Raise a RunError for a label that is neither one of K classes nor ``padding``."""
+    labels = labels.long()
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != padding)]
+    if len(wrong):
+        raise RunError(
+            f"a batch has the label {int(wrong[0])}, but the classes are 0 to {classes - 1}: to leave samples "
+            "out, give them the label -100 in an actlab.tasks.FrameTask, or weights of 0 in the `quantities` "
+            "of a task of your own"
+        )

@@ -16,8 +16,8 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
-from actlab.tasks.batches import class_numbers
-from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.batches import check_classes, class_numbers, targets_of
+from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
 from actlab.tasks.training import Batch
 from actlab.validation import Count, Shape, validated_but
 
@@ -32,11 +32,13 @@ class ClassificationTask(Task):
         top: also measure ``top{top}_error``, the fraction of samples whose label is not among the ``top`` most
             probable classes; 5 on ImageNet. From 1 to K.
 
-    Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1.
+    Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1; any other label is an error.
+    Metrics of torchmetrics get log-probabilities.
     """
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
+    padding = torch.iinfo(torch.int64).min  # the label that has no weight; here no label, as -100 has in torch
     default_network: ClassVar[type[nn.Module]] = MLP
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -90,7 +92,7 @@ class ClassificationTask(Task):
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return cross-entropy, error, accuracy and, with ``top``, the top-k error; logits ``(…, B, K)``."""
         labels = class_numbers(output, batch)
-        loss = F.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none").view_as(labels)
+        loss = self.surprisals(output, labels)
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
         right = (output.argmax(-1) == labels).float()
@@ -99,6 +101,24 @@ class ClassificationTask(Task):
             among = (output.topk(self.top).indices == labels.unsqueeze(-1)).any(-1)
             quantities[f"top{self.top}_error"] = Quantity(1 - among.float())
         return quantities
+
+    def surprisals(self, output: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy of each label, 0 of `padding`; logits ``(…, K)``, labels ``(…)``."""
+        flat = output.flatten(0, -2), labels.flatten()
+        try:
+            losses = F.cross_entropy(*flat, ignore_index=self.padding, reduction="none")
+        except IndexError:  # torch's own check, which costs nothing on a CPU
+            check_classes(labels, output.shape[-1], self.padding)
+            raise
+        return losses.view_as(labels)
+
+    def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what `metrics` compare: log-probabilities and labels.
+
+        Some metrics make probabilities of logits by a softmax, but only in batches in which they do not lie in
+        [0, 1]. Log-probabilities never do, and are their own logits.
+        """
+        return at_least_float(output).log_softmax(-1), targets_of(batch)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return class probabilities ``(B, K)``."""

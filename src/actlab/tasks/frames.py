@@ -22,6 +22,7 @@ class FrameTask(ClassificationTask):
     """
 
     ragged = True
+    padding = -100
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from actlab.tasks.base import Task
+from actlab.tasks.batches import matching
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
@@ -68,11 +69,13 @@ class HelmholtzTask(Task):
         if len(batch) == 1:
             u = solution(batch[0])
             return {
-                "squared_error": Quantity((network(batch[0]) - u).square()),
+                "squared_error": Quantity((matching(network(batch[0]), u) - u).square()),
                 "squared_solution": Quantity(u.square()),
             }
         inside, sides = batch[0].detach().requires_grad_(), batch[1]
-        u = network(inside)
+        known = solution(inside.detach())
+        u = matching(network(inside), known)
         k = math.pi**2 * sum(n**2 for n in FREQUENCIES)
-        residual = laplacian(u, inside) + u - (1 - k) * solution(inside.detach())
-        return {"loss": Quantity(residual.square() + BOUNDARY * network(sides).square())}
+        residual = laplacian(u, inside) + u - (1 - k) * known
+        on_sides = matching(network(sides), sides[..., :1])
+        return {"loss": Quantity(residual.square() + BOUNDARY * on_sides.square())}

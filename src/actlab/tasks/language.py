@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from actlab.networks import GPT
@@ -31,8 +30,8 @@ class LanguageTask(ClassificationTask):
     """Predict each next token by cross-entropy, in nats a token: a byte, with `TextDataModule`.
 
     ``bits_per_byte`` and ``perplexity``, e to the loss, are functions of the mean loss of an evaluation.
-    Metrics of torchmetrics get logits ``(B·T, K)`` and targets ``(B·T,)``. Arguments and errors as in
-    `ClassificationTask`, but the network is a `GPT` by default, so ``num_classes`` and ``input_shape`` are
+    Metrics of torchmetrics get log-probabilities ``(B·T, K)`` and targets ``(B·T,)``. Arguments and errors as
+    in `ClassificationTask`, but the network is a `GPT` by default, so ``num_classes`` and ``input_shape`` are
     those of tokens, such as 256 and (64,).
 
     Batches: tokens and targets, one token later, int64 ``(B, T)`` each, in 0 … K−1.
@@ -47,10 +46,11 @@ class LanguageTask(ClassificationTask):
     default_network: ClassVar[type[nn.Module]] = GPT
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what metrics of torchmetrics compare: logits ``(B·T, K)`` and targets ``(B·T,)``."""
-        return output.flatten(0, -2), batch[1].flatten()
+        """Return what metrics of torchmetrics compare: log-probabilities ``(B·T, K)``, targets ``(B·T,)``."""
+        predictions, targets = super().compared(output, batch)
+        return predictions.flatten(0, -2), targets.flatten()
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
         logits = Task.predict_step(self, batch, batch_idx)
-        return F.cross_entropy(logits.movedim(-1, 1), class_numbers(logits, as_batch(batch)), reduction="none")
+        return self.surprisals(logits, class_numbers(logits, as_batch(batch)))

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from actlab.errors import RunError
 from actlab.tasks.base import Task
-from actlab.tasks.batches import targets_of
+from actlab.tasks.batches import matching, targets_of
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
@@ -27,12 +26,7 @@ class RegressionTask(Task):
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the squared error of each output ``(…, B, K)``; targets of another shape raise a RunError."""
         targets = targets_of(batch)
-        if output.shape[-targets.dim() :] != targets.shape:  # they would be broadcast to pairs of samples
-            raise RunError(
-                f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output has "
-                f"{tuple(output.shape)}: give targets of shape (B, num_outputs), such as y.unsqueeze(1)"
-            )
-        return {"loss": Quantity((output - targets).square())}
+        return {"loss": Quantity((matching(output, targets) - targets).square())}
 
 
 def decibels(mean_square: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytorch_lightning as pl
 import torch
@@ -23,7 +23,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.positions import Block
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
-from actlab.runtime.modules import evaluating
+from actlab.runtime.modules import evaluating, unfuse
 from actlab.tasks import building, complete, parameters, resuming
 from actlab.tasks.batches import as_batch
 from actlab.tasks.blocks import Blocks
@@ -101,6 +101,11 @@ class Training(pl.LightningModule, ABC):
     def _has_clean_pass(self) -> bool:
         """Whether the clean loss requires its own forward pass, because training differs from evaluation."""
         return self.members[0].clean_training_loss and any(member.differs for member in self.members)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode, in which encoder layers call their own activation; see `unfuse`."""
+        unfuse(self)
+        return super().train(mode)
 
     def setup(self, stage: str) -> None:
         """Reject gradient accumulation over batches of different sizes: each would have the same weight."""

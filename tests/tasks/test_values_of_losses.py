@@ -1,0 +1,42 @@
+"""Losses and metrics compare what belongs together: no broadcast, no ignored label, no guess."""
+
+import pytest
+import torch
+from torchmetrics.functional.classification import multiclass_auroc
+
+from actlab.errors import RunError
+from actlab.networks import MLP
+from actlab.tasks import ClassificationTask, FrameTask, RegressionTask
+
+
+@pytest.mark.parametrize("targets", [(6,), (1,), (6, 1, 1)])
+def test_targets_of_another_shape_are_rejected(targets):
+    task = RegressionTask("relu", MLP, 1, (3,), torch.optim.SGD)
+    with pytest.raises(RunError, match=r"have shape .*, but the network's output has \(6, 1\)"):
+        task.quantities(torch.zeros(6, 1), (torch.zeros(6, 3), torch.zeros(targets)))
+
+
+@pytest.mark.parametrize("label", [-100, -1, 4])
+def test_a_label_that_is_no_class_is_rejected(label):
+    task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
+    words = f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an actlab.tasks.FrameTask"
+    with pytest.raises(RunError, match=words):
+        task.quantities(torch.randn(3, 4), (torch.empty(0), labels))
+
+
+def test_padding_of_frames_is_no_error():
+    task, labels = FrameTask(4, (3,), "relu"), torch.tensor([[0, 3, -100]])
+    assert task.quantities(torch.randn(1, 3, 4), (torch.empty(0), labels))["loss"].mean().isfinite()
+
+
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_a_metric_of_probabilities_does_not_depend_on_the_size_of_batches(size):
+    """Some batches of these logits lie in [0, 1], which torchmetrics takes for probabilities."""
+    task = ClassificationTask(3, (3,), "relu", metrics={"auroc": MulticlassAUROC(3)}).eval()
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.rand(20, 3, generator=generator) * torch.linspace(0.5, 4, 20)[:, None]
+    labels = torch.randint(3, (20,), generator=generator)
+    for part in zip(logits.split(size), labels.split(size), strict=True):
+        task.update_metrics("val", part[0], (torch.empty(0), part[1]), None)
+    found = task.metrics.take("val", torch.device("cpu"))["auroc"]
+    assert found == pytest.approx(multiclass_auroc(logits.softmax(-1), labels, 3), abs=1e-6)
