@@ -127,7 +127,7 @@ def cell_of(a: np.ndarray, b: np.ndarray, margin: float | None = None, looks: in
         difference=paired_difference(a, b),
         better=None if finite else better(a, b),
         family="primary",
-        by_probability=not finite,
+        failures=(int(np.isinf(a).sum()), int(np.isinf(b).sum())),
         margin=margin,
         p_equivalent_holm=match,
     )

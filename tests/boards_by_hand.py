@@ -10,7 +10,7 @@ def cell(values: dict[str, float | None], median: float | None, **column: Any) -
     return {
         **{"metric": "test/error", "at": "last", "condition": "", "mode": "min", "percent": True},
         **{"primary": True, "n": len(values), "median": median, "interval": None, "values": values},
-        **{"diverged": None in values.values(), "biased": False, "at_chance": False},
+        **{"diverged": None in values.values(), "biased": False, "chance": None, "samples": None},
         **{"pairs": 0, "paired": {}, "p": None, "p_holm": None},
         **column,
     }

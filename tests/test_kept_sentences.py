@@ -431,7 +431,8 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> No
 
 def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables() -> None:
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
-    error = {unit: abs(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in TODAY}
+    compared = ("sine", "mish", "tanh", "relu_squared")  # the others' runs failed, or nothing is said of them
+    error = {unit: abs(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
     psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
     for words in (
         f"lower than GELU's by {short(error['sine'], 4)} (",

@@ -50,10 +50,21 @@ class Table:
         """The paired values of a cell and of its reference."""
         both = [self.of(at, cell) for at in (point, {**point, self.compare: self.kept["reference"]})]
         a, b = (values.to_numpy() for values in both[0].align(both[1], join="inner"))
-        return a, b
+        worst = -np.inf if cell["mode"] == "max" else np.inf
+        return np.where(failed(a, cell), worst, a), np.where(failed(b, cell), worst, b)
 
     def family(self, name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         return [(point, cell) for point, cell in self.tested if cell["family"] == name]
+
+
+def failed(values: Any, cell: dict[str, Any]) -> Any:
+    """Which runs diverged, or are not better than chance by two standard errors of the test set."""
+    if cell["chance"] is None:
+        return ~np.isfinite(values)
+    chance, samples = cell["chance"], cell["samples"]
+    apart = 2 * (chance * (1 - chance) / samples) ** 0.5 if samples else 0.0
+    sign = -1 if cell["mode"] == "max" else 1
+    return ~np.isfinite(values) | (np.float32(sign * values) + apart >= np.float32(sign * chance))
 
 
 def wins(a: Any, b: Any, mode: str) -> float:

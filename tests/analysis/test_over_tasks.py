@@ -12,7 +12,7 @@ import pytest
 
 from actlab.analysis.differences import wins
 from actlab.analysis.over_tasks import mean_better, profile
-from actlab.analysis.scoreboard import Board, StoredTable, Table, boards
+from actlab.analysis.scoreboard import Board, KeptCell, StoredTable, Table, boards, column_of
 from actlab.reports.terminal import print_boards
 from actlab.storage.resources import resource
 from actlab.studies.reading import load
@@ -30,7 +30,7 @@ Runs = dict[str, list[float | None]]
 def record(name: str, *points: Runs, chance: Sequence[str] = (), **column: Any) -> StoredTable:
     """A study's table with the values of each activation's runs, at each of several points.
 
-    The activations in ``chance`` are not better than guessing.
+    The medians of the activations in ``chance`` are not better than guessing.
     """
     worst = -math.inf if column.get("mode") == "max" else math.inf
     rows = []
@@ -40,7 +40,8 @@ def record(name: str, *points: Runs, chance: Sequence[str] = (), **column: Any) 
             median = middle if math.isfinite(middle) else None
             by_seed = {str(seed): value for seed, value in enumerate(values)}
             where = {"unit": unit, **({"point": point} if len(points) > 1 else {})}
-            found = cell(by_seed, median, at_chance=unit in chance, **column)
+            found = cell(by_seed, median, **({"chance": 0.9} if chance else {}), **column)
+            assert not chance or column_of(cast(KeptCell, found)).failed(middle) == (unit in chance)
             rows.append({"point": where, "columns": [found]})
     return StoredTable(Path(name), cast(Table, table(name, "unit", rows)))
 
@@ -111,19 +112,33 @@ def test_a_diverged_run_loses_against_all_others_and_reaches_no_ratio() -> None:
 
 
 def test_no_seed_wins_against_a_reference_at_chance() -> None:
-    two: Runs = {"gelu": [0.92, 0.92], "elu": [0.86, 0.92], "relu": [0.3, 0.3]}
+    two: Runs = {"gelu": [0.92, 0.92], "elu": [0.88, 0.92], "relu": [0.3, 0.3]}
     board, text = shown(record("a", two, chance=("gelu", "elu")))
     assert better(board) == {}
     assert "Left out over tasks (gelu is at chance): a." in text
-    assert "89.00 (chance)" in text
+    assert "90.00 (chance)" in text
     assert "30.00 " in text
 
 
 def test_an_activation_at_chance_loses_and_is_marked() -> None:
-    runs: Runs = {"gelu": spread(0.5), "elu": [0.86, 0.92], "relu": spread(0.4)}
+    runs: Runs = {"gelu": spread(0.5), "elu": [0.89, 0.92], "relu": spread(0.4)}
     board, text = shown(record("a", runs, chance=["elu"]))
     assert better(board) == {"relu": 1.0, "elu": 0.0}
-    assert "89.00 (0.00, chance, 2 of 6 runs)" in text
+    assert "90.50 (0.00, chance, 2 of 6 runs)" in text
+
+
+def test_a_run_at_chance_ties_with_one_that_diverged() -> None:
+    """Both failed: neither wins, neither reaches a ratio, and a reference that diverged decides nothing."""
+    runs: Runs = {"gelu": [0.1, 0.1, 0.95], "relu": [0.05, 0.05, None]}
+    board, _ = shown(record("a", runs, chance=["none"]))
+    assert better(board) == {"relu": pytest.approx((2 * 3 + 0.5) / 9)}
+    assert {label: shares[-1] for label, (_, shares, _) in board.profiles.items()} == {
+        "gelu": pytest.approx(2 / 3),
+        "relu": pytest.approx(2 / 3),
+    }
+    board, text = shown(record("a", {"gelu": [None] * 3, "relu": [0.05] * 3}))
+    assert better(board) == {}
+    assert "Left out over tasks (gelu is at chance): a." in text
 
 
 def test_tasks_with_another_reference_or_chosen_values_do_not_count() -> None:

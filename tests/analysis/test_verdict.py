@@ -13,7 +13,7 @@ from actlab.analysis import results
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import SMOKE, Comparison, lines, needs, verdicts
+from actlab.analysis.verdict import SMOKE, Comparison, _margin, lines, needs, verdicts
 from actlab.errors import ActlabError
 from actlab.storage.files import write_json
 from actlab.studies.folders import RunFolder, StudyFolder
@@ -129,7 +129,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     f1 = {"metric": "test/f1", "mode": "max"}
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, f1)
     said = lines(finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table}))
-    assert "no significant difference" in said[0]  # the primary comparison is one
+    assert "identical to relu in test error" in said[0]  # the primary comparison is one
     assert "with 3 comparisons, so few cannot" in said[1]
 
 
@@ -142,11 +142,93 @@ def test_divergence_gives_a_verdict(tmp_path):
 
     found = of_gelu(12, 0.0, *range(10))
     assert found.outcome == "worse"
-    assert "gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only" in found.text
+    assert "gelu: worse than relu in test error (failed 10 of 12 runs, 0 of relu; p = " in found.text
     assert "; probability of being better 0.0" in found.text
     found = of_gelu(15, 0.02, 4)
     assert found.outcome == "better"
-    assert "of 15 pairs, 1 diverged on this side only and 0 on the side of relu only" in found.text
+    assert "failed 1 of 15 runs, 0 of relu; p = " in found.text
+    assert "; −2.00 points where both succeeded; probability" in found.text
+
+
+def of_both(root: Path, gelu: list[float], relu: list[float], margin: float | None = None) -> Comparison:
+    """Errors by seed, of 1,000 samples; infinite ones diverged. Chance is 90 %."""
+    plan = planned(len(gelu), {**PERCENT, "chance": 0.9, "margin": margin})
+    errors = {"gelu": gelu, "relu": relu}
+    of = lambda run: errors[run.point[ACT]][run.seed]  # noqa: E731
+    loaded = finished(
+        root,
+        plan,
+        lambda run: {"test/error": [of(run)]},
+        lambda run: math.isinf(of(run)),
+        scored={"test": 1000},
+    )
+    (found,) = verdicts(loaded)
+    return found
+
+
+def test_a_run_at_chance_fails_like_one_that_diverged(tmp_path):
+    relu, won = [0.1 + 0.001 * seed for seed in range(8)], [0.05 + 0.001 * seed for seed in range(7)]
+    found = [of_both(tmp_path / str(last), [*won, last], relu, 0.01) for last in (0.9, math.inf)]
+    assert [one.outcome for one in found] == ["better", "better"]
+    assert found[0].cell.p == found[1].cell.p == pytest.approx(0.022, abs=0.001)
+    assert found[0].text == found[1].text
+    assert {one.cell.p_equivalent for one in found} == {None}
+
+
+@pytest.mark.parametrize("failure", [0.91, math.inf])
+def test_what_failed_on_both_sides_is_not_equivalent(tmp_path, failure):
+    all_failed = of_both(tmp_path / "all", [failure] * 8, [failure] * 8, 0.01)
+    assert all_failed.outcome == "undecided"
+    assert "gelu: both at chance in test error" in all_failed.text
+    half = [failure] * 4 + [0.1 + 0.001 * seed for seed in range(4)]
+    assert of_both(tmp_path / "half", half, half, 0.01).outcome == "undecided"
+    lost = of_both(tmp_path / "reference", [0.1 + 0.001 * seed for seed in range(8)], [failure] * 8, 0.01)
+    assert lost.outcome == "better"
+    assert lost.text.endswith(" relu is at chance.")
+
+
+def test_three_runs_that_failed_leave_no_empty_sentence(tmp_path):
+    errors = [math.inf, 0.2, 0.3]
+    assert str(of_both(tmp_path, errors, [0.1, 0.1, 0.1])).endswith(
+        "too few pairs, so far +15.00 points test error (failed 1 of 3 runs, 0 of relu) in 3 pairs."
+    )
+
+
+def test_equality_at_the_margin_is_decided_in_counts(tmp_path):
+    nine, eight = (
+        [0.09 + 0.002 * (seed % 3) for seed in range(8)],
+        [0.08 + 0.002 * (seed % 3) for seed in range(8)],
+    )
+    assert (
+        "1.00 points higher test error on this test set than relu (95"
+        in of_both(tmp_path, nine, eight, 0.01).text
+    )
+
+
+@pytest.mark.parametrize(
+    ("margin", "said"), [(1e-9, "1e-07 points"), (0.00125, "0.125 points"), (0.01, "1.00 points")]
+)
+def test_a_margin_is_printed_with_its_digits(tmp_path, margin, said):
+    shifts = [0.004 * (-1) ** seed for seed in range(14)]
+    loaded_ = loaded(tmp_path, planned(14, {**PERCENT, "margin": margin}), shifts)
+    assert _margin(verdicts(loaded_)[0].cell) == said
+
+
+def test_identical_runs_are_called_identical(tmp_path):
+    errors = [0.1 + 0.001 * seed for seed in range(8)]
+    for margin in (None, 1e-9):
+        text = of_both(tmp_path / str(margin), errors, errors, margin).text
+        assert text == "gelu: identical to relu in test error on this test set, run by run (8 pairs)."
+    assert "so far identical test error in 3 pairs" in of_both(tmp_path / "3", errors[:3], errors[:3]).text
+
+
+def test_a_sentence_about_the_probability_prints_its_p(tmp_path):
+    relu = [0.1 + 0.0001 * seed for seed in range(15)]
+    gelu = [error - 0.02 for error in relu[:-1]] + [0.8]
+    text = of_both(tmp_path, gelu, relu).text
+    assert re.search(
+        r"By the mean it is worse, but it wins most pairs: p = [\d.]+ for the mean difference, [\d.e-]+", text
+    )
 
 
 def test_a_verdict_waits_for_all_planned_runs(tmp_path):
@@ -192,7 +274,7 @@ def test_chance_is_named(tmp_path):
     (found,) = verdicts(finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100}))
     assert found.outcome == "worse"
     assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
-    assert "test error on this test set than relu" in found.text
+    assert "than relu in test error on this test set (failed 8 of 8 runs, 0 of relu; p = " in found.text
     file = tmp_path / plan.runs()[0].id / "result.json"
     write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
     assert [one.text for one in verdicts(results.load(StudyFolder(plan, tmp_path)))] == [found.text]

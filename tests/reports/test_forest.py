@@ -69,11 +69,13 @@ def test_only_seeds_that_both_have_are_pairs() -> None:
     assert any("Without interval: fewer than 6 pairs" in line for line in effects.notes([board_of(found)]))
 
 
-def test_a_diverged_run_leaves_no_mean() -> None:
-    diverged = [*shifted(0.0)[:5], None]
-    (_, (one,)) = effects.compared(board_of(table("a", {"gelu": shifted(0.0), "relu": diverged})))[0]
-    assert one.difference.mean is None
-    assert "diverged" in shown(table("a", {"gelu": shifted(0.0), "relu": diverged}))
+@pytest.mark.parametrize(("lost", "mean", "text"), [(1, 0.0, "+0.00  6 pairs"), (6, None, "failed")])
+def test_a_run_that_failed_leaves_the_mean_of_the_others(lost: int, mean: float | None, text: str) -> None:
+    diverged = [*shifted(0.0)[lost:], *[None] * lost]
+    found = table("a", {"gelu": [*shifted(0.0)[lost:], *[0.1] * lost], "relu": diverged})
+    (_, (one,)) = effects.compared(board_of(found))[0]
+    assert (one.difference.mean, one.difference.low) == (mean, None)
+    assert text in shown(found)
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -98,9 +100,9 @@ def shown(*tables: dict[str, Any]) -> str:
 
 
 def test_the_terminal_shows_means_over_tasks_then_differences() -> None:
-    """Where the reference is at chance a difference is shown, marked, and does not count over tasks."""
+    """Where the reference is at chance it is marked, and does not count over tasks."""
     one, other = six(gelu=0.0, mine=-0.05), six(gelu=0.0, mine=0.02)
-    text = shown(table("a", one), table("b", other, at_chance=True))
+    text = shown(table("a", one), table("b", other, chance=0.05))
     assert (
         "over tasks\n  probability of being better than gelu [other seeds] [other seeds and tasks]\n"
         "  > Mine  0.97 [0.82, 1.00]  1 task\n" in text
@@ -108,7 +110,7 @@ def test_the_terminal_shows_means_over_tasks_then_differences() -> None:
     assert (
         "a\n  test error % (last), difference to gelu; lower is better\n  > Mine  -5.00 [-5.00, -5.00]" in text
     )
-    assert "+2.00 [+2.00, +2.00]  6 pairs, chance" in text
+    assert "> Mine  failed  6 pairs, chance" in text
     assert "Left out over tasks (gelu is at chance): b." in text
     assert "8.00 (0.97)" in text
 
@@ -130,7 +132,7 @@ def test_high_values_may_be_better() -> None:
 
 
 def test_a_forest_plot_has_a_panel_for_each_task_in_its_own_unit() -> None:
-    values = {**six(gelu=0.0, relu=0.01, mine=-0.02), "elu": [*shifted(0.0)[:5], None]}
+    values: Values = {**six(gelu=0.0, relu=0.01, mine=-0.02), "elu": [None] * 6}
     losses = six(gelu=0.0, relu=0.5, mine=1.0)
     tables = (table("a", values), table("b", losses, metric="test/loss", percent=False), table("c", values))
     board = board_of(*tables)
@@ -139,11 +141,11 @@ def test_a_forest_plot_has_a_panel_for_each_task_in_its_own_unit() -> None:
     assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
     errors, loss = figure.axes[:2]
     assert errors.get_title(loc="left") == "a\ntest error % (last) − gelu, 6 pairs"
-    assert [label.get_text() for label in errors.get_yticklabels()] == ["Mine", "elu", "relu"]
+    assert [label.get_text() for label in errors.get_yticklabels()] == ["Mine", "relu", "elu"]
     assert errors.get_yticklabels()[0].get_fontweight() == "bold"
     means = [line.get_xdata()[0] for line in errors.get_lines() if line.get_marker() == "o"]
     assert means == pytest.approx([-2.0, 1.0])
-    assert "diverged: no mean difference" in [text.get_text() for text in errors.texts]
+    assert "failed: no mean difference" in [text.get_text() for text in errors.texts]
     low, high = loss.get_xlim()
     assert low < 0 < 1 < high < 1.2
     colours = {line.get_color() for line in errors.get_lines() if line.get_marker() == "o"}

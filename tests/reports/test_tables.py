@@ -142,8 +142,10 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written: Any) -> None:
     text = printed(loaded)
     elu = next(line for line in text.splitlines() if line.startswith("elu"))
     assert elu.count("0.044 / 0.089") == 1
-    assert "- / -1.00" in elu
-    assert "Where a run diverged there is no mean difference, and p is that of the probability." in text
+    assert "-1.00 / -1.00" in elu
+    assert (
+        "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean" in text
+    )
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
 

@@ -20,12 +20,12 @@ KINDS = {
     "better": r"mine: better, [\d.]+ points lower test error on this test set than gelu \(",
     "better, inside the margin": r"mine: better, .* than gelu, less than the margin of 1.00 points \(",
     "worse": r"mine: worse, [\d.]+ points higher",
-    "worse by divergence": r"mine: worse than gelu .* diverged on this side only",
+    "worse by divergence": r"mine: worse than gelu .* \(failed 6 of 8 runs, 0 of gelu;",
     "equivalent": r"mine: equivalent to gelu within 1.00 points",
     "undecided": r"mine: no significant difference to gelu in test error .* four times in five",
     "too few pairs": r"No verdict against gelu from \d pairs",
     "unfinished": r"No verdict yet against gelu",
-    "at chance": r"mine: worse, .* It is at chance\.",
+    "at chance": r"mine: worse than gelu .* It is at chance\.",
 }
 WIDTH = 88
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,10 +106,13 @@ class Column:
         """``train``, ``val`` or ``test``: the loop that logged the metric; "" if nothing says it."""
         return metrics.loop_of(self.metric) or self.loop
 
-    def guesses(self, value: float | None, samples: int | None = None) -> bool:
-        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``."""
-        if self.chance is None or value is None or not math.isfinite(value):
-            return False  # a value that diverged is not that of guessing
+    def failed(self, value: float | None, samples: int | None = None) -> bool:
+        """Return whether a run failed: its value is not finite, as of one that diverged, or at chance.
+
+        At chance is what is not better than chance by two sampling errors of a share of ``samples``.
+        """
+        if value is None or not math.isfinite(value) or self.chance is None or self.is_epoch:
+            return value is not None and not math.isfinite(value)
         # Recorded values are float32.
         ours, chance = np.float32(value), np.float32(self.chance)
         apart = 2 * (sampling_error(self.chance, samples) or 0.0)
@@ -119,6 +122,10 @@ class Column:
     def worst(self) -> float:
         """The value that a diverged run counts as."""
         return -math.inf if self.mode == "max" and not self.is_epoch else math.inf
+
+    def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
+        """Return the values with `worst` for runs that failed: these tie behind all others."""
+        return [self.worst if self.failed(value, samples) else value for value in values]
 
 
 def place(at: str | float) -> str:

@@ -75,21 +75,34 @@ class Cell:
     family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
     biased: bool = False
     missing: int = 0  # planned runs of both sides that have not ended
-    by_probability: bool = False  # whether a run of either side diverged: the probability decides, not the mean
+    failures: tuple[int, int] = (0, 0)  # runs of each side that failed, see `Column.failed`, of those paired
     p_holm: float | None = None  # ``p`` corrected over its family, and for earlier looks
     diverged: bool = False  # whether any run did; if none, an infinite value was measured
-    differences: tuple[float, ...] = ()  # by pair; infinite where one run of the pair diverged
     margin: float | None = None  # of equivalence, in the unit of the values
     p_equivalent: float | None = None  # two one-sided tests against the margin
     p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
     samples: int | None = None  # number of samples that a share such as an error was measured on, if known
-    at_chance: bool = False  # whether the median is not better than chance by two sampling errors
+    at_chance: bool = False  # whether the median is that of a run that failed
     reference_at_chance: bool = False
 
     @property
+    def by_probability(self) -> bool:
+        """Whether a run of either side failed: the probability decides then, and not the mean."""
+        return any(self.failures)
+
+    @property
     def p(self) -> float | None:
-        """The p-value that decides: of the mean difference, or of the probability where a run diverged."""
+        """The p-value that decides: of the mean difference, or of the probability where a run failed."""
         return self.better.p if self.by_probability and self.better else self.difference.p
+
+    @property
+    def within_margin(self) -> bool:
+        """Whether the mean difference is smaller than the margin; of shares, in counts of samples."""
+        mean, number = self.difference.mean, (self.samples or 0) * self.difference.pairs
+        if self.margin is None or mean is None:
+            return False
+        counted = round(abs(mean) * number) / number if number else abs(mean)
+        return counted < self.margin and not math.isclose(counted, self.margin)
 
     @property
     def sampling_error(self) -> float | None:
@@ -214,12 +227,16 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     values = results.values(setting, places[0]) if setting and places[0] else {}
     others = results.values(chosen, places[1]) if chosen and places[1] and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
-    mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
+    samples = results.samples(column)
+    mine, theirs = (column.ranked_as([of[seed] for seed in seeds], samples) for of in (values, others))
+    failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
     biased = _biased(results, group, reference, column)
     missing = _missing(results, group) + (_missing(results, reference) if reference else 0)
     tested = not biased and not missing and not column.describes
-    differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
-    middle, samples = median(values.values()) if values else None, results.samples(column)
+    middle, margin = (
+        median(values.values()) if values else None,
+        _margin(column, [others[seed] for seed in seeds]),
+    )
     family: Family = ""
     if column.ranked and reference and not biased:
         # With activations of the user, only these answer the study's question.
@@ -236,14 +253,15 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         family=family,
         biased=biased,
         missing=missing,
-        by_probability=not all(map(math.isfinite, (*mine, *theirs))),
+        failures=failures,
         diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
-        differences=differences,
         margin=margin,
-        p_equivalent=equivalent(differences, margin) if tested and margin else None,
+        p_equivalent=equivalent(paired_differences(mine, theirs).tolist(), margin)
+        if tested and margin and not any(failures)
+        else None,
         samples=samples,
-        at_chance=column.guesses(middle, samples),
-        reference_at_chance=column.guesses(median(others.values()) if others else None, samples),
+        at_chance=column.failed(middle, samples),
+        reference_at_chance=column.failed(median(others.values()) if others else None, samples),
     )
 
 

@@ -109,7 +109,7 @@ def _drawn(n: int) -> npt.NDArray[np.bool_]:
 class Difference(NamedTuple):
     """The paired differences between values and those of the reference; None for what does not exist."""
 
-    mean: float | None  # None without pairs, or if a difference is not finite
+    mean: float | None  # over the pairs in which both runs are finite; None without any
     low: float | None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
     high: float | None
     median: float | None  # infinite where most differences are; None between minus and plus infinity
@@ -118,13 +118,22 @@ class Difference(NamedTuple):
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
     correlation: float | None = None  # of the paired values; None where one side does not vary
 
+    @property
+    def identical(self) -> bool:
+        """Whether each pair has the same value on both sides."""
+        return self.mean == 0 == (self.sd or 0) and (self.pairs == 1 or self.sd is not None)
+
 
 def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
-    """Return mean, median and spread of ``a - b``, and with ``test`` p-value and interval of the mean."""
-    d = paired_differences(a, b)
+    """Return mean, median and spread of ``a - b``, and with ``test`` p-value and interval of the mean.
+
+    Where a run failed, the mean is that of the pairs in which both are finite, and nothing is tested.
+    """
+    d, finite = paired_differences(a, b), np.isfinite(np.array([a, b], float)).all(0)
     middle = _middle(d)
-    if d.size == 0 or not np.isfinite(d).all():
-        return Difference(None, None, None, middle, None, d.size)
+    if d.size == 0 or not finite.all():
+        mean = float(d[finite].mean()) if finite.any() else None
+        return Difference(mean, None, None, middle, None, d.size)
     mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size, sd)

@@ -46,7 +46,8 @@ class KeptCell(TypedDict):
     values: dict[str, float | None]
     diverged: bool
     biased: bool
-    at_chance: bool
+    chance: float | None
+    samples: int | None
     pairs: int
     paired: dict[str, float | None]
     p: float | None
@@ -142,11 +143,11 @@ class Place(NamedTuple):
     n: int  # number of runs
     most: int  # largest number of runs of any activation in the task
     diverged: bool  # whether any run diverged
-    chance: bool  # whether the median is not better than guessing
-    values: Mapping[str, float]  # of each run by seed, infinite where it diverged
+    chance: bool  # whether the median is that of a run that failed, see `Column.failed`
+    values: Mapping[str, float]  # of each run by seed, infinite where it failed
     # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
     wins: Array | None = None
-    # and value ÷ the reference's median, inverted where high is good, infinite where a run diverged.
+    # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
     ratios: Array | None = None
 
 
@@ -215,13 +216,13 @@ class Board:
                 marked.setdefault(_UNSCALED, []).append(task.name)
         notes = {
             f"Better: the probability that a run is better than one of {self.reference}; ties count half, a "
-            "diverged run loses. Over tasks it is a mean in which each study counts once. Intervals (95 %, "
+            "failed run loses. Over tasks it is a mean in which each study counts once. Intervals (95 %, "
             "bootstrap): first of other seeds, then of other seeds and tasks.": bool(self.means),
             f"Intervals take {FEWEST} runs a side, the second also {FEWEST_STUDIES} studies.": any(
                 mean.tasks is None for mean in self.means.values()
             ),
             **{f"{mark}: {'; '.join(names)}.": True for mark, names in marked.items()},
-            "chance: the median is not better than guessing.": any(
+            "chance: the median is not better than guessing, or diverged; such a run has failed.": any(
                 place.chance for task in self.tasks for place in task.places.values()
             ),
         }
@@ -246,7 +247,8 @@ def primary(row: KeptRow) -> KeptCell | None:
 
 def column_of(cell: KeptCell) -> Column:
     """Return the column that a cell belongs to."""
-    return Column(cell["metric"], cell["at"], cell["percent"], cell["mode"], cell["condition"])
+    keys = ("metric", "at", "percent", "mode", "condition", "chance", "samples")
+    return Column(**{key: cell[key] for key in keys})  # type: ignore[literal-required]
 
 
 def common_notes(records: Sequence[StoredTable]) -> list[str]:
@@ -355,6 +357,8 @@ def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
 
 
 def _place(cell: KeptCell, column: Column, most: int) -> Place:
-    values = {seed: column.worst if value is None else value for seed, value in cell["values"].items()}
+    found = (column.worst if value is None else value for value in cell["values"].values())
+    values = dict(zip(cell["values"], column.ranked_as(found, column.samples), strict=True))
     median = column.worst if cell["median"] is None else cell["median"]
-    return Place(median, cell["n"], most, cell["diverged"], cell["at_chance"], values)
+    chance = column.failed(median, column.samples)
+    return Place(median, cell["n"], most, cell["diverged"], chance, values)

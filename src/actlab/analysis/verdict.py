@@ -2,9 +2,9 @@
 
 A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its family, the
 primary ones or the secondary ones, and after the correction for earlier looks at an extended study
-(`actlab.analysis.looks`). The p-value is that of the mean difference; where a run of either side diverged there
-is no mean, and it is that of the probability of being better, in which a diverged run loses against all others.
-A verdict of equivalent needs a margin, which the study file states.
+(`actlab.analysis.looks`). The p-value is that of the mean difference; where a run of either side failed (it
+diverged, or is at chance), it is that of the probability of being better, in which failed runs tie behind all
+others. A verdict of equivalent needs a margin, which the study file states, and no failure.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _lacking(results: Results, lacking: list[Comparison]) -> str:
         "cannot reach p < 0.05."
     )
     if seeds := advised(results):
-        margins = {_size(verdict.cell.margin, verdict.column) for verdict in lacking if verdict.cell.margin}
+        margins = {_margin(verdict.cell) for verdict in lacking if verdict.cell.margin}
         what = f"the margin of {margins.pop()}" if len(margins) == 1 else "the margins"
         remedy = results.study.more_seeds.format(seeds)
         text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
@@ -206,29 +206,41 @@ def describe(comparison: Comparison) -> str:
         said = [_sentence(comparison), _disagreement(cell), _chance(cell, reference), outlook, comparison.cost]
         return f"{name}: {''.join(said)}"
     why = "planned runs are missing" if comparison.outcome == "unfinished" else "too few pairs"
-    if cell.difference.mean is not None:
+    if cell.difference.pairs:
         why += f", so far {_so_far(comparison)} in {plural(cell.difference.pairs, 'pair')}"
     return f"{name}: no verdict against {reference} in {_quantity(cell.column)}, {why}."
 
 
 def _so_far(comparison: Comparison) -> str:
-    mean, column = comparison.difference.value, comparison.column
-    return _quantity(column) if mean is None else f"{_signed(mean, column)} {_quantity(column)}"
+    mean, column, failed = comparison.difference.value, comparison.column, _failed(comparison)
+    by = "identical" if comparison.cell.difference.identical else "" if mean is None else _signed(mean, column)
+    return f"{by} {_quantity(column)}".strip() + (f" ({failed})" if failed else "")
+
+
+def _failed(comparison: Comparison) -> str:
+    """Return how many runs of both sides failed, ``failed 2 of 8 runs, 0 of relu``; empty without any."""
+    (mine, theirs), pairs = comparison.cell.failures, comparison.cell.difference.pairs
+    return (
+        f"failed {mine} of {plural(pairs, 'run')}, {theirs} of {comparison.reference}" if mine + theirs else ""
+    )
 
 
 def _sentence(comparison: Comparison) -> str:
     cell, column, reference = comparison.cell, comparison.column, comparison.reference
     verdict, mean, won = comparison.outcome, comparison.difference.value, comparison.superiority.text
     what = _quantity(column) + (" on this test set" if cell.samples else "")
-    margin = _size(cell.margin, column) if cell.margin else ""
+    pairs, margin = plural(cell.difference.pairs, "pair"), _margin(cell)
     said = [*_evidence(comparison), f"probability of being better {won}" if won else ""]
-    details = f"({'; '.join(filter(None, [*said, plural(cell.difference.pairs, 'pair')]))})"
-    if cell.by_probability:
-        word = verdict if verdict in ("better", "worse") else "no significant difference"
-        return f"{word}{' to' if verdict == 'undecided' else ' than'} {reference} in {what} {details}."
+    details = f"({'; '.join(filter(None, [*said, pairs]))})"
+    if min(cell.failures) == cell.difference.pairs:
+        return f"both at chance in {what}: all runs of it and of {reference} failed ({pairs})."
+    if cell.difference.identical:
+        return f"identical to {reference} in {what}, run by run ({pairs})."
+    if verdict in ("better", "worse") and (cell.by_probability or mean is None):
+        return f"{verdict} than {reference} in {what} {details}."
     if verdict in ("better", "worse") and mean is not None:
         side = "lower" if mean < 0 else "higher"
-        within = f", less than the margin of {margin}" if cell.margin and abs(mean) < cell.margin else ""
+        within = f", less than the margin of {margin}" if cell.within_margin else ""
         return f"{verdict}, {_size(mean, column)} {side} {what} than {reference}{within} {details}."
     if verdict == "equivalent":
         return f"equivalent to {reference} within {margin} in {what} {details}."
@@ -236,18 +248,13 @@ def _sentence(comparison: Comparison) -> str:
 
 
 def _evidence(comparison: Comparison) -> list[str]:
-    """Return what decides, in words: who diverged, or the interval; and p."""
+    """Return what decides, in words: who failed, or the interval; and p."""
     cell, column, verdict = comparison.cell, comparison.column, comparison.outcome
     tested = _p(comparison, cell.p, cell.p_holm)
+    mean, low, high, _ = comparison.difference
     if cell.by_probability:
-        infinite = [d for d in cell.differences if math.isinf(d)]
-        worse = sum((d > 0) == (column.mode == "min") for d in infinite)
-        return [
-            f"of {plural(cell.difference.pairs, 'pair')}, {worse} diverged on this side only and "
-            f"{len(infinite) - worse} on the side of {comparison.reference} only",
-            tested,
-        ]
-    _, low, high, _ = comparison.difference
+        succeeded = "" if mean is None else f"{_signed(mean, column)} where both succeeded"
+        return [_failed(comparison), tested, succeeded]
     if low is None or high is None:
         return []
     if verdict in ("better", "worse") and low * high > 0:
@@ -280,19 +287,27 @@ def _disagreement(cell: Cell) -> str:
     if paired.mean is None or paired.p is None:
         return ""
     good = -paired.mean if cell.column.mode == "min" else paired.mean
+    ps = f"p = {p_text(paired.p)} for the mean difference, {p_text(won.p)} for the probability"
     if good * (won.value - 0.5) < 0 and min(paired.p, won.p) < LEVEL:
         mean, most = ("better", "loses") if good > 0 else ("worse", "wins")
-        return f" By the mean it is {mean}, but it {most} most pairs."
+        return f" By the mean it is {mean}, but it {most} most pairs: {ps}."
     if (paired.p < LEVEL) != (won.p < LEVEL):
-        ps = f"p = {p_text(paired.p)} for the mean difference, {p_text(won.p)} for the probability"
         return f" The two quantities disagree before correction: {ps}."
     return ""
 
 
 def _chance(cell: Cell, reference: str) -> str:
-    if cell.at_chance:
-        return f" Both it and {reference} are at chance." if cell.reference_at_chance else " It is at chance."
-    return f" {reference} is at chance." if cell.reference_at_chance else ""
+    """Return which sides failed in the median."""
+    who = [name for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance)) if fails]
+    if not who or min(cell.failures) == cell.difference.pairs:
+        return ""
+    if cell.column.chance is None:
+        return f" In the median {' and '.join(who)} failed."
+    return (
+        f" Both it and {reference} are at chance."
+        if who[1:]
+        else f" {who[0].replace('it', 'It')} is at chance."
+    )
 
 
 def _outlook(comparison: Comparison) -> str:
@@ -308,7 +323,17 @@ def _outlook(comparison: Comparison) -> str:
         return f"{text}."
     needed = pairs_to_detect(cell.margin / spread, correction.strictness(more=1))
     many = f"about {needed}" if needed else f"more than {MOST_PAIRS}"
-    return f"{text}; one of the margin, {_size(cell.margin, column)}, takes {many}, as a further look."
+    return f"{text}; one of the margin, {_margin(cell)}, takes {many}, as a further look."
+
+
+def _margin(cell: Cell) -> str:
+    """Return the margin with its unit, and as many digits as it has."""
+    if not cell.margin:
+        return ""
+    text, scale = _size(cell.margin, cell.column), 100 if cell.column.in_percent else 1
+    number, _, unit = text.partition(" ")
+    close = math.isclose(float(number), scale * cell.margin, rel_tol=5e-3 if cell.column.relative else 1e-9)
+    return text if close else f"{scale * cell.margin:.6g} {unit}".strip()
 
 
 def _quantity(column: Column) -> str:

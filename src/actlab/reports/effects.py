@@ -18,7 +18,10 @@ READING = (
     "Mean difference to the reference, paired by seed, in the unit of each task, with the 95 % interval that "
     "inverts the sign-flip test, not corrected for the number of comparisons."
 )
-WITHOUT = f"Without interval: fewer than {FEWEST} pairs, or a quantity by which settings were selected."
+WITHOUT = (
+    f"Without interval: fewer than {FEWEST} pairs, a quantity by which settings were selected, or runs that "
+    "failed: the mean is then over the pairs in which both succeeded."
+)
 
 
 class Effect(NamedTuple):
@@ -26,7 +29,7 @@ class Effect(NamedTuple):
 
     label: str
     by_user: bool  # whether it is the user's
-    difference: Difference  # to the task's reference; without values where a run diverged
+    difference: Difference  # to the task's reference; without a mean where no pair succeeded
     place: Place
 
 
@@ -43,9 +46,9 @@ def compared(board: Board) -> list[tuple[ScoredTask, list[Effect]]]:
 
 
 def text(difference: Difference, column: Column) -> str:
-    """Return a difference as printed: ``-0.10 [-0.17, -0.03]``; ``diverged`` where it is not finite."""
+    """Return a difference as printed: ``-0.10 [-0.17, -0.03]``; ``failed`` where it is not finite."""
     if difference.mean is None:
-        return "diverged"
+        return "failed"
     return mean_difference(difference.mean, difference.low, difference.high, column)
 
 

@@ -19,7 +19,7 @@ _PROFILE_WIDTH, _PROFILE_HEIGHT = 5.2, 2.8  # inches
 _ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
 _READING = (
     "Lines: share of runs whose value is at most the ratio times the median of {reference} in the task; where "
-    "high is good, the median divided by the value. Each study counts once. A diverged run reaches no ratio."
+    "high is good, the median divided by the value. Each study counts once. A failed run reaches no ratio."
 )
 _TICKS = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
 _LARGEST = 100.0  # largest ratio of the axis to the reference, and of the reference to it
@@ -99,7 +99,7 @@ def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) ->
     if effect.by_user:
         ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
     if paired.mean is None:
-        ax.annotate("diverged: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
+        ax.annotate("failed: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
         return
     if paired.low is not None and paired.high is not None:
         ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)

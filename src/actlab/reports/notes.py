@@ -269,11 +269,14 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
     )
     if not brief:
         text += (
-            " Better: the probability that a run is better than one of the reference, a diverged run losing "
+            " Better: the probability that a run is better than one of the reference, a failed run losing "
             "against all others; studentised permutation test (Brunner-Munzel)."
         )
     if any(cell.by_probability for cell in cells):
-        text += " Where a run diverged there is no mean difference, and p is that of the probability."
+        text += (
+            " Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean is "
+            "over the pairs in which both succeeded."
+        )
     if correlations := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
