@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torchmetrics.classification import MulticlassAUROC
 from torchmetrics.functional.classification import multiclass_auroc
 
 from actlab.errors import RunError
