@@ -111,8 +111,10 @@ class Column:
 
         At chance is what is not better than chance by two sampling errors of a share of ``samples``.
         """
-        if value is None or not math.isfinite(value) or self.chance is None or self.is_epoch:
-            return value is not None and not math.isfinite(value)
+        if value is None or not math.isfinite(value):
+            return value is not None
+        if self.chance is None or self.is_epoch:
+            return False
         # Recorded values are float32.
         ours, chance = np.float32(value), np.float32(self.chance)
         apart = 2 * (sampling_error(self.chance, samples) or 0.0)

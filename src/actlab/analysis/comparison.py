@@ -233,10 +233,11 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     biased = _biased(results, group, reference, column)
     missing = _missing(results, group) + (_missing(results, reference) if reference else 0)
     tested = not biased and not missing and not column.describes
-    middle, margin = (
-        median(values.values()) if values else None,
-        _margin(column, [others[seed] for seed in seeds]),
-    )
+    middle = median(values.values()) if values else None
+    margin = _margin(column, [others[seed] for seed in seeds])
+    p_equivalent = None
+    if tested and margin and not any(failures):
+        p_equivalent = equivalent(paired_differences(mine, theirs).tolist(), margin)
     family: Family = ""
     if column.ranked and reference and not biased:
         # With activations of the user, only these answer the study's question.
@@ -256,9 +257,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         failures=failures,
         diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
         margin=margin,
-        p_equivalent=equivalent(paired_differences(mine, theirs).tolist(), margin)
-        if tested and margin and not any(failures)
-        else None,
+        p_equivalent=p_equivalent,
         samples=samples,
         at_chance=column.failed(middle, samples),
         reference_at_chance=column.failed(median(others.values()) if others else None, samples),

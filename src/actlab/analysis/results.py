@@ -352,8 +352,7 @@ class Results:
         """Return the median of the selection metric at each setting; its worst value where no run has one."""
         column = self.selected_by
         self.check_selection()
-        values = [self.values(setting, column).values() for setting in settings]
-        return [median(of_setting, column.worst) for of_setting in values]
+        return [median(self.values(s, column).values(), column.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Return the values by seed of the runs of a setting that have ended and have a value."""

@@ -220,9 +220,9 @@ def _so_far(comparison: Comparison) -> str:
 def _failed(comparison: Comparison) -> str:
     """Return how many runs of both sides failed, ``failed 2 of 8 runs, 0 of relu``; empty without any."""
     (mine, theirs), pairs = comparison.cell.failures, comparison.cell.difference.pairs
-    return (
-        f"failed {mine} of {plural(pairs, 'run')}, {theirs} of {comparison.reference}" if mine + theirs else ""
-    )
+    if not mine + theirs:
+        return ""
+    return f"failed {mine} of {plural(pairs, 'run')}, {theirs} of {comparison.reference}"
 
 
 def _sentence(comparison: Comparison) -> str:
@@ -303,11 +303,9 @@ def _chance(cell: Cell, reference: str) -> str:
         return ""
     if cell.column.chance is None:
         return f" In the median {' and '.join(who)} failed."
-    return (
-        f" Both it and {reference} are at chance."
-        if who[1:]
-        else f" {who[0].replace('it', 'It')} is at chance."
-    )
+    if len(who) == 2:
+        return f" Both it and {reference} are at chance."
+    return " It is at chance." if cell.at_chance else f" {reference} is at chance."
 
 
 def _outlook(comparison: Comparison) -> str:

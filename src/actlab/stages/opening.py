@@ -231,17 +231,17 @@ def _later(study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Gr
     of_grid = whole(study, stage)
     blocks, shut, tried, edges = [], [], {}, {}
     for place, entry in choices:
-        chosen, opened = entry["chosen"], bool(entry["seeds"])
+        chosen, has_seeds = entry["chosen"], bool(entry["seeds"])
         number, point = place.block_of(chosen), place.at(chosen)
         if number is None:
             words = Point(chosen).in_words()
             raise DamagedError(f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}")
         block = of_grid.blocks[number]
         grid = {key: [point[key]] for key in (*block.grid, *chosen) if key in point}
-        blocks.append(replace(block, grid=grid, opened=opened))
+        blocks.append(replace(block, grid=grid, opened=has_seeds))
         compared = point.without(study.select.tune)
         tried[compared] = entry["tried"]
-        if opened:
+        if has_seeds:
             edges[compared] = place.edges(chosen)
         else:
             shut.append(compared.in_words(study.compare))

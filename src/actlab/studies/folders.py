@@ -305,7 +305,7 @@ class StudyFolder:
     def directed(self) -> StudyFolder:
         """The study with the directions of metrics that its folder stores."""
         directions = self.study.directions or directions_in(self.path)
-        return self.of(replace(self.study, directions=directions))  # planned anew: code may have been edited
+        return self.of(replace(self.study, directions=directions))  # planned again: code may have been edited
 
     @property
     def costs(self) -> list[Cost]:

@@ -25,9 +25,7 @@ from actlab.random import streams
 Outputs = Any  # the loss, what is measured, and the gradient of each parameter of the optimiser
 Gradients = Callable[[tuple[Tensor, ...]], Outputs]
 CHECKS = 3  # comparisons of the first program
-FAR = (
-    1e-3  # share of the largest value by which two equal updates may differ on a GPU, whose sums are unordered
-)
+FAR = 1e-3  # share of the largest value by which equal updates may differ on a GPU, whose sums have no order
 
 
 class Captured:
@@ -100,7 +98,7 @@ class Replay:
                 self._program = PROGRAMS[module.device.type](gradients, batch)
                 if not self._agrees(module, batch, begun, (right, ended), FAR):
                     self.reason = "a replayed update differs from the update"
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:
             self.reason = str(error).strip().partition("\n")[0]
         self._checks -= 1
         _set(module, ended)
