@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from actlab.analysis import comparison as tables
 from actlab.analysis import results
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
@@ -270,7 +271,7 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
 
 def test_chance_is_named(tmp_path):
     plan = planned(8, {**PERCENT, "chance": 0.9})
-    error = lambda run: [0.2 + 0.001 * run.seed + 0.66 * (run.point[ACT] == "gelu")]  # noqa: E731
+    error = lambda run: [0.2 + 0.01 * run.seed + 0.64 * (run.point[ACT] == "gelu")]  # noqa: E731
     (found,) = verdicts(finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100}))
     assert found.outcome == "worse"
     assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
@@ -278,6 +279,46 @@ def test_chance_is_named(tmp_path):
     file = tmp_path / plan.runs()[0].id / "result.json"
     write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
     assert [one.text for one in verdicts(results.load(StudyFolder(plan, tmp_path)))] == [found.text]
+
+
+def test_an_earlier_best_epoch_is_better_whatever_the_metric(tmp_path):
+    for metric, best in (("val/error", 0.1), ("val/accuracy", 0.9)):
+        plan = planned(8, {"metric": metric, "at": "best_epoch"}, {"metric": "test/error", "ranked": False})
+
+        def curve(run, metric=metric, best=best):
+            late = run.point[ACT] == "relu"
+            return {metric: [0.5, 0.5, best] if late else [0.5, best, 0.5], "test/error": [0.1]}
+
+        loaded = finished(tmp_path / metric.replace("/", "-"), plan, curve)
+        (cell,) = (c for row in tables.rows(loaded) for c in row.cells if c.family)
+        assert (cell.difference.mean, cell.better.value) == (-1.0, 1.0)
+        assert cell.column.worst == math.inf
+
+
+def test_a_mean_that_is_no_share_of_samples_has_no_binomial_error(tmp_path):
+    for values, sampled in (([0.25, 0.26], 100), ([0.254321, 0.26], None)):
+        plan = planned(2)
+        loaded = finished(
+            tmp_path / str(sampled),
+            plan,
+            lambda run, values=values: {"test/error": [values[run.seed]]},
+            scored={"test": 100},
+        )
+        (row, _) = tables.rows(loaded)
+        assert row.cells[0].samples == sampled
+        assert row.cells[0].values[0] == pytest.approx(values[0], rel=1e-7)
+
+
+def test_a_level_that_is_never_reached_is_not_called_failed_or_diverged(tmp_path):
+    plan = planned(8, {"metric": "test/error", "at": "below 0.16"})
+    loaded = finished(
+        tmp_path, plan, lambda run: {"test/error": [0.5, 0.1 if run.point[ACT] == "relu" else 0.2]}
+    )
+    (found,) = verdicts(loaded)
+    assert found.outcome == "worse"
+    assert "never reached by 8 of 8 runs, 0 of relu" in found.text
+    assert "In the median it never did." in found.text
+    assert not re.search("fail|diverge", found.text)
 
 
 def test_smoke_runs_decide_nothing(tmp_path):

@@ -121,9 +121,14 @@ class Column:
         return bool(ours - apart <= chance if self.mode == "max" else ours + apart >= chance)
 
     @property
+    def goal(self) -> str:
+        """``min`` or ``max`` of the values is good, "" if unknown: the earliest of epochs, of any metric."""
+        return "min" if self.mode and self.is_epoch else self.mode
+
+    @property
     def worst(self) -> float:
         """The value that a diverged run counts as."""
-        return -math.inf if self.mode == "max" and not self.is_epoch else math.inf
+        return -math.inf if self.goal == "max" else math.inf
 
     def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
         """Return the values with `worst` for runs that failed: these tie behind all others."""

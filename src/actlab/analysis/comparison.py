@@ -250,7 +250,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, group.point | (setting.tuned if setting else {}), column),
         difference=paired_difference(mine, theirs, test=tested),
-        better=better(mine, theirs, column.mode, test=tested) if seeds and column.mode else None,
+        better=better(mine, theirs, column.goal, test=tested) if seeds and column.goal else None,
         family=family,
         biased=biased,
         missing=missing,

@@ -13,7 +13,7 @@ import numpy as np
 
 from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
-from actlab.analysis.statistics import median, on_grid
+from actlab.analysis.statistics import is_share, median, on_grid
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
@@ -195,18 +195,26 @@ class Results:
         return fits[0]
 
     def samples(self, column: Column, run: Run | None = None) -> int | None:
-        """Return the number of samples of a share in a run or all; None if unknown or not the same in all."""
+        """Return the number of samples of a share in a run or all; None if unknown or not the same in all.
+
+        A value counts as a share where that of each run is k/N: weighted samples, or a user's metric of this
+        name such as a mean absolute error, give others.
+        """
         *parts, quantity = column.metric.split("/")
         split = next((part for part in parts if part in ("val", "test")), "")
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
         if not (split and at_once and quantity in ("error", "accuracy")):
             return None
-        results = [self.results[run.id]] if run else self.results.values()
-        scored = {result.get("scored", {}).get(split) for result in results}
+        names = [run.id] if run else [*self.results]
+        scored = {self.results[name].get("scored", {}).get(split) for name in names}
         known = scored - {None}
         if scored and not known:  # older runs did not record it
             return None if self.study.samples else column.samples
-        return known.pop() if len(known) == 1 else None
+        number = known.pop() if len(known) == 1 else None
+        runs = [run] if run else [one for one in self.runs if one.id in self.results]
+        values = (self._read(one, column) for one in runs)
+        shares = number and all(value is None or is_share(value, number) for value in values)
+        return number if shares else None
 
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)

@@ -86,10 +86,16 @@ def coverage(n: int, k: int) -> float:
 def on_grid(value: float, number: float | None) -> float:
     """Return the share k/N of N samples that a recorded value stands for; any other value as it is."""
     # Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
-    if not number or not math.isfinite(value):
+    if not number or not math.isfinite(value) or not is_share(value, number):
         return value
-    count = round(value * number)
-    return count / number if abs(value - count / number) <= abs(value) * 2.0**-22 else value
+    return round(value * number) / number
+
+
+def is_share(value: float, number: float) -> bool:
+    """Return whether a value recorded as float32 is a share k/N of N samples; so is one that is not finite."""
+    if not math.isfinite(value):
+        return True
+    return 0 <= value <= 1 and abs(value - round(value * number) / number) <= value * 2.0**-22
 
 
 def sampling_error(share: float | None, number: float | None) -> float | None:

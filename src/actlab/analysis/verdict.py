@@ -98,7 +98,7 @@ def _is_better(cell: Cell) -> bool:
     mean = cell.difference.mean
     if cell.by_probability or mean is None:
         return cell.better is not None and (cell.better.value or 0) > 0.5
-    return (mean < 0) == (cell.column.mode == "min")
+    return (mean < 0) == (cell.column.goal == "min")
 
 
 def needs(results: Results, size: float) -> list[str]:
@@ -222,7 +222,8 @@ def _failed(comparison: Comparison) -> str:
     (mine, theirs), pairs = comparison.cell.failures, comparison.cell.difference.pairs
     if not mine + theirs:
         return ""
-    return f"failed {mine} of {plural(pairs, 'run')}, {theirs} of {comparison.reference}"
+    how = "never reached by" if comparison.column.is_epoch else "failed"
+    return f"{how} {mine} of {plural(pairs, 'run')}, {theirs} of {comparison.reference}"
 
 
 def _sentence(comparison: Comparison) -> str:
@@ -233,7 +234,8 @@ def _sentence(comparison: Comparison) -> str:
     said = [*_evidence(comparison), f"probability of being better {won}" if won else ""]
     details = f"({'; '.join(filter(None, [*said, pairs]))})"
     if min(cell.failures) == cell.difference.pairs:
-        return f"both at chance in {what}: all runs of it and of {reference} failed ({pairs})."
+        how = "never reached" if column.is_epoch else "both at chance"
+        return f"{how} in {what}: all runs of it and of {reference} failed ({pairs})."
     if cell.difference.identical:
         return f"identical to {reference} in {what}, run by run ({pairs})."
     if verdict in ("better", "worse") and (cell.by_probability or mean is None):
@@ -286,7 +288,7 @@ def _disagreement(cell: Cell) -> str:
         return wider if inside and won.p < LEVEL else ""
     if paired.mean is None or paired.p is None:
         return ""
-    good = -paired.mean if cell.column.mode == "min" else paired.mean
+    good = -paired.mean if cell.column.goal == "min" else paired.mean
     ps = f"p = {p_text(paired.p)} for the mean difference, {p_text(won.p)} for the probability"
     if good * (won.value - 0.5) < 0 and min(paired.p, won.p) < LEVEL:
         mean, most = ("better", "loses") if good > 0 else ("worse", "wins")
@@ -301,8 +303,9 @@ def _chance(cell: Cell, reference: str) -> str:
     who = [name for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance)) if fails]
     if not who or min(cell.failures) == cell.difference.pairs:
         return ""
-    if cell.column.chance is None:
-        return f" In the median {' and '.join(who)} failed."
+    if cell.column.chance is None or cell.column.is_epoch:
+        how = "never did" if cell.column.is_epoch else "failed"
+        return f" In the median {' and '.join(who)} {how}."
     if len(who) == 2:
         return f" Both it and {reference} are at chance."
     return " It is at chance." if cell.at_chance else f" {reference} is at chance."
