@@ -16,6 +16,7 @@ from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import SMOKE, Comparison, _margin, lines, needs, verdicts
 from actlab.errors import ActlabError
+from actlab.reports import tables as written
 from actlab.storage.files import write_json
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
@@ -297,13 +298,12 @@ def test_an_earlier_best_epoch_is_better_whatever_the_metric(tmp_path):
 
 def test_a_mean_that_is_no_share_of_samples_has_no_binomial_error(tmp_path):
     for values, sampled in (([0.25, 0.26], 100), ([0.254321, 0.26], None)):
-        plan = planned(2)
-        loaded = finished(
-            tmp_path / str(sampled),
-            plan,
-            lambda run, values=values: {"test/error": [values[run.seed]]},
-            scored={"test": 100},
-        )
+        of = {seed: {"test/error": [value]} for seed, value in enumerate(values)}
+
+        def curves(run, of=of):
+            return of[run.seed]
+
+        loaded = finished(tmp_path / str(sampled), planned(2), curves, scored={"test": 100})
         (row, _) = tables.rows(loaded)
         assert row.cells[0].samples == sampled
         assert row.cells[0].values[0] == pytest.approx(values[0], rel=1e-7)
@@ -319,6 +319,48 @@ def test_a_level_that_is_never_reached_is_not_called_failed_or_diverged(tmp_path
     assert "never reached by 8 of 8 runs, 0 of relu" in found.text
     assert "In the median it never did." in found.text
     assert not re.search("fail|diverge", found.text)
+
+
+def by_decades(root, scale, gelu, relu, **column):
+    """Relative errors by seed."""
+    plan = planned(len(gelu), {"metric": "test/relative_error", "mode": "min", "scale": scale, **column})
+    of = {"gelu": gelu, "relu": relu}
+    return finished(root, plan, lambda run: {"test/relative_error": [of[run.point[ACT]][run.seed]]})
+
+
+def test_on_a_log_scale_a_difference_is_a_ratio(tmp_path):
+    ratios = [0.5 * 1.02**seed for seed in range(8)]
+    relu = [10.0 ** (seed % 3 - 2) for seed in range(8)]
+    loaded_ = by_decades(tmp_path, "log", [a * b for a, b in zip(ratios, relu, strict=True)], relu)
+    (found,) = verdicts(loaded_)
+    logs = np.log(ratios)
+    assert found.difference.value == pytest.approx(logs.mean(), rel=1e-6)
+    low, high = (f"{math.exp(end):#.3g}" for end in Flips(logs).interval())
+    mean = f"{math.exp(logs.mean()):#.3g}"
+    assert (
+        f"better, {mean} times the test relative error of relu (95 % interval {low} to {high}; p = "
+        in found.text
+    )
+    (row, _) = tables.rows(loaded_)
+    assert written.difference(row.cells[0], median=False) == f"×{mean} [×{low}, ×{high}]"
+
+
+def test_a_margin_on_a_log_scale_is_a_ratio(tmp_path):
+    equal = [0.1 * 1.01 ** (-1) ** seed for seed in range(14)]
+    loaded_ = by_decades(tmp_path, "log", equal, [0.1] * 14, margin="5 %")
+    (found,) = verdicts(loaded_)
+    assert found.outcome == "equivalent"
+    assert "within a ratio of 1.05 in test relative error" in found.text
+    (said,) = needs(loaded_, 1.1)
+    assert "a ratio of 1.10 to relu takes about" in said
+    for margin, message in ((0.05, "on the scale log give a percentage"), ("0 %", "give a number above 0")):
+        with pytest.raises(ActlabError, match=message):
+            by_decades(tmp_path, "log", equal, [0.1] * 14, margin=margin)
+
+
+def test_a_log_scale_needs_positive_values(tmp_path):
+    with pytest.raises(ActlabError, match="is 0 in a run, but 'scale: log' compares positive values"):
+        verdicts(by_decades(tmp_path, "log", [0.0] * 8, [0.1] * 8))
 
 
 def test_smoke_runs_decide_nothing(tmp_path):

@@ -51,6 +51,7 @@ class Column:
     margin: float | None = None  # largest difference that counts as equivalent, fixed before the runs
     relative: bool = False  # whether the margin is a fraction of the reference's median
     loop: str = ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
+    scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
 
     @property
     def name(self) -> str:
@@ -75,7 +76,12 @@ class Column:
         return self.percent and not self.is_epoch
 
     def text(self, value: float, signed: bool = False) -> str:
-        """Return a finite value as printed: percent with 2 decimals, epochs with 1, others with 3 digits."""
+        """Return a finite value as printed: percent with 2 decimals, epochs with 1, others with 3 digits.
+
+        A difference, which is ``signed``, is on the scale ``log`` printed as a ratio.
+        """
+        if signed and self.scale == "log":
+            return f"×{ratio_text(value)}"
         sign = "+" if signed else ""
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
@@ -130,9 +136,33 @@ class Column:
         """The value that a diverged run counts as."""
         return -math.inf if self.goal == "max" else math.inf
 
+    def compared(self, values: Iterable[float]) -> list[float]:
+        """Return values of which differences are taken: on the scale ``log`` their logarithms.
+
+        Raises:
+            ActlabError: for a value on that scale that is not positive.
+        """
+        listed = [*values]
+        if self.scale != "log":
+            return listed
+        if wrong := [value for value in listed if value <= 0]:
+            raise ActlabError(f"{self.key} is {wrong[0]:g} in a run, but 'scale: log' compares positive values")
+        return [math.log(value) if math.isfinite(value) else value for value in listed]
+
+    def divided(self, value: float, by: float) -> float:
+        """Return ``value ÷ by`` of finite values; below 1 is good."""
+        if self.scale == "decibels":
+            return 10 ** ((by - value) / 10)
+        return by / value if self.goal == "max" else value / by
+
     def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
         """Return the values with `worst` for runs that failed: these tie behind all others."""
         return [self.worst if self.failed(value, samples) else value for value in values]
+
+
+def ratio_text(difference: float) -> str:
+    """Return the ratio that a difference of logarithms stands for, with 3 digits."""
+    return f"{math.exp(difference):#.3g}".rstrip(".")
 
 
 def place(at: str | float) -> str:
@@ -186,8 +216,12 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
-    margin, relative = _margin(entry.get("margin"), metric)
-    given = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
+    margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
+    given = {
+        key: entry[key]
+        for key in ("percent", "condition", "ranked", "chance", "samples", "scale")
+        if entry.get(key) is not None
+    }
     stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
     if not stated.describes:
         return stated
@@ -197,15 +231,17 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     return replace(stated, ranked=False)
 
 
-def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
-    """Return a margin of equivalence, and whether it is a fraction of the reference's median."""
+def _margin(given: Any, metric: str, is_ratio: bool) -> tuple[float | None, bool]:
+    """Return a margin, of logarithms if ``is_ratio``, and whether it is a fraction of the median."""
     if given is None:
         return None, False
     percentage = _RELATIVE.fullmatch(str(given))
     number = float(percentage[1]) / 100 if percentage else given
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
         raise ActlabError(f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'")
-    return float(number), percentage is not None
+    if is_ratio and percentage is None:
+        raise ActlabError(f"margin {given!r} of {metric}: on the scale log give a percentage such as '5 %'")
+    return (math.log1p(number), False) if is_ratio else (float(number), percentage is not None)
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:

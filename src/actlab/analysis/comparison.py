@@ -111,12 +111,16 @@ class Cell:
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value; our mean minus it if the paper gives a standard deviation."""
+        """Our median minus the published value, on the column's scale; our mean if the paper gives an sd."""
         if self.median is None or self.published is None:
             return None
+        ours = self.median
         if self.published.sd is not None and len(self.values) > 1:  # a diverged run leaves no mean to compare
-            return self.mean_and_sd[0] - self.published.value if self.mean_and_sd else None
-        return self.median - self.published.value
+            if self.mean_and_sd is None:
+                return None
+            ours = self.mean_and_sd[0]
+        here, there = self.column.compared([ours, self.published.value])
+        return here - there
 
     @property
     def mean_and_sd(self) -> tuple[float, float] | None:
@@ -228,7 +232,9 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     others = results.values(chosen, places[1]) if chosen and places[1] and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
     samples = results.samples(column)
-    mine, theirs = (column.ranked_as([of[seed] for seed in seeds], samples) for of in (values, others))
+    mine, theirs = (
+        column.compared(column.ranked_as([of[seed] for seed in seeds], samples)) for of in (values, others)
+    )
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
     biased = _biased(results, group, reference, column)
     missing = _missing(results, group) + (_missing(results, reference) if reference else 0)

@@ -48,6 +48,7 @@ class KeptCell(TypedDict):
     biased: bool
     chance: float | None
     samples: int | None
+    scale: NotRequired[str]  # tables of older versions lack it
     pairs: int
     paired: dict[str, float | None]
     p: float | None
@@ -176,7 +177,8 @@ class ScoredTask:
         paired = {}
         for label, place in others.items():
             if pairs := [(v, theirs[s]) for s, v in place.values.items() if s in theirs]:
-                paired[label] = paired_difference(*zip(*pairs, strict=True), test=not self.biased)
+                sides = map(self.column.compared, zip(*pairs, strict=True))
+                paired[label] = paired_difference(*sides, test=not self.biased)
         return paired
 
 
@@ -248,7 +250,8 @@ def primary(row: KeptRow) -> KeptCell | None:
 def column_of(cell: KeptCell) -> Column:
     """Return the column that a cell belongs to."""
     keys = ("metric", "at", "percent", "mode", "condition", "chance", "samples")
-    return Column(**{key: cell[key] for key in keys})  # type: ignore[literal-required]
+    stated = Column(**{key: cell[key] for key in keys})  # type: ignore[literal-required]
+    return replace(stated, scale=cell.get("scale", ""))
 
 
 def common_notes(records: Sequence[StoredTable]) -> list[str]:
@@ -329,12 +332,13 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
         return replace(task, left_out=next(reason for reason, holds in reasons.items() if holds))
     sign = 1 if task.column.worst > 0 else -1
     values = {label: np.array([*place.values.values()], float) for label, place in places.items()}
-    scaled = 0 < ours.median < math.inf and all((of[np.isfinite(of)] > 0).all() for of in values.values())
+    positive = task.column.scale == "decibels" or all((of[np.isfinite(of)] > 0).all() for of in values.values())
+    scaled = math.isfinite(ours.median) and positive
     compared = {}
     for label, of in values.items():
         won = None if label == reference else wins(sign * of, sign * values[reference])
-        ratios = np.where(np.isfinite(of), (of / ours.median) ** sign, math.inf) if scaled else None
-        compared[label] = places[label]._replace(wins=won, ratios=ratios)
+        ratios = [task.column.divided(v, ours.median) if math.isfinite(v) else math.inf for v in of]
+        compared[label] = places[label]._replace(wins=won, ratios=np.array(ratios) if scaled else None)
     return replace(task, places=compared)
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from actlab.analysis import comparison as tables
-from actlab.analysis.columns import Column, place
+from actlab.analysis.columns import Column, place, ratio_text
 from actlab.analysis.comparison import Cell, Correction, TableRow
 from actlab.analysis.differences import Estimate
 from actlab.analysis.looks import DECIDED, factor
@@ -109,10 +109,11 @@ def needs(results: Results, size: float) -> list[str]:
         if not (spread := paired.sd):
             continue
         wanted, pairs = size / 100 if column.in_percent else size, plural(paired.pairs, "pair")
+        wanted = abs(math.log(size)) if column.scale == "log" else wanted
         number = pairs_to_detect(wanted / spread, verdict.correction.strictness(more))
         seeds = f"about {number} seeds" if number else f"more than {MOST_PAIRS} seeds"
         texts.append(
-            f"{verdict.name}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
+            f"{verdict.name}, {_quantity(column)}: {_difference_of(wanted, column)} to "
             f"{verdict.reference} takes {seeds} (standard deviation {_size(spread, column)}, {pairs} so far, "
             f"{verdict.correction.text(more)})"
         )
@@ -241,8 +242,10 @@ def _sentence(comparison: Comparison) -> str:
     if verdict in ("better", "worse") and (cell.by_probability or mean is None):
         return f"{verdict} than {reference} in {what} {details}."
     if verdict in ("better", "worse") and mean is not None:
-        side = "lower" if mean < 0 else "higher"
         within = f", less than the margin of {margin}" if cell.within_margin else ""
+        if column.scale == "log":
+            return f"{verdict}, {ratio_text(mean)} times the {what} of {reference}{within} {details}."
+        side = "lower" if mean < 0 else "higher"
         return f"{verdict}, {_size(mean, column)} {side} {what} than {reference}{within} {details}."
     if verdict == "equivalent":
         return f"equivalent to {reference} within {margin} in {what} {details}."
@@ -259,7 +262,9 @@ def _evidence(comparison: Comparison) -> list[str]:
         return [_failed(comparison), tested, succeeded]
     if low is None or high is None:
         return []
-    if verdict in ("better", "worse") and low * high > 0:
+    if column.scale == "log":
+        ends = [ratio_text(low), ratio_text(high)]
+    elif verdict in ("better", "worse") and low * high > 0:
         ends = [column.text(end) for end in sorted(map(abs, (low, high)))]
     else:
         ends = [_signed(low, column, False), _signed(high, column)]
@@ -319,7 +324,7 @@ def _outlook(comparison: Comparison) -> str:
     if not spread or effect is None:
         return ""
     shown = effect * spread
-    text = f" {pairs} pairs show a difference of {_size(shown, column)} four times in five"
+    text = f" {pairs} pairs show {_difference_of(shown, column)} four times in five"
     if not cell.margin or cell.margin >= shown:
         return f"{text}."
     needed = pairs_to_detect(cell.margin / spread, correction.strictness(more=1))
@@ -331,6 +336,8 @@ def _margin(cell: Cell) -> str:
     """Return the margin with its unit, and as many digits as it has."""
     if not cell.margin:
         return ""
+    if cell.column.scale == "log":
+        return _size(cell.margin, cell.column)
     text, scale = _size(cell.margin, cell.column), 100 if cell.column.in_percent else 1
     number, _, unit = text.partition(" ")
     close = math.isclose(float(number), scale * cell.margin, rel_tol=5e-3 if cell.column.relative else 1e-9)
@@ -345,10 +352,21 @@ def _quantity(column: Column) -> str:
 
 
 def _size(value: float, column: Column) -> str:
-    """Return the size of a difference with its unit: ``0.31 points``, ``2.0 epochs``, ``0.00104``."""
+    """Return the size of a difference with its unit: ``0.31 points``, ``2.0 epochs``, ``0.00104``.
+
+    That of logarithms is ``a ratio of 1.05``.
+    """
+    if column.scale == "log":
+        return f"a ratio of {ratio_text(abs(value))}"
     unit = " points" if column.in_percent else " epochs" if column.is_epoch else ""
     return column.text(abs(value)) + unit
 
 
+def _difference_of(value: float, column: Column) -> str:
+    return _size(value, column) if column.scale == "log" else f"a difference of {_size(value, column)}"
+
+
 def _signed(value: float, column: Column, unit: bool = True) -> str:
+    if column.scale == "log":
+        return column.text(value, signed=True)
     return f"{'−' if value < 0 else '+'}{_size(value, column) if unit else column.text(abs(value))}"

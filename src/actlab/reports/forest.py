@@ -89,7 +89,10 @@ def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Ma
     ax.set(ylim=(len(shown) - 0.4, -0.6), xlim=[scale * end for end in limits(shown)])
     ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
+    if task.column.scale == "log":
+        ax.xaxis.set_major_formatter(lambda value, _: task.column.text(value, signed=True))
+    else:
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 

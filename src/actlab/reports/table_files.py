@@ -132,6 +132,7 @@ def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
     tests = ("p", "p_holm", "margin", "p_equivalent", "p_equivalent_holm")
     return {
         **{name: getattr(cell.column, name) for name in columns},
+        **({"scale": cell.column.scale} if cell.column.scale else {}),
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "diverged": cell.diverged,

@@ -124,7 +124,12 @@ class ColumnPart(Part):
     margin: FiniteFloat | int | str | None = Field(
         default=None,
         description="largest difference that counts as equivalent: in the metric's unit, or as '5 %' of the "
-        "reference's median",
+        "reference's median, which on the scale `log` is a ratio of 1.05",
+    )
+    scale: Literal["log", "decibels"] | None = Field(
+        default=None,
+        description="log: positive values, such as errors over decades, are compared by their ratio; decibels: "
+        "values are divided as mean squared errors",
     )
 
 
