@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from actlab.analysis.columns import ratio_text
 from actlab.analysis.power import detectable, power
 from kept_results import (
     DROPOUT,
@@ -300,24 +301,19 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (INIT, LOSS, ("relu_squared",), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
     (INIT, LOSS, ("silu",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
     (INIT, LOSS, ("relu",), "undecided (−{0:.3f} to +{1:.3f})"),
-    (
-        EQUATION,
-        ERROR,
-        ("sine",),
-        "{mean:.4f} lower than GELU's ({1:.4f} to {0:.4f}; p {holm} after Holm's correction",
-    ),
-    (EQUATION, ERROR, ("silu",), "undecided (−{0:.4f} to +{1:.4f})"),
-    (EQUATION, ERROR, ("tanh",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}), Mish"),
-    (EQUATION, ERROR, ("mish",), "Mish by {mean:.3f} ({0:.3f} to {1:.3f}), and"),
-    (EQUATION, ERROR, ("relu_squared",), "ReLU² by {mean:.3f} ({0:.3f} to {1:.3f}; each p {holm} after Holm)"),
+    (EQUATION, ERROR, ("sine",), "{mean} times GELU's ({0} to {1}; p {holm} after Holm's correction for 9"),
+    (EQUATION, ERROR, ("silu",), "undecided ({0} to {1} times)"),
+    (EQUATION, ERROR, ("tanh",), "has {mean} times GELU's error ({0} to {1}), Mish"),
+    (EQUATION, ERROR, ("mish",), "Mish {mean} times ({0} to {1}), and"),
+    (EQUATION, ERROR, ("relu_squared",), "ReLU² {mean} times ({0} to {1}; each p {holm} after Holm)"),
     (
         IMAGE,
         PSNR,
         ("sine",),
         "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10",
     ),
-    (IMAGE, PSNR, ("gauss",), "GELU by {mean:.1f} dB ({0:.1f} to {1:.1f}), although"),
-    (IMAGE, PSNR, ("tanh",), "tanh by {mean:.1f} ({0:.1f} to {1:.1f}; each p {holm} after Holm)"),
+    (IMAGE, PSNR, ("gauss",), "{mean:.1f} dB in the fourteen pairs in which both succeed (p {holm} after Holm"),
+    (IMAGE, PSNR, ("tanh",), "Tanh is better by {mean:.1f} ({0:.1f} to {1:.1f}; p {holm} after Holm)"),
     (IMAGE, PSNR, ("relu",), "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
     (IMAGE, PSNR, ("leaky_relu",), "leaky ReLU by {mean:.3f}, Mish"),
     (IMAGE, PSNR, ("mish",), "Mish by {mean:.3f}, SiLU"),
@@ -334,9 +330,17 @@ def test_comparisons_in_sentences_are_those_of_the_table() -> None:
     for study, name, point, words in COMPARED:
         found = cell(study, name, *point)
         ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
-        mean, *ends = (abs(found["paired"][key]) for key in ("mean", "low", "high"))
-        points = dict(zip("dlh", (100 * value for value in (mean, *ends)), strict=True))
-        said = words.format(*ends, mean=mean, **points, **{key: two_digits(p) for key, p in ps.items() if p})
+        paired: list[Any] = [found["paired"][key] for key in ("mean", "low", "high")]
+        known: dict[str, Any] = {key: two_digits(p) for key, p in ps.items() if p}
+        mean: Any
+        ends: list[Any]
+        if found.get("scale") == "log":
+            mean, *ends = (ratio_text(value).removeprefix("0") for value in paired)
+            said = words.format(*ends, mean=mean, **known)
+        else:
+            mean, *ends = (value and abs(value) for value in paired)
+            known |= {of: 100 * value for of, value in zip("dlh", (mean, *ends), strict=True) if value}
+            said = words.format(*ends, mean=mean, **known)
         text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
         if re.sub(r"\b0\.(?=\d{3})", ".", said) not in text:
             wrong.append((study, said))
@@ -432,15 +436,13 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> No
 def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables() -> None:
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
     compared = ("sine", "mish", "tanh", "relu_squared")  # the others' runs failed, or nothing is said of them
-    error = {unit: abs(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
+    error = {unit: ratio_text(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
     psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
     for words in (
-        f"lower than GELU's by {short(error['sine'], 4)} (",
-        "Mish is worse by {mish}, tanh by {tanh}, ReLU² by {relu_squared} (each".format(
-            **{unit: short(mean, 3) for unit, mean in error.items()}
-        ),
-        f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f}, tanh by "
-        f"{psnr['tanh']:.1f} (each",
+        f"is {error['sine'].removeprefix('0')} times GELU's (",
+        "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(**error),
+        f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f} where",
+        f"tanh by {psnr['tanh']:.1f} (each",
         f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f}, and",
     ):
         assert words in text

@@ -51,7 +51,8 @@ class Table:
         both = [self.of(at, cell) for at in (point, {**point, self.compare: self.kept["reference"]})]
         a, b = (values.to_numpy() for values in both[0].align(both[1], join="inner"))
         worst = -np.inf if cell["mode"] == "max" else np.inf
-        return np.where(failed(a, cell), worst, a), np.where(failed(b, cell), worst, b)
+        sides = np.where(failed(a, cell), worst, a), np.where(failed(b, cell), worst, b)
+        return tuple(np.log(sides)) if cell.get("scale") == "log" else sides
 
     def family(self, name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         return [(point, cell) for point, cell in self.tested if cell["family"] == name]

@@ -169,6 +169,16 @@ def test_a_profile_is_the_share_of_runs_within_a_ratio() -> None:
     assert "Left out of the profile (a value is 0 or less, or the reference diverged): c." in text
 
 
+def test_decibels_are_divided_as_mean_squared_errors_and_relative_errors_differ_by_ratios() -> None:
+    psnr: Runs = {"gelu": [20.0] * 6, "relu": [10.0, 23.0103, 20.0, -1.0, 20.0, 20.0]}
+    board, _ = shown(record("a", psnr, mode="max", scale="decibels"))
+    assert board.profiles["relu"][0].tolist() == pytest.approx([0.5, 1.0, 10.0, 10**2.1])
+    errors: Runs = {"gelu": spread(0.1), "relu": [2 * (value or 0) for value in spread(0.1)]}
+    board, text = shown(record("b", errors, scale="log"))
+    assert board.tasks[0].differences["relu"].mean == pytest.approx(math.log(2))
+    assert "relu ×2.00 [×2.00, ×2.00] 6 pairs" in text
+
+
 def test_profiles_are_those_of_a_loop() -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
