@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from actlab.analysis.choice import Choice
 from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.differences import (
     Difference,
@@ -136,6 +137,7 @@ class TableRow:
     chosen: Mapping[str, Any]  # the selected tuned values; empty until a run has ended
     edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
     tried: int  # number of settings
+    choice: Choice | None  # how far the selection depends on its seeds; None without one, or if it is unknown
     reference_tried: int | None  # of its reference; None without a reference
     planned: int  # number of runs at the selected setting
     finished: int  # how many of these finished without diverging
@@ -180,6 +182,7 @@ def _row(results: Results, group: Group) -> TableRow:
         chosen=tuned,
         edges=results.study.edges.get(group.point) or group.edges(tuned),
         tried=_tried(results, group),
+        choice=results.choice_at(group),
         reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),

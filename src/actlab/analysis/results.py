@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import looks, reading
+from actlab.analysis.choice import Choice, choice
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
 from actlab.analysis.statistics import is_share, median, on_grid
 from actlab.config import metrics
@@ -42,6 +43,8 @@ class Results:
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
+    # How settings were chosen in an earlier stage, by grid point; None in a study without stages.
+    chosen_before: Mapping[Point, Choice] | None = None
 
     @property
     def study(self) -> Study:
@@ -344,6 +347,22 @@ class Results:
             return begun[0] if begun else None
         sign = -1 if self.study.select.mode == "max" else 1
         return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
+
+    def choice_at(self, place: Group) -> Choice | None:
+        """Return how far the choice at a place depends on its seeds; None without one, or without its runs."""
+        if self.chosen_before is not None:
+            found, setting = self.chosen_before.get(place.point), self.chosen(place)
+            fresh = self.values(setting, self.selected_by).values() if setting else ()
+            return found and found._replace(elsewhere=median(fresh) if fresh else None)
+        if len(place.settings) < 2:
+            return None
+        values = [self.values(setting, self.selected_by) for setting in place.settings]
+        if len({*map(tuple, values)}) > 1 or not values[0] or self._missing(place):
+            return None
+        return choice(np.array([[*of.values()] for of in values]), self.study.select.mode)
+
+    def _missing(self, place: Group) -> bool:
+        return any(run.id not in self.results for setting in place.settings for run in setting.runs)
 
     @property
     def selected_by(self) -> Column:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from actlab.analysis import comparison as tables
+from actlab.analysis.choice import Choice
 from actlab.analysis.columns import Column, place, ratio_text
 from actlab.analysis.comparison import Cell, Correction, TableRow
 from actlab.analysis.differences import Estimate
@@ -42,6 +43,7 @@ class Comparison:
     correction: Correction
     cell: Cell  # what else was measured, and the corrected p-values
     cost: str = ""  # a sentence on the time of an update
+    choices: tuple[Choice | None, ...] = ()  # how the settings of both sides were selected, where it is known
 
     @property
     def column(self) -> Column:
@@ -61,8 +63,11 @@ class Comparison:
 def compared(results: Results) -> list[Comparison]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
     reference, comparisons = tables.reference_text(results), []
+    choices = {row.point: row.choice for row in tables.rows(results)}
     for row in tables.rows(results):
         name, cost = _name(results, row), _cost(row, reference)
+        group = results.references.get(row.point.without([results.study.compare]))
+        chosen = row.choice, choices[group.point] if group else None
         cells = [cell for cell in row.cells if cell.family and cell.column.tests]
         for cell in cells:
             correction, paired = tables.correction(results, cell.family), cell.difference
@@ -70,7 +75,7 @@ def compared(results: Results) -> list[Comparison]:
             mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
             won = cell.better or Estimate(None)
             last = cost if cell is cells[-1] else ""  # said once for each activation
-            comparisons.append(Comparison(*given, mean, won, correction, cell, last))
+            comparisons.append(Comparison(*given, mean, won, correction, cell, last, chosen))
     return comparisons
 
 
@@ -204,8 +209,8 @@ def describe(comparison: Comparison) -> str:
     name, cell, reference = comparison.name, comparison.cell, comparison.reference
     if comparison.outcome in DECIDED:
         outlook = _outlook(comparison) if comparison.outcome == "undecided" else ""
-        said = [_sentence(comparison), _disagreement(cell), _chance(cell, reference), outlook, comparison.cost]
-        return f"{name}: {''.join(said)}"
+        said = [_sentence(comparison), _disagreement(cell), _chance(cell, reference), outlook]
+        return f"{name}: {''.join([*said, _choice(comparison), comparison.cost])}"
     why = "planned runs are missing" if comparison.outcome == "unfinished" else "too few pairs"
     if cell.difference.pairs:
         why += f", so far {_so_far(comparison)} in {plural(cell.difference.pairs, 'pair')}"
@@ -314,6 +319,13 @@ def _chance(cell: Cell, reference: str) -> str:
     if len(who) == 2:
         return f" Both it and {reference} are at chance."
     return " It is at chance." if cell.at_chance else f" {reference} is at chance."
+
+
+def _choice(comparison: Comparison) -> str:
+    """Return a note if other seeds would often choose another setting of one side."""
+    sides = zip(("it", comparison.reference), comparison.choices, strict=False)
+    shares = [f"{100 * (of.again or 0):.0f} % for {who}" for who, of in sides if of and of.unstable]
+    return f" Other seeds would choose the same setting in {' and '.join(shares)}." if shares else ""
 
 
 def _outlook(comparison: Comparison) -> str:

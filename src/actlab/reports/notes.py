@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from actlab.analysis import comparison
+from actlab.analysis.choice import STABLE, Choice
 from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
@@ -231,7 +233,34 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
     text = f"Chosen per row: {tuned} with the best median over seeds of the {select.value} reached."
     if any(row.provisional and row.tried > 1 and row.chosen for row in rows):
         text += " * chosen while runs are missing."
-    return text
+    return text + _choice(results, rows)
+
+
+def _choice(results: Results, rows: Sequence[TableRow]) -> str:
+    """Return which choices other seeds would often not make, and what these settings give on other seeds."""
+    searched = any(stage.search for stage in results.study.stages)
+    if searched:
+        return " It is conditional on the settings that the search has proposed."
+    compare, text_of = results.study.compare, results.selected_by.text
+    known = [(row.point.in_words(compare, results.text), row.choice) for row in rows if row.choice]
+    if not known:
+        return ""
+    if any(found.again is None for _, found in known):
+        return " One seed chose: whether another would choose the same cannot be said."
+    text = f" Resampling the {known[0][1].seeds} seeds that chose keeps the setting in "
+    low = [(name, found) for name, found in known if found.unstable]
+    if not low:
+        least = 100 * min(found.again or 0 for _, found in known)
+        return f"{text}{'all cases' if least > 99.5 else f'at least {least:.0f} % of cases'}."
+    each = [f"{100 * (found.again or 0):.0f} % for {name}{_elsewhere(found, text_of)}" for name, found in low]
+    others = f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
+    seeds = "seeds left out" if results.chosen_before is None else "fresh seeds"
+    return f"{text}{', '.join(each)}{others}; in brackets the median where it was chosen, and on {seeds}."
+
+
+def _elsewhere(found: Choice, text: Callable[[float], str]) -> str:
+    values = [value for value in (found.score, found.elsewhere) if value is not None]
+    return f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
 
 
 def _edges(results: Results, rows: Sequence[TableRow]) -> str:

@@ -83,6 +83,7 @@ def to_json(results: Results) -> str:
             "point": _json_value(shareable(row.point)),
             "chosen": _json_value(shareable(row.chosen)),
             "edges": list(row.edges),
+            **({"choice": _all_finite(row.choice._asdict())} if row.choice else {}),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
             **{name: getattr(row, name) for name in ("planned", "finished", "diverged", "provisional")},
