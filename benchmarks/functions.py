@@ -5,9 +5,9 @@
 A function of two inputs in [-1, 1] is a sum of 64 cosines with normal frequencies of deviation 6; its variance
 is 1. Each network has two hidden layers of 64 and is trained for 3,000 updates of Adam on batches of 128 fresh
 samples, with He's initialisation. Initial weights and samples are those of the function's number, whatever the
-activation. The learning rate is chosen for each activation on functions 0 to 4 by the median error; functions 20
-to 59 are compared on 10,000 other samples (functions 5 to 19 came first). Printed are the medians, and the paired differences of the decadic
-logarithms with sign-flip p-values; FOLDER gets ``values.csv``.
+activation. The learning rate is chosen for each activation on functions 0 to 4 by the median error; functions
+20 to 59 are compared on 10,000 other samples (functions 5 to 19 came first). Printed are the medians, and the
+paired differences of the decadic logarithms with sign-flip p-values; FOLDER gets ``values.csv``.
 """
 
 from __future__ import annotations

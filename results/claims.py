@@ -31,7 +31,7 @@ from actlab.studies.folders import DIVERGED
 HERE = Path(__file__).parent
 STUDIES = HERE.parent / "configs/studies"
 SYMBOLS = {"lower": "<", "not_worse": "≤", "equal": "=", "diverges": "diverges more often than"}
-VERDICTS = ("holds by mathematics", "holds by runs", "fails", "open", "not run")
+VERDICTS = ("holds by mathematics", "holds by runs", "fails", "open", "no verdict", "not run")
 NAMES = {
     "gelu": "GELU",
     "gelu_tanh": "GELU (tanh)",
@@ -53,6 +53,7 @@ Every sentence of the two papers that a measurement or a proof can test, judged 
 - **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction; or a
   benchmark refutes it.
 - **open**: neither. Fewer than {FEWEST} pairs always are.
+- **no verdict**: an effect is given, because the paper only speculates.
 - **not run**: no runs here, or no study or probe yet.
 
 Differences are means over pairs of runs with the same seed, first side minus second. The interval of 95 %

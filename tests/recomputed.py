@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 TIE = 1e-9  # of sums, relative to the largest difference
+HALF = 20  # differences whose sign patterns are all listed
 
 
 @cache
@@ -19,7 +20,12 @@ def signs(n: int) -> Any:
 def two_sided(differences: Any) -> float:
     """The share of sign patterns whose sum is as far from 0 as the observed one."""
     d = np.asarray(differences, float)
-    return float((abs(signs(d.size) @ d) >= abs(d.sum()) - TIE * abs(d).max()).mean())
+    least = abs(d.sum()) - TIE * abs(d).max()
+    if d.size > HALF:  # the sums of each half, all pairs of which are counted by their order
+        first, second = signs(HALF) @ d[:HALF], np.sort(signs(d.size - HALF) @ d[HALF:])
+        above = second.size - np.searchsorted(second, least - first)
+        return float(2 * above.sum() / 2.0**d.size)  # as many lie below
+    return float((abs(signs(d.size) @ d) >= least).mean())
 
 
 def below(differences: Any) -> float:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from scipy.stats import ttest_1samp
 
+from actlab.analysis.differences import EXACT
 from kept_results import RESULTS, ROOT, assert_same_page, program
 from recomputed import holm, two_sided, within
 
@@ -138,8 +139,12 @@ def test_every_p_is_recomputed_from_the_values(ledger: Any) -> None:
             h.p if h.won else recomputed(ledger, h, entries.get((h.claim, h.study, h.quantity), np.inf))
             for h in tested
         ]
-        assert [h.p for h in tested] == pytest.approx(expected)
-        assert [h.p_holm for h in tested] == pytest.approx(holm(expected))
+        drawn = [h.found.pairs > EXACT for h in tested]  # by 100,000 patterns
+        assert [h.p for h in tested] == [
+            pytest.approx(p, abs=2e-3) if of_drawn else pytest.approx(p)
+            for p, of_drawn in zip(expected, drawn, strict=True)
+        ]
+        assert [h.p_holm for h in tested] == pytest.approx(holm([h.p for h in tested]))
         number += len(tested)
     assert number > 30
 

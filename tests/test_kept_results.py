@@ -221,10 +221,17 @@ def claim_gradients(row: list[str], column: str) -> Numbers:
 
 
 def claim_functions(row: list[str], column: str) -> Numbers:
-    runs = rows("claim_functions", 15, model__activation=column.lower())
+    runs = rows("claim_functions", 40, model__activation=column.lower())
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
     return [runs["test/loss"].median(), *interval(runs["test/loss"])]
+
+
+def claim_unit_norm_rows(row: list[str], column: str) -> Numbers:
+    rule = {"rows of unit norm": "unit_norm_rows", "He": "he", "Glorot": "glorot"}[row[0]]
+    where = {"model__network__init": rule, "model__activation": UNITS[column]}
+    losses = rows("claim_unit_norm_rows", 15, **where)["val/loss@best"]
+    return [losses.median(), *interval(losses)]
 
 
 OF_LAYERS = {
@@ -304,6 +311,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "claim_net_inputs": [claim_net_inputs],
     "claim_residual_gradients": [claim_residual_gradients],
     "claim_sparse_inputs": [claim_sparse_inputs],
+    "claim_unit_norm_rows": [claim_unit_norm_rows],
     "elu_bias_shift": [elu_bias_shift],
     "elu_mnist_autoencoder": [elu_mnist_autoencoder],
     "elu_mnist_median_variance": [elu_mnist_median_variance],
@@ -351,6 +359,7 @@ ROWS = {
     "inr_image": (1540, "e73fe0351e6df42c"),
     "gpt_plain_init": (140, "1ae9e58709d01c30"),
     "gpt_gates": (700, "b0403a7f24a92ecc"),
+    "claim_unit_norm_rows": (135, "7bc0ad650573f164"),
     "claim_sparse_inputs": (48, "8fd58261cabab96b"),
     "claim_residual_gradients": (24, "52325fc356a2a57b"),
     "claim_layers": (225, "7fc09b0fa91b14b4"),
