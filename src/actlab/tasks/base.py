@@ -76,6 +76,8 @@ class Task(Training, ABC):
     metric_names: tuple[str, ...] = ("loss",)
     derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
     derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
+    independent = True  # whether the samples of an evaluation are: its means then have a `sampling_error`
+    keeps_losses = False  # whether a study keeps the loss of each sample of the last evaluations
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
     arguments: records.Arguments  # with which it was built
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints

@@ -6,7 +6,7 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, cast
@@ -30,6 +30,7 @@ from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
+from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, sampling_error
 
 Batch = tuple[Tensor, ...]
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
@@ -42,6 +43,10 @@ class Training(pl.LightningModule, ABC):
         network: the network of all members.
         matrices: by ``{split}/{name}``, the latest result of each metric that is not a number, such as a
             confusion matrix: one per member, as nested lists.
+        sampling_errors: by ``{split}/{name}``, the standard error that the mean of the latest evaluation has
+            from its samples: one number per member, not finite if unknown.
+        sample_losses: by ``{split}/loss_by_sample``, the loss of each sample of the latest evaluation on one
+            device, ``(N,)`` or ``(R, N)``, if the task keeps them.
         stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by its position,
             and restores them.
     """
@@ -55,7 +60,9 @@ class Training(pl.LightningModule, ABC):
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
-        self._means = Means()
+        self._means, self._samples = Means(), SampleSums()
+        self.sampling_errors: dict[str, list[float]] = {}
+        self.sample_losses: dict[str, Tensor] = {}
         self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
@@ -215,9 +222,14 @@ class Training(pl.LightningModule, ABC):
                 f"several data loaders of {split} data: their means have one name. Evaluate them one by one, "
                 "or as one dataset, torch.utils.data.ConcatDataset"
             )
+        first = self.members[0]
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
-            updated = {"split": split} if self.members[0].metrics else {}
+            updated = {"split": split} if first.metrics else {}
             quantities = self.measured(batch, shared=True, **updated)
+        data = getattr(self._trainer, "datamodule", None)
+        if first.independent and not first.sees_network and getattr(data, "independent", True):
+            for name in quantities.keys() - SHARES:
+                self._samples.add(f"{split}/{name}", quantities[name], len(as_batch(batch)[0]), self.stacked)
         self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
 
     def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
@@ -252,8 +264,23 @@ class Training(pl.LightningModule, ABC):
         made_of = [name for one in first.derived.values() for name in one.of]
         names = [name for name in first.metric_names if name not in first.derived]
         means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
+        self._keep_errors(split, means)
         values = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
         return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(split)
+
+    def _keep_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
+        """Set the `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
+        first, everywhere = self.members[0], partial(self.trainer.strategy.reduce, reduce_op="sum")
+        sums = {name: self._samples.of(name, mean) for name, mean in means.items()}
+        self._samples = SampleSums()
+        errors = {name: sampling_error(of, everywhere) for name, of in sums.items()}
+        for name, metric in first.derived.items():
+            if len(metric.of) == 1 and (of := f"{split}/{metric.of[0]}") in means:
+                errors[f"{split}/{name}"] = error_of_derived(metric, means[of], errors[of])
+        self.sampling_errors |= {name: error.view(-1).tolist() for name, error in errors.items()}
+        if first.keeps_losses and (loss := f"{split}/loss") in sums and self.trainer.world_size == 1:
+            totals, weights = sums[loss]
+            self.sample_losses[f"{loss}_by_sample"] = (totals / weights).round(decimals=6)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""

@@ -1,0 +1,67 @@
+"""Standard errors that the means of an evaluation have from its samples, such as windows of a text or pictures.
+
+Shapes: ``B`` samples of a batch, ``N`` of an evaluation on this device, ``R`` runs of a stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from actlab.runtime.accidents import wide
+from actlab.tasks.quantities import Derived, Quantity, at_least_float
+
+SHARES = {"error", "accuracy"}  # whose errors follow from the number of samples
+Sums = tuple[Tensor, Tensor]  # Σ values·weights and Σ weights of each sample, float64, ``(N,)`` or ``(R, N)``
+
+
+class SampleSums:
+    """The sums over the values of each sample, by metric name."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, list[Sums]] = {}
+
+    def add(self, name: str, quantity: Quantity, samples: int, runs: bool) -> None:
+        """Add a batch; values that are not ``(B, *)``, or ``(R, B, *)`` with ``runs``, have no samples."""
+        shape = quantity.values.shape[: 1 + runs]
+        if len(shape) <= runs or shape[-1] != samples:
+            return
+        values = at_least_float(quantity.values.detach()).reshape(*shape, -1)
+        if quantity.weights is None:
+            sums = values.sum(-1), values.new_full(shape, values.shape[-1])
+        else:
+            weights = at_least_float(quantity.weights.expand_as(quantity.values)).reshape(values.shape)
+            # Padding may hold any value, including infinities.
+            sums = torch.where(weights > 0, values * weights, 0.0).sum(-1), weights.sum(-1)
+        self._batches.setdefault(name, []).append((wide(sums[0]), wide(sums[1])))
+
+    def of(self, name: str, mean: Tensor) -> Sums:
+        """Return the sums of all batches of a metric with this mean, ``()`` or ``(R,)``."""
+        none = wide(mean.new_zeros((*mean.shape, 0)))
+        parts = zip((none, none), *self._batches.get(name, []), strict=True)
+        return torch.cat(next(parts), -1), torch.cat(next(parts), -1)
+
+
+def sampling_error(sums: Sums, everywhere: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the standard error of Σ values·weights ÷ Σ weights, ``()`` or ``(R,)``; not finite if unknown.
+
+    √(n/(n − 1) · Σ wᵢ²(xᵢ − mean)²) ÷ Σ wᵢ over the n samples with a weight, of the mean xᵢ and the weight wᵢ
+    of each: the error of a ratio of two sums. ``everywhere`` sums a tensor over devices.
+
+    >>> sampling_error((torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)), lambda of_device: of_device)
+    tensor(0.5774)
+    """
+    totals, weights = sums
+    number, total, weight = everywhere(torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)]))
+    apart = totals - (total / weight).unsqueeze(-1) * weights
+    error: Tensor = (everywhere(apart.square().sum(-1)) * number / (number - 1)).sqrt() / weight
+    return error
+
+
+def error_of_derived(metric: Derived, mean: Tensor, error: Tensor) -> Tensor:
+    """Return the standard error of a function of one mean: half of how far it moves from −error to +error."""
+    low, high = (metric.function(wide(mean) + sign * error) for sign in (-1, 1))
+    half: Tensor = (high - low).abs() / 2
+    return half
