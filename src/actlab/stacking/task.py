@@ -44,6 +44,7 @@ class StackedTask(Training):
     """
 
     network: StackedNetwork
+    stacked = True
 
     def __init__(self, members: Sequence[Task]) -> None:
         super().__init__()
@@ -64,11 +65,6 @@ class StackedTask(Training):
     def known_class(self) -> type:
         """This class."""
         return StackedTask
-
-    @property
-    def stacked(self) -> bool:
-        """Whether values have a leading run axis."""
-        return True
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""

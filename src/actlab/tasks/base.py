@@ -305,9 +305,6 @@ class Task(Training, ABC):
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
-        self._log_step(loss, batch_idx)
-
-    def _log_step(self, loss: Tensor, batch_idx: int) -> None:
         # `log` would wait for the device at the other updates too, and make rows of a study.
         trainer, step = self.trainer, self.global_step
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere

@@ -6,8 +6,8 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self, cast
 
@@ -54,6 +54,7 @@ class Training(pl.LightningModule, ABC):
     network: nn.Module
     stream: Stream
     tested_by_steps = True  # what `actlab.callbacks.TestEveryEpoch` needs
+    stacked = False  # whether values have a leading run axis
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,13 +101,7 @@ class Training(pl.LightningModule, ABC):
         """The class whose hooks of updates a block calls."""
 
     @property
-    def stacked(self) -> bool:
-        """Whether values have a leading run axis."""
-        return False
-
-    @property
-    def _has_clean_pass(self) -> bool:
-        """Whether the clean loss requires its own forward pass, because training differs from evaluation."""
+    def _has_clean_pass(self) -> bool:  # because training differs from evaluation
         return self.members[0].clean_training_loss and any(member.differs for member in self.members)
 
     def train(self, mode: bool = True) -> Self:
@@ -146,7 +141,9 @@ class Training(pl.LightningModule, ABC):
     def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss of the batch of an update, and record what is measured of it."""
         self.begin_update(batch, batch_idx)
-        with self._seeded():
+        # Networks and losses may draw without saying so.
+        undrawn = self._blocks.undrawn
+        with nullcontext() if undrawn else own_generators(self.stream.unit_seed(), self._blocks.drew):
             loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
@@ -179,15 +176,6 @@ class Training(pl.LightningModule, ABC):
     def _record(self, measured: Measured) -> None:
         for name, (mean, weight) in measured.items():
             self._means.add(name, mean.detach(), weight)
-
-    @contextmanager
-    def _seeded(self) -> Iterator[None]:
-        """Seed the global generators for an update: networks and losses may draw without saying so."""
-        if self._blocks.undrawn:
-            yield
-        else:
-            with own_generators(self.stream.unit_seed(), self._blocks.drew):
-                yield
 
     def _move(self, batch: Batch, batch_idx: int) -> None:
         self.stream.steps = True
