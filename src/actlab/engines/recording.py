@@ -302,10 +302,8 @@ class Recorder(Checkpoint):
         units = task.members[r].units if isinstance(task, Training) else ()
         if any(map(activations.has_surrogate_gradient, units)):
             facts["surrogate_gradient"] = True
-        if isinstance(task, Training) and task.single_updates:
-            facts["single_updates"] = task.single_updates
-        if isinstance(task, Training) and task.not_replayed:
-            facts["not_replayed"] = task.not_replayed
+        for name in ("single_updates", "not_replayed") if isinstance(task, Training) else ():
+            facts |= {name: reason} if (reason := getattr(task, name)) else {}
         now = unrestored(trainer) if self._unrestored else {}
         if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
             facts["unrestored"] = changed

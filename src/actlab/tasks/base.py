@@ -134,7 +134,6 @@ class Task(Training, ABC):
     def _built(
         self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
     ) -> nn.Module:
-        """Build the network with initial weights and random masks that the seed determines."""
         init = own_generators(hashing.seed_for(self.seed, "init"))
         with init, weights_of_run(self.seed, self.units), third_party.calling():
             factory: ActivationFactory = activations.factory(activation)

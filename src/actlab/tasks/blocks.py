@@ -168,7 +168,6 @@ class Blocks:
         return loss
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
-        """Make the update of a batch with gradients of a program; return whether that was possible."""
         module.begin_update(batch, number)
         outputs = self.replay(module, partial(_gradients, module), batch)
         if outputs is None:
@@ -183,7 +182,6 @@ class Blocks:
 
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
-    """Return a batch as Lightning passes it on: in the precision and on the device of the module."""
     batch = module.trainer.precision_plugin.convert_input(batch)
     here = all(part.device == module.device for part in batch if isinstance(part, Tensor))
     return batch if here else module.trainer.strategy.batch_to_device(batch)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from actlab.runtime.accidents import wide
-from actlab.tasks.quantities import Derived, Quantity, at_least_float
+from actlab.tasks.quantities import Derived, Quantity
 
 SHARES = {"error", "accuracy"}  # whose errors follow from the number of samples
 Sums = tuple[Tensor, Tensor]  # Σ values·weights and Σ weights of each sample, float64, ``(N,)`` or ``(R, N)``
@@ -28,14 +28,9 @@ class SampleSums:
         shape = quantity.values.shape[: 1 + runs]
         if len(shape) <= runs or shape[-1] != samples:
             return
-        values = at_least_float(quantity.values.detach()).reshape(*shape, -1)
-        if quantity.weights is None:
-            sums = values.sum(-1), values.new_full(shape, values.shape[-1])
-        else:
-            weights = at_least_float(quantity.weights.expand_as(quantity.values)).reshape(values.shape)
-            # Padding may hold any value, including infinities.
-            sums = torch.where(weights > 0, values * weights, 0.0).sum(-1), weights.sum(-1)
-        self._batches.setdefault(name, []).append((wide(sums[0]), wide(sums[1])))
+        products, weights = quantity.products(1 + runs)
+        number = products.new_full(shape, products.shape[-1]) if weights is None else weights.sum(-1)
+        self._batches.setdefault(name, []).append((wide(products.detach().sum(-1)), wide(number)))
 
     def of(self, name: str, mean: Tensor) -> Sums:
         """Return the sums of all batches of a metric with this mean, ``()`` or ``(R,)``."""
