@@ -47,7 +47,7 @@ class StackedTask(Training):
     stacked = True
 
     def __init__(self, members: Sequence[Task]) -> None:
-        super().__init__()
+        super().__init__(StackedTask)
         if reason := reason_against(members[0]):
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
         self._members = list(members)  # a plain list: their parameters live in the stack
@@ -60,11 +60,6 @@ class StackedTask(Training):
     def members(self) -> Sequence[Task]:
         """The task of each run."""
         return self._members
-
-    @property
-    def known_class(self) -> type:
-        """This class."""
-        return StackedTask
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""

@@ -105,7 +105,7 @@ class Task(Training, ABC):
         seed: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(Task)
         self.seed = seed_or_default(seed)
         self._set_hparams({**self.arguments.shown, "seed": self.seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
@@ -292,11 +292,6 @@ class Task(Training, ABC):
             checkpoint[key] = records.split(checkpoint[key]).plain
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
-
-    @property
-    def known_class(self) -> type:
-        """This class."""
-        return Task
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record and log the mean loss of the batch; check the trained parameters at the first batch."""

@@ -56,8 +56,9 @@ class Training(pl.LightningModule, ABC):
     tested_by_steps = True  # what `actlab.callbacks.TestEveryEpoch` needs
     stacked = False  # whether values have a leading run axis
 
-    def __init__(self) -> None:
+    def __init__(self, known_class: type) -> None:
         super().__init__()
+        self.known_class = known_class  # whose hooks of updates a block calls
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
@@ -94,11 +95,6 @@ class Training(pl.LightningModule, ABC):
     @abstractmethod
     def layers_of(self, r: int) -> list[nn.Module]:
         """Return the activation modules of a member in the order of its network, as they are now."""
-
-    @property
-    @abstractmethod
-    def known_class(self) -> type:
-        """The class whose hooks of updates a block calls."""
 
     @property
     def _has_clean_pass(self) -> bool:  # because training differs from evaluation
