@@ -22,7 +22,7 @@ from actlab.config import records
 from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
-from actlab.optim import L2, Schedule
+from actlab.optim import L2, Plateau, Schedule
 from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
 from actlab.random.seeding import own_generators
@@ -127,8 +127,7 @@ class Task(Training, ABC):
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
         self.metrics = Metrics(metrics, self.metric_names)
-        if self.schedules:
-            building.check_schedules(self.schedules, self._names_to_follow())
+        self._check_schedules()
         self._checked = False
 
     def _built(
@@ -147,12 +146,15 @@ class Task(Training, ABC):
             streams.SeedGlobal(self.stream, site).attach(module)
         return built
 
-    def _names_to_follow(self) -> list[str]:
-        """Return the metrics of training and validation, which a schedule may follow."""
+    def _check_schedules(self) -> None:
+        """Reject a plateau schedule by a metric that is never logged, or by test data."""
         optional = {"clean_loss": self.clean_training_loss, "penalised_loss": self.penalised}
         train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         validation = [*self.metric_names, *self.metrics.numbers]
-        return [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
+        allowed = [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
+        for schedule in self.schedules.values():
+            if isinstance(schedule, Plateau) and schedule.metric not in allowed:
+                raise unknown("metric of a plateau schedule", schedule.metric, allowed)
 
     @property
     def members(self) -> Sequence[Task]:

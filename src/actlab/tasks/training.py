@@ -146,7 +146,16 @@ class Training(pl.LightningModule, ABC):
 
     def begin_update(self, batch: Batch, batch_idx: int) -> None:
         """Move the random numbers and the schedules to the update of a batch."""
-        self._move(batch, batch_idx)
+        self.stream.steps = True
+        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
+        if self.members[0].ragged and self.trainer.world_size > 1:
+            shape_here = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
+            sizes = [size for size, *_ in shapes]
+            part = sum(sizes[:rank]), sizes[rank]
+            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
+                position.append(rank)
+        self.stream.move(*position, slice_=rank, part=part)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
 
@@ -172,18 +181,6 @@ class Training(pl.LightningModule, ABC):
     def _record(self, measured: Measured) -> None:
         for name, (mean, weight) in measured.items():
             self._means.add(name, mean.detach(), weight)
-
-    def _move(self, batch: Batch, batch_idx: int) -> None:
-        self.stream.steps = True
-        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
-        if self.members[0].ragged and self.trainer.world_size > 1:
-            shape_here = torch.tensor(batch[0].shape, device=self.device)
-            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
-            sizes = [size for size, *_ in shapes]
-            part = sum(sizes[:rank]), sizes[rank]
-            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
-                position.append(rank)
-        self.stream.move(*position, slice_=rank, part=part)
 
     def _scaled_for_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
         """Scale the mean so that averaging gradients over devices gives the gradient of the overall mean."""
