@@ -41,7 +41,7 @@ def of_batches(*sizes: int, runs: bool = False, weights: np.ndarray | None = WEI
         values = torch.where(given > 0, values, torch.inf)  # padding may be anything
     for rows in torch.arange(11).split(list(sizes)):
         quantity = Quantity(values[..., rows, :], None if given is None else given[rows])
-        sums.add("loss", quantity, len(rows), runs)
+        sums.add("loss", quantity, rows, runs)
     return sampling_error(sums.of("loss", torch.zeros(3 if runs else ())), lambda of_device: of_device)
 
 
@@ -60,7 +60,7 @@ def test_equal_weights_give_the_usual_standard_error() -> None:
 
 def test_half_precision_is_summed_in_higher_precision() -> None:
     sums, values = SampleSums(), torch.tensor(VALUES[0], dtype=torch.bfloat16)
-    sums.add("loss", Quantity(values), 11, False)
+    sums.add("loss", Quantity(values), values, False)
     (found, number) = sums.of("loss", torch.zeros((), dtype=torch.bfloat16))
     assert (found.dtype, number.tolist()) == (torch.float64, 11 * [5.0])
     assert found.tolist() == pytest.approx(values.double().sum(-1).tolist(), rel=1e-6)
@@ -68,10 +68,11 @@ def test_half_precision_is_summed_in_higher_precision() -> None:
 
 def test_what_is_not_of_samples_has_no_error() -> None:
     sums = SampleSums()
-    sums.add("mean", Quantity(torch.tensor(1.0)), 11, False)
-    sums.add("tokens", Quantity(torch.ones(55)), 11, False)
-    sums.add("one", Quantity(torch.ones(1)), 1, False)
-    for name in ("mean", "tokens", "one", "another"):
+    sums.add("mean", Quantity(torch.tensor(1.0)), torch.ones(11), False)
+    sums.add("tokens", Quantity(torch.ones(55)), torch.ones(11, 5), False)
+    sums.add("one", Quantity(torch.ones(1)), torch.ones(1), False)
+    sums.add("words", Quantity(torch.ones(2)), ["a", "b"], False)
+    for name in ("mean", "tokens", "one", "words", "another"):
         assert not sampling_error(sums.of(name, torch.zeros(())), lambda of_device: of_device).isfinite()
 
 

@@ -6,6 +6,7 @@ Shapes: ``B`` samples of a batch, ``N`` of an evaluation on this device, ``R`` r
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +24,10 @@ class SampleSums:
     def __init__(self) -> None:
         self._batches: dict[str, list[Sums]] = {}
 
-    def add(self, name: str, quantity: Quantity, samples: int, runs: bool) -> None:
-        """Add a batch; values that are not ``(B, *)``, or ``(R, B, *)`` with ``runs``, have no samples."""
+    def add(self, name: str, quantity: Quantity, inputs: Any, runs: bool) -> None:
+        """Add a batch of inputs ``(B, *)``; values that are not ``([R,] B, *)`` have no samples."""
         shape = quantity.values.shape[: 1 + runs]
-        if len(shape) <= runs or shape[-1] != samples:
+        if not isinstance(inputs, Tensor) or len(shape) <= runs or shape[-1:] != inputs.shape[:1]:
             return
         products, weights = quantity.products(1 + runs)
         number = products.new_full(shape, products.shape[-1]) if weights is None else weights.sum(-1)

@@ -209,8 +209,9 @@ class Training(pl.LightningModule, ABC):
             quantities = self.measured(batch, shared=True, **updated)
         data = getattr(self._trainer, "datamodule", None)
         if first.independent and not first.sees_network and getattr(data, "independent", True):
+            inputs = next(iter(as_batch(batch)), None)
             for name in quantities.keys() - SHARES:
-                self._samples.add(f"{split}/{name}", quantities[name], len(as_batch(batch)[0]), self.stacked)
+                self._samples.add(f"{split}/{name}", quantities[name], inputs, self.stacked)
         self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
 
     def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
