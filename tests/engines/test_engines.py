@@ -113,6 +113,8 @@ def test_engines_leave_the_same_folders_rows_errors_and_weights(both):
         assert (ours["status"], ours["last_good_epoch"], ours["updates"]) == ("finished", 2, 16)
         assert ours.keys() - {"stack"} == own.keys()
         assert ours["scored"] == own["scored"] == {"val": 1000, "test": 1000}
+        assert {"val/loss", "test/loss"} <= ours["sampling_errors"].keys()
+        assert ours["sampling_errors"] == pytest.approx(own["sampling_errors"], rel=1e-8)
         assert ours["revisions"] == own["revisions"] == {"someone/digits": "abc"}
 
 

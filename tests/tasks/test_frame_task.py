@@ -57,7 +57,7 @@ def drawn_by(monkeypatch, *parts):
         monkeypatch.setattr(task, "_trainer", trainer)
         monkeypatch.setattr(task, "_fabric", None)
         monkeypatch.setattr(task, "all_gather", lambda own: torch.tensor([p.shape for p in parts]))
-        task._move((part,), 3)
+        task.begin_update((part,), 3)
         (site,) = (part for part in task.network.modules() if isinstance(part, Uniform))
         found.append(site(torch.zeros(*part.shape[:-1], 8)))
     return found

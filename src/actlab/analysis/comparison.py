@@ -25,7 +25,7 @@ from actlab.analysis.differences import (
 from actlab.analysis.looks import factor
 from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval, sampling_error
+from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
 from actlab.analysis.times import at_equal_time, cost_of
 from actlab.analysis.wording import plural
 from actlab.config.values import in_full, same
@@ -83,6 +83,7 @@ class Cell:
     p_equivalent: float | None = None  # two one-sided tests against the margin
     p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
     samples: int | None = None  # number of samples that a share such as an error was measured on, if known
+    sampling_error: float | None = None  # standard error that the median has from the samples alone, if known
     at_chance: bool = False  # whether the median is that of a run that failed
     reference_at_chance: bool = False
 
@@ -104,11 +105,6 @@ class Cell:
             return False
         counted = round(abs(mean) * number) / number if number else abs(mean)
         return counted < self.margin and not math.isclose(counted, self.margin)
-
-    @property
-    def sampling_error(self) -> float | None:
-        """The standard error that the median has from the test set alone, if it is a share of samples."""
-        return sampling_error(self.median, self.samples)
 
     @property
     def beyond_published(self) -> float | None:
@@ -268,6 +264,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         margin=margin,
         p_equivalent=p_equivalent,
         samples=samples,
+        sampling_error=results.sampling_error(column, setting, middle) if setting else None,
         at_chance=column.failed(middle, samples),
         reference_at_chance=column.failed(median(others.values()) if others else None, samples),
     )

@@ -14,7 +14,7 @@ import numpy as np
 from actlab.analysis import looks, reading
 from actlab.analysis.choice import Choice, choice
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
-from actlab.analysis.statistics import is_share, median, on_grid
+from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
@@ -218,6 +218,19 @@ class Results:
         values = (self._read(one, column) for one in runs)
         shares = number and all(value is None or is_share(value, number) for value in values)
         return number if shares else None
+
+    def sampling_error(self, column: Column, setting: Setting, value: float | None) -> float | None:
+        """Return the standard error that a setting's value has from the samples alone; None if unknown.
+
+        That of a mean after training is the median over the runs that recorded it.
+        """
+        of_share = sampling_error(value, self.samples(column))
+        at_last = read_where(column.at, self.study) == "last" and not column.condition
+        if of_share is not None or not at_last or value is None or not math.isfinite(value):
+            return of_share
+        of_runs = [self.results[r.id].get("sampling_errors", {}) for r in setting.runs if r.id in self.results]
+        known = [errors[column.metric] for errors in of_runs if column.metric in errors]
+        return median(known) if known else None
 
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)

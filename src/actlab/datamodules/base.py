@@ -314,6 +314,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: Samples | None = None
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
+    independent = True  # whether the samples of an evaluation are, so that a mean loss has a standard error
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     @property

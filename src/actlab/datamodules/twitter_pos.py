@@ -131,6 +131,7 @@ class TwitterPOSDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    independent = False  # tokens of one tweet
     num_classes = len(TAGS)  # K = 25
 
     @validated

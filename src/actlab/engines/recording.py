@@ -63,6 +63,7 @@ class Recorder(Checkpoint):
         self.seconds = 0.0  # of training, including earlier starts
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
+        self.sampling_errors: dict[str, list[float]] = {}  # of each run by metric; see `Training`
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
@@ -77,6 +78,7 @@ class Recorder(Checkpoint):
             "seconds": self.seconds,
             "stopped": self.stopped,
             "scored": self.scored,
+            "sampling_errors": self.sampling_errors,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -88,7 +90,8 @@ class Recorder(Checkpoint):
         self._resumed = True
         self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
-        self.scored = state_dict.get("scored", {})  # older checkpoints lack it
+        self.scored = state_dict.get("scored", {})  # older checkpoints lack these
+        self.sampling_errors = state_dict.get("sampling_errors", {})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
@@ -131,7 +134,11 @@ class Recorder(Checkpoint):
         self._add_logged(trainer, "train")
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
-        self.scored |= getattr(pl_module, "scored", {})
+        losses: Mapping[str, Tensor] = {}
+        if isinstance(pl_module, Training):
+            self.scored |= pl_module.scored
+            self.sampling_errors |= pl_module.sampling_errors
+            losses = pl_module.sample_losses
         epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
         matrices = taken_matrices(trainer, len(self.folders))
         for r, folder in self._active_runs():
@@ -144,7 +151,8 @@ class Recorder(Checkpoint):
                 continue
             if trainer.is_global_zero:
                 folder.add_rows(rows)
-                folder.keep_matrices(matrices[r])
+                by_sample = {name: of.view(len(self.folders), -1)[r].tolist() for name, of in losses.items()}
+                folder.keep_matrices(matrices[r] | by_sample)
                 unit_records.append(folder, epoch, units, r)
             self.rows[r] += rows
             self._keep(r, trainer, epoch)
@@ -277,6 +285,9 @@ class Recorder(Checkpoint):
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
         facts: dict[str, Any] = {}
+        errors = {name: of_runs[r] for name, of_runs in self.sampling_errors.items()}
+        if r not in self.diverged and (known := {n: e for n, e in errors.items() if math.isfinite(e)}):
+            facts["sampling_errors"] = known
         if self.stacked:
             size, threads = len(self.folders), self.job.threads
             facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
@@ -291,10 +302,8 @@ class Recorder(Checkpoint):
         units = task.members[r].units if isinstance(task, Training) else ()
         if any(map(activations.has_surrogate_gradient, units)):
             facts["surrogate_gradient"] = True
-        if isinstance(task, Training) and task.single_updates:
-            facts["single_updates"] = task.single_updates
-        if isinstance(task, Training) and task.not_replayed:
-            facts["not_replayed"] = task.not_replayed
+        for name in ("single_updates", "not_replayed") if isinstance(task, Training) else ():
+            facts |= {name: reason} if (reason := getattr(task, name)) else {}
         now = unrestored(trainer) if self._unrestored else {}
         if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
             facts["unrestored"] = changed

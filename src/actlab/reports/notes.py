@@ -328,13 +328,11 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
 
 def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
     sizes = {cell.samples for row in rows for cell in row.cells if cell.sampling_error}
-    if not sizes:
-        return ""
     numbers = " or ".join(f"{size:,}" for size in sorted(filter(None, sizes)))
-    return (
-        f"Test set ±: standard error of a median from the number of samples, {numbers}. Both sides of a "
-        "difference see the same samples."
-    )
+    kinds = [f"from the number of samples, {numbers}"] if numbers else []
+    kinds += ["from the spread of the loss over samples"] if None in sizes else []
+    text = f"Test set ±: standard error of a median {', or '.join(kinds)}."
+    return f"{text} Both sides of a difference see the same samples." if kinds else ""
 
 
 def provenance(results: Results) -> str:

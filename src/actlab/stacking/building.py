@@ -43,22 +43,18 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
     The configs are complete, and differ from that of ``first`` only in the seed and below ``model``.
     """
     digests: dict[str, str | None] = {}
+    known: Mapping[str, Any] = getattr(first.task, "config", None) or {}
     for config in given:
         with one_line_errors(config):
-            yield _task(config, first, digests)
-
-
-def _task(config: Mapping[str, Any], first: Experiment, digests: dict[str, str | None]) -> Task:
-    sections.check(config)
-    known: Mapping[str, Any] = getattr(first.task, "config", None) or {}
-    seed = run_seed(config.get(sections.SEED) or 0)
-    model = typed(config, "model", seed)
-    for name in sections.linked_shapes(config):
-        model.init_args[name] = known["model"]["init_args"][name]
-    seed_everything(seed, verbose=False)
-    task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
-    assert isinstance(task, Task)  # no other can be stacked
-    trained = records.plain(model)
-    trained["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
-    task.config = records.with_digests({**known, sections.SEED: seed, "model": trained}, digests)
-    return task
+            sections.check(config)
+            seed = run_seed(config.get(sections.SEED) or 0)
+            model = typed(config, "model", seed)
+            for name in sections.linked_shapes(config):
+                model.init_args[name] = known["model"]["init_args"][name]
+            seed_everything(seed, verbose=False)
+            task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
+            assert isinstance(task, Task)  # no other can be stacked
+            trained = records.plain(model)
+            trained["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
+            task.config = records.with_digests({**known, sections.SEED: seed, "model": trained}, digests)
+        yield task

@@ -63,12 +63,9 @@ def form_of(layer: nn.Module) -> Form | None:
     for kind in layer_type.__mro__:
         if kind in _FORMS and all(getattr(layer_type, name) is getattr(kind, name) for name in _METHODS):
             form, applies = _FORMS[kind]
-            return form if applies(layer) and not (form is walked and _has_own(layer)) else None
+            has_own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)] != []
+            return form if applies(layer) and not (form is walked and has_own) else None
     return None
-
-
-def _has_own(layer: nn.Module) -> bool:
-    return any(True for _ in (*layer.parameters(recurse=False), *layer.buffers(recurse=False)))
 
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
@@ -228,19 +225,13 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """
     first = members[0]
     stacked = copy.copy(first)
-    # An absent child is None in ``_modules``, such as the shortcut of a block.
-    stacked._modules = {**first._modules, **_children(members, stream)}
-    return stacked
-
-
-def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Module]:
     forms: dict[int, nn.Module] = {}  # by the child's id: a child with two names has one form
-    stacked = {}
-    for name, child in members[0]._modules.items():
-        if child is not None:
+    stacked._modules = dict(first._modules)
+    for name, child in first._modules.items():
+        if child is not None:  # such as the shortcut of a block
             if id(child) not in forms:
                 forms[id(child)] = stack([m.get_submodule(name) for m in members], stream)
-            stacked[name] = forms[id(child)]
+            stacked._modules[name] = forms[id(child)]
     return stacked
 
 

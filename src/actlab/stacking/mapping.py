@@ -46,23 +46,15 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
     stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
     for path, module in whole.named_modules():
         parts = [member.get_submodule(path) for member in members]
-        for name in [*dict(_own(module))]:
+        own = module._parameters | module._buffers
+        for name in [name for name, tensor in own.items() if tensor is not None]:
             tensors = [getattr(part, name) for part in parts]
-            if id(tensors[0]) not in stacked:
-                stacked[id(tensors[0])] = _stacked(tensors)
-            setattr(module, name, stacked[id(tensors[0])])
+            if (key := id(first := tensors[0])) not in stacked:
+                of_all = torch.stack([tensor.detach() for tensor in tensors])
+                is_learnt = isinstance(first, nn.Parameter)
+                stacked[key] = nn.Parameter(of_all, first.requires_grad) if is_learnt else of_all
+            setattr(module, name, stacked[key])
     return whole
-
-
-def _own(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters(recurse=False, remove_duplicate=False)
-    yield from module.named_buffers(recurse=False, remove_duplicate=False)
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    both = torch.stack([tensor.detach() for tensor in tensors])
-    of_first = tensors[0]
-    return nn.Parameter(both, of_first.requires_grad) if isinstance(of_first, nn.Parameter) else both
 
 
 def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:

@@ -7,7 +7,7 @@ batch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -44,9 +44,10 @@ class StackedTask(Training):
     """
 
     network: StackedNetwork
+    stacked = True
 
     def __init__(self, members: Sequence[Task]) -> None:
-        super().__init__()
+        super().__init__(StackedTask)
         if reason := reason_against(members[0]):
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
         self._members = list(members)  # a plain list: their parameters live in the stack
@@ -59,16 +60,6 @@ class StackedTask(Training):
     def members(self) -> Sequence[Task]:
         """The task of each run."""
         return self._members
-
-    @property
-    def known_class(self) -> type:
-        """This class."""
-        return StackedTask
-
-    @property
-    def stacked(self) -> bool:
-        """Whether values have a leading run axis."""
-        return True
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""
@@ -126,7 +117,7 @@ class StackedTask(Training):
     def _outputs(self, batch: Batch, given: Batch) -> Tensor:
         """Return the outputs for a batch, which is ``given`` to each member, and may be shared."""
         first, shared = self.members[0], batch is not given
-        if _takes_run_axis(first.inputs):
+        if getattr(first.inputs, "takes_run_axis", False):
             inputs = first.inputs(batch)
         else:
             of_members = [m.inputs(_of_member(given, r)) for r, m in enumerate(self.members)]
@@ -136,7 +127,7 @@ class StackedTask(Training):
 
     def _quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         first = self.members[0]
-        if _takes_run_axis(first.quantities):
+        if first.measures_all:
             return first.quantities(output, batch)
         for member in self.members:
             member.training = self.training
@@ -206,10 +197,6 @@ def reason_against(task: pl.LightningModule) -> str | None:
 def has_forms(task: Task) -> bool:
     """Return whether the network of a task has stacked forms; otherwise it is mapped."""
     return layers.reason_against(task.network, task.units) is None
-
-
-def _takes_run_axis(method: Callable[..., Any]) -> bool:
-    return getattr(method, "takes_run_axis", False)
 
 
 def _of_member(batch: Batch, r: int) -> Batch:

@@ -33,6 +33,7 @@ class Result(TypedDict):
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
     scored: NotRequired[dict[str, int]]
+    sampling_errors: NotRequired[dict[str, Annotated[Number, Ge(0)]]]
     loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]
     hardware: str

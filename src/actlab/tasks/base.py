@@ -22,7 +22,7 @@ from actlab.config import records
 from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
-from actlab.optim import L2, Schedule
+from actlab.optim import L2, Plateau, Schedule
 from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
 from actlab.random.seeding import own_generators
@@ -76,6 +76,8 @@ class Task(Training, ABC):
     metric_names: tuple[str, ...] = ("loss",)
     derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
     derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
+    independent = True  # whether the samples of an evaluation are: its means then have a `sampling_error`
+    keeps_losses = False  # whether a study keeps the loss of each sample of the last evaluations
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
     arguments: records.Arguments  # with which it was built
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
@@ -103,7 +105,7 @@ class Task(Training, ABC):
         seed: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(Task)
         self.seed = seed_or_default(seed)
         self._set_hparams({**self.arguments.shown, "seed": self.seed})
         self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
@@ -125,14 +127,12 @@ class Task(Training, ABC):
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         self.penalised = building.is_penalty(self)
         self.metrics = Metrics(metrics, self.metric_names)
-        if self.schedules:
-            building.check_schedules(self.schedules, self._names_to_follow())
+        self._check_schedules()
         self._checked = False
 
     def _built(
         self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
     ) -> nn.Module:
-        """Build the network with initial weights and random masks that the seed determines."""
         init = own_generators(hashing.seed_for(self.seed, "init"))
         with init, weights_of_run(self.seed, self.units), third_party.calling():
             factory: ActivationFactory = activations.factory(activation)
@@ -146,12 +146,15 @@ class Task(Training, ABC):
             streams.SeedGlobal(self.stream, site).attach(module)
         return built
 
-    def _names_to_follow(self) -> list[str]:
-        """Return the metrics of training and validation, which a schedule may follow."""
+    def _check_schedules(self) -> None:
+        """Reject a plateau schedule by a metric that is never logged, or by test data."""
         optional = {"clean_loss": self.clean_training_loss, "penalised_loss": self.penalised}
         train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
         validation = [*self.metric_names, *self.metrics.numbers]
-        return [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
+        allowed = [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
+        for schedule in self.schedules.values():
+            if isinstance(schedule, Plateau) and schedule.metric not in allowed:
+                raise unknown("metric of a plateau schedule", schedule.metric, allowed)
 
     @property
     def members(self) -> Sequence[Task]:
@@ -292,20 +295,12 @@ class Task(Training, ABC):
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
-    @property
-    def known_class(self) -> type:
-        """This class."""
-        return Task
-
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record and log the mean loss of the batch; check the trained parameters at the first batch."""
         super().record_update(loss, measured, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
-        self._log_step(loss, batch_idx)
-
-    def _log_step(self, loss: Tensor, batch_idx: int) -> None:
         # `log` would wait for the device at the other updates too, and make rows of a study.
         trainer, step = self.trainer, self.global_step
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere

@@ -168,7 +168,6 @@ class Blocks:
         return loss
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
-        """Make the update of a batch with gradients of a program; return whether that was possible."""
         module.begin_update(batch, number)
         outputs = self.replay(module, partial(_gradients, module), batch)
         if outputs is None:
@@ -183,7 +182,6 @@ class Blocks:
 
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
-    """Return a batch as Lightning passes it on: in the precision and on the device of the module."""
     batch = module.trainer.precision_plugin.convert_input(batch)
     here = all(part.device == module.device for part in batch if isinstance(part, Tensor))
     return batch if here else module.trainer.strategy.batch_to_device(batch)
@@ -217,7 +215,14 @@ def _step(trainer: pl.Trainer) -> None:
     """Make the step of the optimiser as Lightning does, and count the update."""
     with _outside_autocast(trainer):
         trainer.optimizers[0].step()
-    _count(trainer)
+    # Lightning has not counted this update, wherever it counts its own.
+    loop: Any = trainer.fit_loop.epoch_loop
+    progress = loop.automatic_optimization.optim_progress.optimizer
+    for counted in (loop.batch_progress, progress.zero_grad, progress.step):
+        for numbers in (counted.current, counted.total):
+            for name in vars(numbers):  # ready, started, processed, completed, as far as it has them
+                setattr(numbers, name, getattr(numbers, name) + 1)
+    loop._batches_that_stepped += 1
 
 
 @contextmanager
@@ -229,14 +234,3 @@ def _outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
         torch.clear_autocast_cache()  # else the next forward pass would use the weights before the update
     else:
         yield
-
-
-def _count(trainer: pl.Trainer) -> None:
-    """Count an update that Lightning has not made itself, wherever it counts its own."""
-    loop: Any = trainer.fit_loop.epoch_loop
-    progress = loop.automatic_optimization.optim_progress.optimizer
-    for counted in (loop.batch_progress, progress.zero_grad, progress.step):
-        for numbers in (counted.current, counted.total):
-            for name in vars(numbers):  # ready, started, processed, completed, as far as it has them
-                setattr(numbers, name, getattr(numbers, name) + 1)
-    loop._batches_that_stepped += 1

@@ -14,9 +14,9 @@ from torch.optim import Adafactor, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
-from actlab.errors import ActlabError, one_line, shown, unknown
+from actlab.errors import ActlabError, one_line, shown
 from actlab.networks import ActivationFactory
-from actlab.optim import L2, By, Plateau, Schedule
+from actlab.optim import L2, By
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
 from actlab.runtime.modules import plain_attributes
@@ -91,13 +91,6 @@ def _check_decay(optimizer: Optimizer, l2: L2) -> None:
     default = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
     if defaults["weight_decay"] not in (0, default and default.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
-
-
-def check_schedules(schedules: Mapping[str, Schedule], allowed: Sequence[str]) -> None:
-    """Reject a plateau schedule by a metric that is never logged, or by test data."""
-    for schedule in schedules.values():
-        if isinstance(schedule, Plateau) and schedule.metric not in allowed:
-            raise unknown("metric of a plateau schedule", schedule.metric, allowed)
 
 
 def total(task: pl.LightningModule, by: By) -> int:

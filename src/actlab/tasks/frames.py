@@ -22,6 +22,7 @@ class FrameTask(ClassificationTask):
     """
 
     ragged = True
+    independent = False  # frames of one sentence
     padding = -100
 
     @takes_run_axis

@@ -43,6 +43,7 @@ class LanguageTask(ClassificationTask):
         "perplexity": Derived(torch.exp),
     }
     prediction = "surprisal"  # what `predict_step` returns
+    keeps_losses = True  # of each window: texts differ by passage
     default_network: ClassVar[type[nn.Module]] = GPT
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -36,13 +36,17 @@ class Quantity(NamedTuple):
         >>> Quantity(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).mean()
         tensor(2.)
         """
-        values = at_least_float(self.values.flatten(1) if runs else self.values.flatten())
+        products, weights = self.products(int(runs))
+        return products.mean(-1) if weights is None else products.sum(-1) / weights.sum(-1).clamp_min(LEAST)
+
+    def products(self, axes: int) -> tuple[Tensor, Tensor | None]:
+        """Return values·weights, and the weights if there are any, with all but the first axes flattened."""
+        values = at_least_float(self.values.reshape(*self.values.shape[:axes], -1))
         if self.weights is None:
-            return values.mean(-1)
+            return values, None
         weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
         # Padding may hold any value, including infinities.
-        total = torch.where(weights > 0, values * weights, 0.0).sum(-1)
-        return total / weights.sum(-1).clamp_min(LEAST)
+        return torch.where(weights > 0, values * weights, 0.0), weights
 
     def weight(self, runs: bool = False) -> Tensor | float:
         """Return Σ weights: a number if weights are equal, else shape ``()``, or ``(R,)`` with ``runs``."""

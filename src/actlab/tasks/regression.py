@@ -43,3 +43,4 @@ class PixelTask(RegressionTask):
     metric_names = ("loss", "psnr")
     derived: ClassVar = {"psnr": Derived(decibels)}
     prediction = "colour"
+    independent = False  # pixels of one picture

@@ -139,14 +139,12 @@ def _frozen_in(module: Any, batch: tuple[Any, ...]) -> list[Any]:
 
 
 def _values(module: Any) -> list[Any]:
-    """Return the plain attributes of all modules, and their tensors."""
     values = (value for part in (*module.modules(), *module.members) for value in vars(part).values())
     plain = (value for value in values if isinstance(value, bool | int | float | str | Tensor))
     return [*module.parameters(), *module.buffers(), *plain]
 
 
 def _same(here: list[Any], there: list[Any]) -> bool:
-    """Return whether two lists have the same tensors, and values that are equal."""
     return len(here) == len(there) and all(
         a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
         for a, b in zip(here, there, strict=True)

@@ -6,8 +6,8 @@ Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self, cast
 
@@ -30,6 +30,7 @@ from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
+from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, sampling_error
 
 Batch = tuple[Tensor, ...]
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
@@ -42,6 +43,10 @@ class Training(pl.LightningModule, ABC):
         network: the network of all members.
         matrices: by ``{split}/{name}``, the latest result of each metric that is not a number, such as a
             confusion matrix: one per member, as nested lists.
+        sampling_errors: by ``{split}/{name}``, the standard error that the mean of the latest evaluation has
+            from its samples: one number per member, not finite if unknown.
+        sample_losses: by ``{split}/loss_by_sample``, the loss of each sample of the latest evaluation on one
+            device, ``(N,)`` or ``(R, N)``, if the task keeps them.
         stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by its position,
             and restores them.
     """
@@ -49,13 +54,17 @@ class Training(pl.LightningModule, ABC):
     network: nn.Module
     stream: Stream
     tested_by_steps = True  # what `actlab.callbacks.TestEveryEpoch` needs
+    stacked = False  # whether values have a leading run axis
 
-    def __init__(self) -> None:
+    def __init__(self, known_class: type) -> None:
         super().__init__()
+        self.known_class = known_class  # whose hooks of updates a block calls
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
-        self._means = Means()
+        self._means, self._samples = Means(), SampleSums()
+        self.sampling_errors: dict[str, list[float]] = {}
+        self.sample_losses: dict[str, Tensor] = {}
         self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
@@ -88,18 +97,7 @@ class Training(pl.LightningModule, ABC):
         """Return the activation modules of a member in the order of its network, as they are now."""
 
     @property
-    @abstractmethod
-    def known_class(self) -> type:
-        """The class whose hooks of updates a block calls."""
-
-    @property
-    def stacked(self) -> bool:
-        """Whether values have a leading run axis."""
-        return False
-
-    @property
-    def _has_clean_pass(self) -> bool:
-        """Whether the clean loss requires its own forward pass, because training differs from evaluation."""
+    def _has_clean_pass(self) -> bool:  # because training differs from evaluation
         return self.members[0].clean_training_loss and any(member.differs for member in self.members)
 
     def train(self, mode: bool = True) -> Self:
@@ -139,14 +137,25 @@ class Training(pl.LightningModule, ABC):
     def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss of the batch of an update, and record what is measured of it."""
         self.begin_update(batch, batch_idx)
-        with self._seeded():
+        # Networks and losses may draw without saying so.
+        undrawn = self._blocks.undrawn
+        with nullcontext() if undrawn else own_generators(self.stream.unit_seed(), self._blocks.drew):
             loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
 
     def begin_update(self, batch: Batch, batch_idx: int) -> None:
         """Move the random numbers and the schedules to the update of a batch."""
-        self._move(batch, batch_idx)
+        self.stream.steps = True
+        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
+        if self.members[0].ragged and self.trainer.world_size > 1:
+            shape_here = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
+            sizes = [size for size, *_ in shapes]
+            part = sum(sizes[:rank]), sizes[rank]
+            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
+                position.append(rank)
+        self.stream.move(*position, slice_=rank, part=part)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
 
@@ -173,27 +182,6 @@ class Training(pl.LightningModule, ABC):
         for name, (mean, weight) in measured.items():
             self._means.add(name, mean.detach(), weight)
 
-    @contextmanager
-    def _seeded(self) -> Iterator[None]:
-        """Seed the global generators for an update: networks and losses may draw without saying so."""
-        if self._blocks.undrawn:
-            yield
-        else:
-            with own_generators(self.stream.unit_seed(), self._blocks.drew):
-                yield
-
-    def _move(self, batch: Batch, batch_idx: int) -> None:
-        self.stream.steps = True
-        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
-        if self.members[0].ragged and self.trainer.world_size > 1:
-            shape_here = torch.tensor(batch[0].shape, device=self.device)
-            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
-            sizes = [size for size, *_ in shapes]
-            part = sum(sizes[:rank]), sizes[rank]
-            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
-                position.append(rank)
-        self.stream.move(*position, slice_=rank, part=part)
-
     def _scaled_for_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
         """Scale the mean so that averaging gradients over devices gives the gradient of the overall mean."""
         if isinstance(weight, float) or self.trainer.world_size == 1:
@@ -215,9 +203,15 @@ class Training(pl.LightningModule, ABC):
                 f"several data loaders of {split} data: their means have one name. Evaluate them one by one, "
                 "or as one dataset, torch.utils.data.ConcatDataset"
             )
+        first = self.members[0]
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
-            updated = {"split": split} if self.members[0].metrics else {}
+            updated = {"split": split} if first.metrics else {}
             quantities = self.measured(batch, shared=True, **updated)
+        data = getattr(self._trainer, "datamodule", None)
+        if first.independent and not first.sees_network and getattr(data, "independent", True):
+            inputs = next(iter(as_batch(batch)), None)
+            for name in quantities.keys() - SHARES:
+                self._samples.add(f"{split}/{name}", quantities[name], inputs, self.stacked)
         self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
 
     def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
@@ -252,8 +246,23 @@ class Training(pl.LightningModule, ABC):
         made_of = [name for one in first.derived.values() for name in one.of]
         names = [name for name in first.metric_names if name not in first.derived]
         means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
+        self._keep_errors(split, means)
         values = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
         return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(split)
+
+    def _keep_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
+        """Set the `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
+        first, everywhere = self.members[0], partial(self.trainer.strategy.reduce, reduce_op="sum")
+        sums = {name: self._samples.of(name, mean) for name, mean in means.items()}
+        self._samples = SampleSums()
+        errors = {name: sampling_error(of, everywhere) for name, of in sums.items()}
+        for name, metric in first.derived.items():
+            if len(metric.of) == 1 and (of := f"{split}/{metric.of[0]}") in means:
+                errors[f"{split}/{name}"] = error_of_derived(metric, means[of], errors[of])
+        self.sampling_errors |= {name: error.view(-1).tolist() for name, error in errors.items()}
+        if first.keeps_losses and (loss := f"{split}/loss") in sums and self.trainer.world_size == 1:
+            totals, weights = sums[loss]
+            self.sample_losses[f"{loss}_by_sample"] = (totals / weights).round(decimals=6)
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
