@@ -4,8 +4,8 @@
     for package in *.deb; do dpkg-deb -x $package packages; done
     python results/board/texts.py packages texts
 
-``packages`` has the packages' files, ``texts`` gets ``glibc.txt`` and ``perl.txt``. Files follow each other in the
-order of the SHA-256 of their names, so that training, validation and test text are of the same kinds.
+``packages`` has the packages' files, ``texts`` gets ``glibc.txt`` and ``perl.txt``. Files follow each other in
+the order of the SHA-256 of their names, so that training, validation and test text are of the same kinds.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 
 FOLDERS = ("libio", "nptl", "posix", "stdio-common", "string")  # of the sources of glibc
-TABLES = ("perltoc.pod", "perluniprops.pod")  # of the manual of Perl: a table of contents, one of Unicode's properties
+TABLES = ("perltoc.pod", "perluniprops.pod")  # tables in the manual of Perl
 
 
 def sources_of_glibc(packages: Path) -> dict[str, bytes]:
