@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, NotRequired
 
 import numpy as np
@@ -19,7 +20,7 @@ from actlab.analysis import hierarchy, scoreboard
 from actlab.analysis.differences import Estimate, better
 from actlab.analysis.hierarchy import Effect, OverTasks, Ratio
 from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Table
-from actlab.analysis.statistics import LEVEL, holm
+from actlab.analysis.statistics import LEVEL, holm, p_text
 from actlab.analysis.wording import plural
 from actlab.storage.files import checked, read_json
 from actlab.storage.mappings import read_mapping
@@ -86,8 +87,7 @@ class Standing(NamedTuple):
 @cache
 def board_file() -> BoardFile:
     """Return the contents of `FILE`."""
-    contents: BoardFile = checked(read_mapping(resource(FILE)), BoardFile)
-    return contents
+    return checked(read_mapping(resource(FILE)), BoardFile)
 
 
 def data_of(task: BoardTask) -> dict[str, DataSet]:
@@ -172,7 +172,7 @@ def scores(own: Mapping[tuple[str, str], Table] | None = None) -> Scores:
 
 
 def _record(title: str, data: DataSet, own: Table | None) -> StoredTable:
-    folder = resource(f"results/{data['table']}")
+    folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
     rows = [*table["rows"], *(own["rows"] if own else [])]
     if (chance := data.get("chance")) is not None:
@@ -185,10 +185,39 @@ def sentence(standing: Standing, reference: str) -> str:
     """Return where an activation stands over tasks, in words."""
     words = [f"{standing.label}:"]
     if over := standing.over:
-        here, others = (f"{value:.3g} [{low:.3g}, {high:.3g}]" for value, low, high in over[:2])
         of = f"{plural(over.tasks, 'task')}, {plural(over.datasets, 'data set')}"
-        words.append(f"{here} times the error of {reference} on {of}; on others such as these {others},")
+        words.append(
+            f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"
+        )
         words.append(f"practically equal with a probability of {over.equivalent:.2f}.")
     if failures := standing.failures:
         words.append(f"Failed on {'; '.join(failures)}.")
     return " ".join(words)
+
+
+def verdict(data: OnData, p: float | None, reference: str) -> str:
+    """Return what the runs on one data set say of an activation, in words."""
+    if data.ratio is None:
+        return f"{data.name}: failed in {data.failed} of {data.runs} runs."
+    words = [f"{data.name}: {data.ratio} times the error of {reference}"]
+    if p is not None:
+        word = "undecided" if p >= LEVEL else "better" if data.ratio.value < 1 else "worse"
+        words.append(f"{word}, p {p_text(p)} after Holm's correction")
+    if data.failed:
+        words.append(f"{data.failed} of {data.runs} runs failed")
+    return "; ".join(words) + "."
+
+
+def lines(scores: Scores) -> list[str]:
+    """Return what the board says of the user's activations: on each data set, over tasks, beside the best."""
+    reference, standings = scores.board.reference, scores.standings
+    said = []
+    for place, standing in enumerate(standings, 1):
+        if standing.label not in scores.board.users:
+            continue
+        said += ["", standing.label, *(verdict(*of, reference) for of in scores.verdicts(standing.label))]
+        said += [sentence(standing, reference), f"Place {place} of {len(standings)} beside {reference}."]
+        if beside := standing.against_best:
+            best = standings[0].label
+            said.append(f"Its error is {beside} times that of {best}, the best (simultaneous interval).")
+    return said

@@ -8,8 +8,8 @@ where the first is better. The effect y on data set d of task t has the variance
 μ, the mean over tasks such as these, has a flat prior; σ and τ, the standard deviations over data sets and over
 tasks, have half-Cauchy priors of scales .5 and 1 (Gelman 2006, "Prior distributions for variance parameters in
 hierarchical models"): wide, since an activation may halve the error of one task and leave that of another.
-Given σ and τ the posterior of μ is normal, so it is a mixture of normals over a grid of both. Estimates of σ and
-τ in place of the grid would make intervals too narrow: few tasks say little about them.
+Given σ and τ the posterior of μ is normal, so it is a mixture of normals over a grid of both. Estimates of both
+in place of the grid would make intervals too narrow: few tasks say little about them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ class Ratio(NamedTuple):
     value: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        """Return ``0.815 [0.740, 0.898]``."""
+        value, low, high = (f"{of:#.3g}".rstrip(".") for of in self)
+        return f"{value} [{low}, {high}]"
 
 
 class OverTasks(NamedTuple):
