@@ -93,10 +93,10 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     runs = here / "runs/scoreboard"
     assert "Mine" in (runs / "board.md").read_text()
     assert (runs / "picture/compare/report.html").exists()
-    kept = json.loads((runs / "picture/second-one/table.json").read_text())
+    further = json.loads((runs / "picture/second-one/table.json").read_text())
     first = json.loads((runs / "picture/compare/table.json").read_text())
-    assert kept["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
-    assert [row["chosen"] for row in kept["rows"]] == [row["chosen"] for row in first["rows"]]
+    assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
+    assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
     # Again nothing is trained, and all is equal.
     before = {path.name: path.read_bytes() for path in runs.glob("board.*")}
     again = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
