@@ -1,15 +1,43 @@
-"""A user's unit through the papers' tasks and today's, by one command."""
+"""A user's activation on the board, by one command."""
 
 import json
-import math
 import re
 
 import pytest
+import torch
+from PIL import Image
 
+import tiny_study
+from actlab.analysis import board
+from actlab.analysis.scoreboard import Table
 from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
+from actlab.storage.files import read_json
+from actlab.storage.resources import resource
 from actlab.studies import reading
 from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
+
+PICTURE = """\
+base: {base}
+set:
+  data.tiles: 1
+  data.batch_size: 64
+  data.updates_per_epoch: 5
+  trainer.max_epochs: 1
+  trainer.check_val_every_n_epoch: 1
+  model.network.hidden: [8, 8]
+  model.schedules: null
+grid:
+  model.activation: [gelu, relu]
+  model.optimizer.lr: [0.003, 0.01]
+select: {{tune: [model.optimizer.lr], metric: val/psnr, at: last}}
+stages:
+  - {{name: choose, seeds: 2}}
+  - {{name: compare, seeds: 5-10}}
+reference: gelu
+table:
+  - {{metric: test/psnr, at: last}}
+"""
 
 
 @pytest.fixture
@@ -19,117 +47,112 @@ def here(program, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_task_is_a_study_that_the_unit_joins():
-    for name in scoreboard.TASKS:
-        study = scoreboard.minutes(name, ["silu"])
-        known = {run.point["model.activation"] for run in study.runs()}
-        assert known >= {"relu", "elu", "silu"}
-        assert known & {"gelu", "gelu_tanh"}
-        data = [run.config["data"]["init_args"] for run in study.runs()]
-        assert all(given.get("sample", name == "pinn_helmholtz") for given in data)
-        assert study.samples  # else it would drive all others off the board, as the only one on its full data
-        assert "published" not in json.dumps(study.figures)
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs of GELU and ReLU on two noisy pictures."""
+    folder = tmp_path_factory.mktemp("kept")
+    noise = torch.rand(2, 16, 16, 3, generator=torch.Generator().manual_seed(0))
+    for name, colours in zip(("first", "second"), noise, strict=True):
+        Image.fromarray((255 * colours).byte().numpy()).save(folder / f"{name}.png")
+        text = PICTURE.format(base=resource("configs/inr_image.yaml"))
+        tiny_study.trained_once(folder, text, name, "--set", f"data.dataset={folder / name}.png")
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "updates"), [("gpt_plain", 800), ("pinn_helmholtz", 2000), ("inr_image", 1000)]
-)
-def test_todays_tasks_have_all_their_updates_in_minutes(name, updates):
-    for run in scoreboard.minutes(name, ["silu"]).runs():
-        of_epoch = run.config["data"]["init_args"]["updates_per_epoch"]
-        assert run.epochs * of_epoch == updates
-        assert run.config["trainer"]["limit_train_batches"] == of_epoch
-
-
-def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, monkeypatch):
-    few = ("gelu_mnist_autoencoder", "gelu_twitter_pos")
-    monkeypatch.setattr(scoreboard, "TASKS", {name: scoreboard.TASKS[name] for name in few})
-    monkeypatch.setattr(scoreboard, "_FEW_EPOCHS", 1)
-    monkeypatch.setitem(scoreboard.BUDGETS, "minutes", math.inf)
-    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine")
-    assert outcome.code == 0, outcome.err
-    total = r"^gelu_twitter_pos: about .*\nall tasks: about .* one by one; --budget minutes allows any time$"
-    assert re.search(total, outcome.out, re.M)
-    assert outcome.out.index("all tasks: about") < outcome.out.index("8 runs, 0 finished")
-    assert re.search(r"^  > Mine +[+-]\S+  2 pairs$", outcome.out, re.M)
-    assert re.search(r"^task( +(> )?\w+){4}$", outcome.out, re.M)
-    assert re.search(
-        r"^over tasks\n  probability of being better than gelu_tanh .*\n  > Mine +[01]\.\d\d", outcome.out, re.M
-    )
-    assert re.search(r"^gelu_mnist_autoencoder( +\d\S+( \([01]\.\d\d\))?){4}$", outcome.out, re.M)
-    assert "nothing here says which activation is best" in outcome.out
-    page = (here / "runs/scoreboard-minutes/index.html").read_text()
-    for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder"):
-        assert word in page
-    assert (here / "runs/scoreboard-minutes/gelu_mnist_autoencoder/report.html").exists()
-
-
-def test_tasks_that_do_not_fit_into_the_budget_are_left_out_by_name(here, cli, monkeypatch):
-    """Each task takes 400 s of 900 s where 100 s were estimated: the third is not begun. None is trained."""
-    clock, first = iter(range(10**6)), [*scoreboard.TASKS][:3]
-    passed = 0.0
-
-    def trained(folder, engine):
-        nonlocal passed
-        passed += 400
-        return 0
-
-    def remaining(folder, worker, rounds):
-        nonlocal passed
-        passed += 20
-        return 60.0
-
-    monkeypatch.setattr(scoreboard, "TASKS", {name: scoreboard.TASKS[name] for name in (*first, "inr_image")})
-    monkeypatch.setattr("time.monotonic", lambda: passed + 1e-9 * next(clock))
-    monkeypatch.setattr(estimates, "remaining", remaining)
-    monkeypatch.setattr(scoreboard, "run", trained)
+@pytest.fixture
+def small(here, kept, monkeypatch):
+    """A board of one task, on a picture and on another one at the same settings; a second task has no data."""
+    tables = {name: {"table": str(kept / "runs" / name), "file": f"{name}.png"} for name in ("first", "second")}
+    task = {
+        "title": "picture",
+        "study": str(kept / "first.yaml"),
+        "minutes": 1,
+        "decibels": True,
+        "data": {"first": tables["first"]},
+        "further": {"second one": {**tables["second"], "seeds": 6}},
+    }
+    empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}, "further": {}}
+    file = {"reference": "gelu", "equivalence": 1.02, "tasks": {"picture": task, "empty": empty}}
+    monkeypatch.setattr(board, "board_file", lambda: file)
     monkeypatch.setattr(scoreboard, "Worker", Inline)
-    monkeypatch.setattr("actlab.reports.output.write", lambda *given, **options: [])
-    out = cli("scoreboard", "--activation", "silu").out
-    assert "all tasks: about 7 min one by one; --budget minutes allows 15 min" in out
-    assert f"left out, because they do not fit into 15 min: {first[2]}, inr_image" in out
+    return file
+
+
+def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
+    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
+    assert outcome.code == 0, outcome.err
+    out = outcome.out
+    assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
+    assert re.search(
+        r"^picture: about .*\nall tasks: about .* one by one; --minutes 45 allows 45 min$", out, re.M
+    )
+    assert out.index("all tasks: about") < out.index("runs, 0 finished")
+    assert re.search(r"^picture: first: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
+    assert re.search(r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
+    assert "Place " in out
+    runs = here / "runs/scoreboard"
+    assert "Mine" in (runs / "board.md").read_text()
+    assert (runs / "picture/compare/report.html").exists()
+    further = json.loads((runs / "picture/second-one/table.json").read_text())
+    first = json.loads((runs / "picture/compare/table.json").read_text())
+    assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
+    assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
+    # Again nothing is trained, and all is equal.
+    before = {path.name: path.read_bytes() for path in runs.glob("board.*")}
+    again = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
+    assert "0 to run" in again.out
+    assert {path.name: path.read_bytes() for path in runs.glob("board.*")} == before
+
+
+def test_tasks_that_do_not_fit_into_the_minutes_are_left_out_by_name(here, kept, small, cli, monkeypatch):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 3000.0)
+    out = cli("scoreboard", "--activation", "silu", "--data", kept).out
+    assert "left out, because they do not fit into 45 min: picture" in out
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--budget", "paper"], "--data NAME=FOLDER"),
-        (
-            ["--budget", "hours", "--data", "cifar100=/x"],
-            "one of mnist, twitter_pos, timit, wikitext, cifar10; ",
-        ),
-        (["--budget", "paper", "--data", "mnist"], "give NAME=FOLDER"),
-        (["--budget", "paper", "--data", "minst=/x"], "did you mean 'mnist'"),
+        (["--tasks", "pictures"], "did you mean 'picture'"),
+        (["--activation", "gelu"], "it is what the board compares with"),
+        ([], "no task has its data: give the folder of the board's data with --data"),
     ],
 )
-def test_mistakes_are_one_line(here, cli, words, message):
-    outcome = cli("scoreboard", "--activation", "silu", *words)
+def test_mistakes_are_one_line(small, cli, words, message):
+    outcome = cli("scoreboard", *words, *([] if "--activation" in words else ["--activation", "silu"]))
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_interval():
-    given = {"mnist": "/m", "twitter_pos": "/t", "cifar10": "/c"}
-    studies = {study.name: study for study in scoreboard.planned("hours", ["silu"], given)}
-    papers = ["gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos"]
-    assert [*studies] == [*papers, "pinn_helmholtz", "inr_image"]  # an equation needs no data
-    for name, study in studies.items():
-        assert len(study.seeds) == 6
-        assert study.more_seeds == ""  # the budget sets them
-        assert not study.stages
-        assert {run.epochs for run in study.runs()} == {25 if name in papers else 4}
-        assert {run.point["model.optimizer.lr"] for run in study.runs()} == {1e-3 if name in papers else 1e-2}
-        assert study.is_own("model.activation", "silu")
-        assert not study.is_own("model.activation", "relu")
-        assert "published" not in json.dumps(study.figures)
-    assert studies["gelu_mnist_classifier"].cut == "25 epochs, not 50"
-    full = reading.load("gelu_mnist_classifier")
-    assert studies["gelu_mnist_classifier"].runs()[0].config["model"] == full.runs()[0].config["model"]
+def test_another_text_than_the_boards_is_rejected(kept, small, cli):
+    small["tasks"]["picture"]["data"]["first"]["sha256"] = "0" * 64
+    outcome = cli("scoreboard", "--activation", "silu", "--data", kept)
+    assert outcome.code == 2
+    assert "is not the board's: its sha256 is" in outcome.err
+
+
+def test_every_task_of_the_board_is_a_study_with_kept_tables():
+    file = board.board_file()
+    for name, task in file["tasks"].items():
+        study = scoreboard.planned_task(name, task, {}, ["silu"], None, smoke=False)
+        assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
+        for data in board.data_of(task).values():
+            table = read_json(resource(f"results/{data['table']}") / "table.json", Table, "")
+            assert file["reference"] in {row["point"]["model.activation"] for row in table["rows"]}
+
+
+def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):
+    monkeypatch.setattr(scoreboard, "Worker", Inline)
+    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--tasks", "equation", "--smoke")
+    assert outcome.code == 0, outcome.err
+    assert "Smoke runs decide nothing" in outcome.out
+    assert not (here / "runs/scoreboard/board.md").exists()
 
 
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
-    study = scoreboard.paper("gelu_mnist_classifier", ["silu"], {"data.dataset": "/m"})
+    study = reading.load("gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"})
     monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}

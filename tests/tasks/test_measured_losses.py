@@ -14,8 +14,16 @@ from actlab.experiments import Experiment
 from actlab.networks import CoordinateMLP
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
-from actlab.tasks import HelmholtzTask, PixelTask, Quantity, RegressionTask, laplacian, takes_run_axis
-from actlab.tasks.helmholtz import solution
+from actlab.tasks import (
+    HelmholtzTask,
+    HillsTask,
+    PixelTask,
+    Quantity,
+    RegressionTask,
+    laplacian,
+    takes_run_axis,
+)
+from actlab.tasks.helmholtz import hills, on_sides, waves
 from toys import QUIET, fitted
 
 
@@ -34,22 +42,45 @@ def square(seed):
 
 def test_a_laplacian_is_that_of_calculus():
     points = torch.rand(5, 2, dtype=torch.float64).requires_grad_()
-    expected = -(1 + 16) * math.pi**2 * solution(points.detach())
-    torch.testing.assert_close(laplacian(solution(points), points).detach(), expected)
+    expected = -(1 + 16) * math.pi**2 * waves(points.detach())[0]
+    torch.testing.assert_close(laplacian(waves(points)[0], points).detach(), expected)
     quadratic = (points.square() * points.new_tensor([3.0, 5.0])).sum(-1, keepdim=True)
     torch.testing.assert_close(laplacian(quadratic, points).detach(), torch.full((5, 1), 16.0).double())
     linear = points.sum(-1, keepdim=True)  # autograd finds no path to its second derivative
     assert not laplacian(linear, points).any()
 
 
-def test_the_solution_has_no_loss_and_no_error_and_nothing_has_error_1():
-    task = equation(0)
+@pytest.mark.parametrize("known", [waves, hills])
+def test_the_right_side_of_an_equation_is_that_of_its_solution(known):
+    points = (2 * torch.rand(50, 2, dtype=torch.float64) - 1).requires_grad_()
+    u, right = known(points)
+    torch.testing.assert_close((laplacian(u, points) + u).detach(), right.detach())
+    assert known(on_sides(points.detach()))[0].abs().max() < 1e-12
+
+
+def test_points_are_moved_to_the_nearest_side_in_turns():
+    points = torch.tensor([[0.2, 0.5], [-0.3, -0.4], [-0.1, 0.9]])
+    expected = torch.tensor([[1.0, 0.5], [-0.3, -1.0], [-1.0, 0.9]])
+    torch.testing.assert_close(on_sides(points), expected)
+
+
+@pytest.mark.parametrize("kind", [HelmholtzTask, HillsTask])
+def test_the_solution_has_no_loss_and_no_error_and_nothing_has_error_1(kind):
+    task = equation(0, kind=kind)
+
+    def solution(points):
+        return kind.known(points)[0]
+
+    def nothing(points):
+        return 0 * points.sum(-1, keepdim=True)
+
     inside, sides = (part.double() for part in next(iter(square(0).train_dataloader())))
     assert float(task.measure(solution, (inside, sides))["loss"].mean().detach()) < 1e-20
-    means = {name: of.mean() for name, of in task.measure(torch.zeros_like, (inside[:, :1],)).items()}
+    means = {name: of.mean() for name, of in task.measure(nothing, (inside,)).items()}
     assert float(task.reported({**means, "squared_error": means["squared_solution"]})["relative_error"]) == 1
     exact = {name: of.mean() for name, of in task.measure(solution, (inside,)).items()}
     assert float(task.reported(exact)["relative_error"]) == 0
+    assert float(task.reported(exact)["loss"].detach()) < 1e-20
 
 
 @pytest.mark.parametrize("activation", ["identity", "relu", "soi", "rrelu", "prelu", "gelu"])

@@ -1,70 +1,45 @@
-"""``actlab scoreboard``: compare a user-defined activation on the papers' tasks and today's networks."""
+"""``actlab scoreboard``: train an activation on the tasks of the board, and say where it stands."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from actlab.analysis.statistics import FEWEST
+from actlab.analysis import board
+from actlab.analysis.board import BoardTask, DataSet
 from actlab.analysis.wording import duration
 from actlab.checks import configs
 from actlab.cli import estimates
-from actlab.config.keys import get_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.stages import opening
+from actlab.storage.files import digest_of, parsed
 from actlab.studies.folders import StudyFolder
-from actlab.studies.plan import EPOCHS, Study
+from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
-from actlab.studies.seeds import SMOKE_SEEDS
 
-
-class Needs(NamedTuple):
-    """What a study needs on the scoreboard."""
-
-    data: str  # name of its dataset; empty if it needs none
-    rate: float | None = 1e-3  # its learning rate in the short budgets; None if the study has only one
-
-
-TASKS = {
-    "gelu_mnist_classifier": Needs("mnist"),
-    "gelu_mnist_autoencoder": Needs("mnist"),
-    "gelu_twitter_pos": Needs("twitter_pos"),
-    "gelu_timit": Needs("timit"),
-    "gelu_cifar10": Needs("cifar10"),
-    "gelu_cifar100": Needs("cifar100", rate=None),
-    "gpt_plain": Needs("wikitext", rate=3e-3),
-    "pinn_helmholtz": Needs("", rate=1e-2),
-    "inr_image": Needs("cifar10", rate=1e-2),
-}
-BUDGETS = {"minutes": 15 * 60.0, "hours": 12 * 3600.0, "paper": math.inf}  # seconds that all tasks may take
-DATA = tuple(dict.fromkeys(task.data for task in TASKS.values() if task.data))
-_DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
-_LEARNING_RATE, _UPDATES = "model.optimizer.lr", "data.updates_per_epoch"
-_FEW_EPOCHS, _MOST_EPOCHS = 5, 25  # of --budget minutes and hours
+COMPARED = "model.activation"
+MINUTES = 45
+FIRST_SEED = 20  # of further data: above the seeds that chose and compared
 _ROUNDS = 2  # of timed updates before the start
 
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab scoreboard``."""
+    tasks = board.board_file()["tasks"]
     command = Parser(
         prog="actlab scoreboard",
-        description="Compare your activation with others: the papers' tasks, a GPT, an equation, an image. "
-        f"--budget minutes: embedded samples, narrow networks, at most {_FEW_EPOCHS} epochs, two seeds, one "
-        "learning rate; it shows that an activation trains on every task, not which is best. --budget hours: "
-        f"the studies' networks on the given data, at most {_MOST_EPOCHS} epochs, {FEWEST} seeds, one learning "
-        "rate, without classifying CIFAR. --budget paper: the full studies whose data is given. The time is "
-        f"estimated before training starts; tasks that do not fit into {_allowed('minutes')} or "
-        f"{_allowed('hours')} are left out.",
+        description="Say where your activation stands on the board. It alone is trained, by the same "
+        f"protocol, on the tasks {', '.join(tasks)}; the others come with actlab. Settings are chosen on the "
+        "first data of a task and kept on its other data. What has no data or does not fit into the minutes is "
+        "left out by name; docs/guide/board.md says how to get the data.",
         examples=[
-            "actlab scoreboard --activation ./my_activation.py:MyActivation",
-            "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
-            "actlab scoreboard --activation ./my_activation.py:MyActivation --budget hours --data mnist=FOLDER",
+            "actlab scoreboard --activation ./my_activation.py:MyActivation --data FOLDER",
+            "actlab scoreboard --activation ./my_activation.py:MyActivation --tasks equation",
         ],
     )
     command.add_argument(
@@ -75,79 +50,132 @@ def parser() -> Parser:
         metavar="NAME",
         help=f"your activation: {ACTIVATION_FORMS}",
     )
-    command.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
+    command.add_argument("--tasks", default=",".join(tasks), metavar="NAMES", help="default: %(default)s")
+    command.add_argument("--data", type=Path, metavar="FOLDER", help="folder with the data of the board")
     command.add_argument(
-        "--data",
-        action="append",
-        default=[],
-        metavar="NAME=FOLDER",
-        help=f"folder, file or hub id of a dataset; NAME is one of {', '.join(DATA)}",
+        "--minutes", type=float, default=MINUTES, help="that it may take; default: %(default)s"
     )
-    command.add_argument("--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-BUDGET")
+    command.add_argument("--smoke", action="store_true", help="train a little on samples; decides nothing")
+    command.add_argument("--runs-dir", type=Path, default=Path("runs/scoreboard"), metavar="DIR")
     return command
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab scoreboard``; return 1 if runs failed."""
     args = parser().parse_args(argv)
-    runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
-    data = folders(args.data)
-    studies = planned(args.budget, [*map(activation, args.activations)], data)
-    start, limit = time.monotonic(), BUDGETS[args.budget]
+    units, runs = [*map(activation, args.activations)], args.runs_dir
+    if (reference := board.board_file()["reference"]) in units:
+        raise ActlabError(f"--activation {reference}: it is what the board compares with; give another one")
+    studies, left = planned(chosen(args.tasks), units, args.data, args.smoke)
+    for line in left:
+        print(line)
+    start, limit = time.monotonic(), args.minutes * 60
     with Worker() as worker:  # one for all studies, which have the same activations
-        for study in studies:
+        for study in studies.values():
             worker.call(configs.check, study)
-        seconds = timed(studies, runs, worker)
+        seconds = timed([*studies.values()], runs, worker)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
-    print(f"{total}; --budget {args.budget} allows {_allowed(args.budget)}", flush=True)
-    from actlab.reports import output
+    print(f"{total}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
+    from actlab.reports import board as report
+    from actlab.reports import output, table_files
 
-    failed, late = 0, list[str]()
-    for study in studies:
+    failed, late, own = 0, list[str](), dict[tuple[str, str], Any]()
+    for name, study in studies.items():
         if time.monotonic() - start + seconds[study.name] > limit:
-            late.append(study.name)
+            late.append(name)
             continue
         folder = StudyFolder(study, runs / study.name)
         failed += run(folder, Engine())
-        output.write(opening.load(folder), folder.path, html=True)
-    from actlab.analysis.scoreboard import boards, read
-    from actlab.reports import boards as files
-    from actlab.reports.pages import index
-    from actlab.reports.terminal import print_boards
-
-    stored = read(runs)
-    print()
-    print_boards(stored.records)
-    if args.budget != "minutes" and (left := [name for name in TASKS if name not in {s.name for s in studies}]):
-        reason = "--data is missing, or days are needed" if args.budget == "hours" else "--data is missing"
-        print(f"skipped, because {reason}: {', '.join(left)}")
+        loaded = opening.load(folder)
+        for number, data in enumerate(_named(study, board.board_file()["tasks"][name]), 1):
+            if number < len(loaded) and loaded[number].results:
+                output.write(loaded[: number + 1], folder.path / study.stages[number].name, html=True)
+                own[name, data] = parsed(table_files.to_json(loaded[number]))
     if late:
-        print(f"left out, because they do not fit into {_allowed(args.budget)}: {', '.join(late)}")
-    for path in files.write(boards(stored.records), runs):
-        print(path)
-    print(index.write(runs, stored))
+        print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
+    if args.smoke:
+        print("Smoke runs decide nothing: they make a few updates on samples.")
+    elif own:
+        scores = board.scores(own)
+        print(*board.lines(scores), sep="\n")
+        print(*report.write(scores, runs), sep="\n")
     return int(failed > 0)
 
 
-def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) -> list[Study]:
-    """Return the studies of a budget, with its seeds; ``data`` has the folder or hub id of datasets by name."""
-    if budget == "minutes":
-        return [replace(minutes(name, activations), more_seeds="") for name in TASKS]
-    make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
-    able = {name: task.data for name, task in TASKS.items() if name not in left_out}
-    if data.keys().isdisjoint(able.values()):
-        names = ", ".join(dict.fromkeys(filter(None, able.values())))
-        raise ActlabError(
-            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {names}; "
-            "`actlab data list` prints how to get them"
+def chosen(names: str) -> dict[str, BoardTask]:
+    """Return the tasks that a value of ``--tasks`` names."""
+    tasks = board.board_file()["tasks"]
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in tasks:
+            raise unknown("task", name, tasks)
+    return {name: tasks[name] for name in tasks if name in wanted}
+
+
+def planned(
+    tasks: Mapping[str, BoardTask], units: Sequence[Any], data: Path | None, smoke: bool = False
+) -> tuple[dict[str, Study], list[str]]:
+    """Return the studies of tasks whose data is there, and a line for each task or data set left out."""
+    studies, left = {}, []
+    for name, task in tasks.items():
+        missing = (
+            {} if smoke else {of: line for of, d in board.data_of(task).items() if (line := lacking(d, data))}
         )
-    given = {"": {}, **{of: {"data.dataset": folder} for of, folder in data.items()}}
-    studies = (make(name, activations, given[of]) for name, of in able.items() if of in given)
-    return [replace(study, more_seeds="") for study in studies]
+        left += [f"left out: {name}, {of}: {line}" for of, line in missing.items()]
+        if missing.keys().isdisjoint(task["data"]):
+            further = {of: d for of, d in task.get("further", {}).items() if of not in missing and not smoke}
+            studies[name] = planned_task(name, task, further, units, data, smoke)
+    if not studies:
+        raise ActlabError("no task has its data: give the folder of the board's data with --data")
+    return studies, left
 
 
-def _allowed(budget: str) -> str:
-    return duration(BUDGETS[budget]) if math.isfinite(BUDGETS[budget]) else "any time"
+def lacking(data: DataSet, folder: Path | None) -> str:
+    """Return why a data set cannot be used; empty if it can."""
+    if (name := data.get("file")) is None:
+        return ""
+    if folder is None or not (file := folder / name).exists():
+        return f"{name} is not in the folder of --data" if folder else f"--data is missing, for {name}"
+    if (right := data.get("sha256")) and (found := digest_of(file)) != right:
+        raise ActlabError(f"{file} is not the board's: its sha256 is {found[:12]}…, not {right[:12]}…")
+    return ""
+
+
+def planned_task(
+    name: str,
+    task: BoardTask,
+    further: Mapping[str, DataSet],
+    units: Sequence[Any],
+    data: Path | None,
+    smoke: bool,
+) -> Study:
+    """Return the study of a task; further data sets are stages, at the settings chosen on the first."""
+
+    def dataset(of: DataSet) -> dict[str, Any]:
+        return {"data.dataset": str(data / of["file"])} if data and "file" in of and not smoke else {}
+
+    (first,) = task["data"].values()
+    settings = {COMPARED: [*units], **dataset(first)}
+    study = load(task["study"], settings=settings, activations=units, reference=units[0], smoke=smoke)
+    later = [
+        Stage(stage_of(of), (*range(FIRST_SEED, FIRST_SEED + d["seeds"]),), {**d.get("set", {}), **dataset(d)})
+        for of, d in further.items()
+    ]
+    title = f"{task['title'].capitalize()}: {study.title}"
+    named = f"{name}{SMOKE_SUFFIX}" if smoke else name
+    return replace(study, name=named, title=title, stages=(*study.stages, *later), more_seeds="")
+
+
+def stage_of(data: str) -> str:
+    """Return the stage of a further data set."""
+    return data.replace(" ", "-").lower()
+
+
+def _named(study: Study, task: BoardTask) -> Iterator[str]:
+    """Yield the names of the data sets of a study's stages after the first, in their order."""
+    yield from task["data"]
+    stages = {stage.name for stage in study.stages}
+    yield from (of for of in task.get("further", {}) if stage_of(of) in stages)
 
 
 def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, float]:
@@ -167,67 +195,3 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, flo
     if unknown := [study.name for study in studies if study.name not in times]:
         print(f"not timed, counted as the mean of the others: {', '.join(unknown)}")
     return {study.name: times.get(study.name, mean) for study in studies}
-
-
-def folders(given: Sequence[str]) -> dict[str, str]:
-    """Return the folder of each dataset by name, from the values of ``--data``."""
-    named = {}
-    for text in given:
-        name, equals, folder = text.partition("=")
-        if not (equals and folder):
-            raise ActlabError(f"--data {text!r}: give NAME=FOLDER")
-        if name not in DATA:
-            raise unknown("dataset", name, DATA)
-        named[name] = folder
-    return named
-
-
-def minutes(name: str, activations: Sequence[Any]) -> Study:
-    """Return a study on samples, with narrow networks and one learning rate."""
-    whole = load(name).blocks[0].config({})
-    changes = {EPOCHS: min(get_dotted(whole, EPOCHS), _FEW_EPOCHS), "trainer.limit_train_batches": 1.0}
-    if updates := get_dotted(whole, _UPDATES):  # schedules have the length of all of them
-        # A whole number counts as cut down, as samples do, also where there is no sample: for an equation.
-        changes |= {_UPDATES: updates, "trainer.limit_train_batches": updates}
-    settings = {**changes, "seeds": SMOKE_SEEDS, **_rate(name)}
-    brief = load(name, smoke=True, activations=activations, settings=settings, staged=False)
-    note = "On samples and with narrow networks: nothing here says which activation is best."
-    return _shortened(replace(brief, name=name, cut=""), "on samples", note)
-
-
-def hours(name: str, activations: Sequence[Any], dataset: Mapping[str, Any]) -> Study:
-    """Return a study on a given dataset with fewer epochs and seeds, and one learning rate."""
-    epochs = get_dotted(load(name).blocks[0].config({}), EPOCHS)
-    settings = {**dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST, **_rate(name)}
-    brief = load(name, activations=activations, settings=settings, staged=False)
-    note = (
-        f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the study "
-        "and selects learning rates on validation data."
-    )
-    return _shortened(brief, "in hours", note)
-
-
-def _rate(name: str) -> dict[str, float]:
-    rate = TASKS[name].rate
-    return {} if rate is None else {_LEARNING_RATE: rate}
-
-
-def _shortened(brief: Study, how: str, note: str) -> Study:
-    return replace(
-        brief,
-        title=f"{brief.title}: {how}",
-        published={},
-        figures=tuple(map(_without_published, brief.figures)),
-        notes=(note,),
-    )
-
-
-def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a figure, or a panel of one, without published curves, their axis limits and its caption."""
-    kept = {key: value for key, value in figure.items() if key not in ("published", "ylim", "caption")}
-    return {**kept, "panels": [*map(_without_published, kept["panels"])]} if kept.get("panels") else kept
-
-
-def paper(name: str, activations: Sequence[Any], dataset: Mapping[str, Any]) -> Study:
-    """Return the full study on a given dataset."""
-    return load(name, activations=activations, settings=dataset)

@@ -4,7 +4,7 @@ from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.frames import FrameTask
-from actlab.tasks.helmholtz import HelmholtzTask, laplacian
+from actlab.tasks.helmholtz import HelmholtzTask, HillsTask, laplacian
 from actlab.tasks.language import LanguageTask
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.regression import PixelTask, RegressionTask
@@ -17,6 +17,7 @@ __all__ = [
     "Derived",
     "FrameTask",
     "HelmholtzTask",
+    "HillsTask",
     "LanguageTask",
     "NetworkFactory",
     "PixelTask",

@@ -1,0 +1,223 @@
+"""The board that ships with actlab: activations on several tasks and data sets, beside one's own.
+
+`configs/board.yaml` lists tasks, their data and the kept tables. A table of one's own has the same study and
+points, and its rows stand beside the kept ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, NotRequired
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from actlab.analysis import hierarchy, scoreboard
+from actlab.analysis.differences import Estimate, better
+from actlab.analysis.hierarchy import Effect, OverTasks, Ratio
+from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Table
+from actlab.analysis.statistics import LEVEL, holm, p_text
+from actlab.analysis.wording import plural
+from actlab.storage.files import checked, read_json
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import resource
+
+FILE = "configs/board.yaml"
+
+
+class DataSet(TypedDict):
+    """A data set of a task: a kept table, and what trains a further activation on it."""
+
+    table: str  # folder of the kept table, below ``results``
+    file: NotRequired[str]  # in the folder of data; without one the task needs no data
+    sha256: NotRequired[str]
+    set: NotRequired[dict[str, Any]]
+    chance: NotRequired[float]
+    seeds: NotRequired[int]
+
+
+class BoardTask(TypedDict):
+    """A task of the board."""
+
+    title: str
+    study: str  # chooses settings on the first of ``data``
+    minutes: int  # that one activation takes on two cores
+    data: dict[str, DataSet]
+    further: NotRequired[dict[str, DataSet]]
+    decibels: NotRequired[bool]  # whether values are decibels of a mean squared error
+    points_are_data: NotRequired[bool]  # whether the points of a table are data sets, not parts of one
+
+
+class BoardFile(TypedDict):
+    """The contents of `FILE`."""
+
+    reference: str
+    equivalence: float  # ratio up to which activations count as practically equal
+    tasks: dict[str, BoardTask]
+
+
+class OnData(NamedTuple):
+    """An activation on one data set, at one point of its table."""
+
+    name: str  # ``text, Bible, plain``
+    ratio: Ratio | None  # to the reference, over the runs that succeeded; None where most failed
+    runs: int
+    failed: int
+    better: Estimate | None  # the probability that a run is better than one of the reference, with its p
+
+
+class Standing(NamedTuple):
+    """An activation on the board."""
+
+    label: str
+    over: OverTasks | None  # over the tasks in which it did not fail; None without any
+    on: tuple[OnData, ...]
+    against_best: Ratio | None = None  # on these tasks, to the best of the others, with a simultaneous interval
+
+    @property
+    def failures(self) -> list[str]:
+        """The names of the data sets on which most runs failed."""
+        return [data.name for data in self.on if data.ratio is None]
+
+
+@cache
+def board_file() -> BoardFile:
+    """Return the contents of `FILE`."""
+    return checked(read_mapping(resource(FILE)), BoardFile)
+
+
+def data_of(task: BoardTask) -> dict[str, DataSet]:
+    """Return the data sets of a task by name, the first one first."""
+    return {**task["data"], **task.get("further", {})}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The tables of the board, scored."""
+
+    file: BoardFile
+    board: Board
+    places: Mapping[str, tuple[str, str]]  # task and data set by the name of a table
+
+    @cached_property
+    def standings(self) -> list[Standing]:
+        """The activations other than the reference, the lowest ratio first, those that failed most last."""
+        labels = [label for label in self.board.labels if label != self.board.reference]
+        over = {label: self._over(label, self.board.reference) for label in labels}
+
+        def place(label: str) -> tuple[bool, int, float]:
+            mean, failures = over[label], self._failures(label)
+            return mean is None, failures, mean.here.value if mean else math.inf
+
+        order = sorted(labels, key=place)
+        best, level = order[0], LEVEL / max(1, len(labels) - 1)  # any of the others may be the best
+        standings = []
+        for label in order:
+            beside = self._over(label, best, level) if label != best else None
+            on = tuple(self._on(task, label) for task in self.board.tasks if label in task.places)
+            standings.append(Standing(label, over[label], on, beside and beside.here))
+        return standings
+
+    def verdicts(self, label: str) -> list[tuple[OnData, float | None]]:
+        """Return an activation on each data set with the p of `OnData.better`, corrected over all (Holm)."""
+        on = next(standing.on for standing in self.standings if standing.label == label)
+        return [*zip(on, holm([data.better.p if data.better else None for data in on]), strict=True)]
+
+    def _failures(self, label: str) -> int:
+        return sum(task.places[label].chance for task in self.board.tasks if label in task.places)
+
+    def _over(self, label: str, reference: str, level: float = LEVEL) -> OverTasks | None:
+        tasks: dict[str, dict[str, list[Effect]]] = {}
+        for task in self.board.tasks:
+            if effect := self._effect(task, label, reference):
+                name, data = self.places[task.record.table["study"]]
+                whole = f"{data} {task.point}" if self.file["tasks"][name].get("points_are_data") else data
+                tasks.setdefault(name, {}).setdefault(whole, []).append(effect)
+        effects = [[*map(hierarchy.mean_of, data.values())] for data in tasks.values()]
+        return hierarchy.over_tasks(effects, self.file["equivalence"], level)
+
+    def _effect(self, task: ScoredTask, label: str, reference: str) -> Effect | None:
+        """Return the effect of the runs that succeeded; None where most of one side failed."""
+        sides = [task.places.get(name) for name in (label, reference)]
+        if any(place is None or place.chance for place in sides):
+            return None
+        decibels = self.file["tasks"][self.places[task.record.table["study"]][0]].get("decibels")
+        values = [np.array([v for v in place.values.values() if math.isfinite(v)]) for place in sides if place]
+        ours, theirs = (10 ** (-of / 10) if decibels else of for of in values)
+        return hierarchy.effect(ours, theirs)
+
+    def _on(self, task: ScoredTask, label: str) -> OnData:
+        place, theirs = task.places[label], task.places[self.board.reference]
+        effect = self._effect(task, label, self.board.reference)
+        ours, others = ([*of.values.values()] for of in (place, theirs))
+        won = better(ours, others, task.column.mode, test=label in self.board.users)
+        failed = sum(map(math.isinf, place.values.values()))
+        return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, won)
+
+
+def scores(own: Mapping[tuple[str, str], Table] | None = None) -> Scores:
+    """Return the board, with the rows of one's ``own`` tables by task and data set."""
+    file, places, records = board_file(), dict[str, tuple[str, str]](), []
+    for task, of in file["tasks"].items():
+        for name, data in data_of(of).items():
+            title = f"{task}: {name}"
+            places[title] = task, name
+            records.append(_record(title, data, (own or {}).get((task, name))))
+    (board,) = scoreboard.boards(records)
+    return Scores(file, board, places)
+
+
+def _record(title: str, data: DataSet, own: Table | None) -> StoredTable:
+    folder = resource(str(Path("results", data["table"])))
+    table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
+    rows = [*table["rows"], *(own["rows"] if own else [])]
+    if (chance := data.get("chance")) is not None:
+        rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
+    mine: Any = {"own": own["own"], "sources": own.get("sources", {})} if own else {"own": []}
+    return StoredTable(folder, {**table, "study": title, "rows": rows, **mine})
+
+
+def sentence(standing: Standing, reference: str) -> str:
+    """Return where an activation stands over tasks, in words."""
+    words = [f"{standing.label}:"]
+    if over := standing.over:
+        of = f"{plural(over.tasks, 'task')}, {plural(over.datasets, 'data set')}"
+        words.append(
+            f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"
+        )
+        words.append(f"practically equal with a probability of {over.equivalent:.2f}.")
+    if failures := standing.failures:
+        words.append(f"Failed on {'; '.join(failures)}.")
+    return " ".join(words)
+
+
+def verdict(data: OnData, p: float | None, reference: str) -> str:
+    """Return what the runs on one data set say of an activation, in words."""
+    if data.ratio is None:
+        return f"{data.name}: failed in {data.failed} of {data.runs} runs."
+    words = [f"{data.name}: {data.ratio} times the error of {reference}"]
+    if p is not None:
+        word = "undecided" if p >= LEVEL else "better" if data.ratio.value < 1 else "worse"
+        words.append(f"{word}, p {p_text(p)} after Holm's correction")
+    if data.failed:
+        words.append(f"{data.failed} of {data.runs} runs failed")
+    return "; ".join(words) + "."
+
+
+def lines(scores: Scores) -> list[str]:
+    """Return what the board says of the user's activations: on each data set, over tasks, beside the best."""
+    reference, standings = scores.board.reference, scores.standings
+    said = []
+    for place, standing in enumerate(standings, 1):
+        if standing.label not in scores.board.users:
+            continue
+        said += ["", standing.label, *(verdict(*of, reference) for of in scores.verdicts(standing.label))]
+        said += [sentence(standing, reference), f"Place {place} of {len(standings)} beside {reference}."]
+        if beside := standing.against_best:
+            best = standings[0].label
+            said.append(f"Its error is {beside} times that of {best}, the best (simultaneous interval).")
+    return said

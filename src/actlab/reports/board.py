@@ -1,0 +1,136 @@
+"""The board as files: ``board.md``, ``board.json`` and the figure ``board``, tasks × activations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis.board import Scores, Standing, sentence
+from actlab.analysis.hierarchy import Ratio
+from actlab.reports import style
+from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator, mpl
+from actlab.storage.files import write_atomically
+
+OVER = "over these tasks"
+_CAPTION = (
+    "Error divided by that of {reference}: geometric means over runs at chosen settings, with 95 % intervals "
+    "of other seeds; below 1 is better. Each panel has its own axis. Crosses: most runs failed. Open circles: "
+    "over the other tasks alone. Other data, tasks and sizes may order activations otherwise."
+)
+_TICKS = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
+_WIDTH, _ROW, _HEAD = 6.75, 0.19, 0.62  # inches
+_COLUMNS = 4
+
+
+def write(scores: Scores, folder: Path) -> list[Path]:
+    """Write the three, the figure as SVG and PNG; return the paths."""
+    texts = {"board.md": to_markdown(scores), "board.json": to_json(scores)}
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    with mpl.rc_context(style.RC):
+        figure = draw(scores)
+    return [*(folder / name for name in texts), *style.save(figure, folder / "board")]
+
+
+def panels(scores: Scores) -> dict[str, dict[str, Ratio | None]]:
+    """Return the ratios of each panel by activation: over tasks, on each data set; None where it failed."""
+    shown: dict[str, dict[str, Ratio | None]] = {OVER: {}}
+    for standing in scores.standings:
+        if standing.over:
+            shown[OVER][standing.label] = standing.over.here
+        for data in standing.on:
+            shown.setdefault(data.name, {})[standing.label] = data.ratio
+    return shown
+
+
+def draw(scores: Scores) -> Figure:
+    """Return the figure."""
+    shown, labels = panels(scores), [standing.label for standing in scores.standings]
+    reference, height = scores.board.reference, _HEAD + _ROW * len(labels)
+    heights = [height] * -(-len(shown) // _COLUMNS)
+    caption = _CAPTION.format(reference=reference)
+    title = f"Error relative to {reference}"
+    figure, axes = style.framed("board", len(shown), _COLUMNS, _WIDTH, heights, title, caption)
+    colours = style.colours(labels, scores.board.users)
+    for number, (ax, (name, ratios)) in enumerate(zip(axes, shown.items(), strict=True)):
+        partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
+        _draw_panel(ax, name, {label: ratios.get(label, ()) for label in labels}, partly, colours)
+        ax.set_yticks(range(len(labels)), labels if number % _COLUMNS == 0 else [""] * len(labels))
+        for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
+            tick.set_fontweight("bold" if label in scores.board.users else "normal")
+    return figure
+
+
+def _draw_panel(
+    ax: Axes,
+    name: str,
+    ratios: Mapping[str, Ratio | tuple[()] | None],
+    partly: Collection[str],
+    colours: Mapping[str, str],
+) -> None:
+    ax.set_title(name.replace(": ", "\n", 1).replace(", block ", ", "))
+    ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
+    ends = [end for ratio in ratios.values() if ratio for end in ratio]
+    low, high = min([0.99, *ends]), max([1.01, *ends])
+    for y, (label, ratio) in enumerate(ratios.items()):
+        colour = colours[label]
+        if ratio is None:
+            ax.plot(0.97, y, "x", color=colour, transform=ax.get_yaxis_transform(), ms=4, mew=1.1)
+        elif ratio:
+            ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
+            inside = "white" if label in partly else colour
+            ax.plot(ratio.value, y, "o", color=colour, mfc=inside, ms=3.6, zorder=3)
+    ax.set_xscale("log")
+    ax.set(xlim=(low / (high / low) ** 0.06, high * (high / low) ** 0.06), ylim=(len(ratios) - 0.4, -0.6))
+    round_ = [tick for tick in _TICKS if low <= tick <= high]
+    ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(3, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.minorticks_off()
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
+def to_markdown(scores: Scores) -> str:
+    """Return the board as a table, a sentence for each activation, and how to read both."""
+    shown, reference = panels(scores), scores.board.reference
+    lines = ["| | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+    for standing in scores.standings:
+        first, *cells = (_cell(ratios, standing.label) for ratios in shown.values())
+        few = f", on {standing.over.tasks} tasks" if standing.over and standing.failures else ""
+        lines.append(f"| {standing.label} | {' | '.join([first + few, *cells])} |")
+    lines += ["", f"Error divided by that of {reference}, with the interval of other seeds (95 %).", ""]
+    lines += [f"- {sentence(standing, reference)}" for standing in scores.standings]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(ratios: dict[str, Ratio | None], label: str) -> str:
+    if label not in ratios:
+        return "–"
+    return str(ratios[label] or "failed")
+
+
+def to_json(scores: Scores) -> str:
+    """Return the standings with all digits."""
+    file = {"reference": scores.board.reference, "equivalence": scores.file["equivalence"]}
+    standings = [_plain(standing, standing.label in scores.board.users) for standing in scores.standings]
+    return json.dumps({**file, "standings": standings}, indent=1, allow_nan=False) + "\n"
+
+
+def _plain(standing: Standing, own: bool) -> dict[str, Any]:
+    over = standing.over and {
+        **standing.over._asdict(),
+        "here": standing.over.here._asdict(),
+        "ratio": standing.over.ratio._asdict(),
+    }
+    on = [
+        {
+            **data._asdict(),
+            "ratio": data.ratio and data.ratio._asdict(),
+            "better": data.better and data.better.value,
+        }
+        for data in standing.on
+    ]
+    beside = standing.against_best and standing.against_best._asdict()
+    return {"label": standing.label, "own": own, "over": over, "on": on, "against_best": beside}

@@ -1,0 +1,125 @@
+"""The board: where activations stand, beside rows of one's own."""
+
+import copy
+import json
+import math
+
+import pytest
+
+import boards_by_hand
+from actlab.analysis import board
+from actlab.reports import board as report
+
+UNIT = "model.activation"
+SEEDS = [str(seed) for seed in range(5, 13)]
+
+
+def row(label, values, **column):
+    numbers = [math.inf if value is None else value for value in values]
+    middle = sorted(numbers)[len(numbers) // 2]
+    cell = boards_by_hand.cell(
+        dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
+    )
+    return {"point": {UNIT: label}, "columns": [cell]}
+
+
+def spread(middle):
+    return [middle * (1 + 0.01 * number) for number in range(-4, 4)]
+
+
+def noisy(middle):
+    return [middle + 0.1 * number for number in range(-4, 4)]  # decibels
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A board of three tasks, with GELU, ReLU and sine."""
+    tables = {
+        "words": [row("gelu", spread(1.0)), row("relu", spread(1.1)), row("sine", spread(0.9))],
+        "waves": [row("gelu", spread(0.1)), row("relu", spread(2.0)), row("sine", spread(0.05))],
+        "photo": [row(x, noisy(y), mode="max") for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))],
+    }
+    for name, rows in tables.items():
+        boards_by_hand.leave(tmp_path, boards_by_hand.table(name, UNIT, rows, reference="gelu"))
+    data = {name: {"table": str(tmp_path / name)} for name in tables}
+    task = {"study": "pinn_helmholtz", "minutes": 1}
+    tasks = {
+        "text": {**task, "title": "text", "data": {"words": data["words"]}},
+        "equation": {**task, "title": "equation", "data": {"waves": {**data["waves"], "chance": 1.0}}},
+        "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}, "decibels": True},
+    }
+    file = {"reference": "gelu", "equivalence": 1.02, "tasks": tasks}
+    monkeypatch.setattr(board, "board_file", lambda: file)
+    return {
+        (name, data): tables[data]
+        for name, data in (("text", "words"), ("equation", "waves"), ("picture", "photo"))
+    }
+
+
+def own(kept, label, **rows):
+    """Tables of one's own, with a row of the label on each data set: a known one's, or given values."""
+    tables = {}
+    for (task, data), known in kept.items():
+        given = rows.get(data, "sine")
+        mine = (
+            copy.deepcopy(next(r for r in known if r["point"][UNIT] == given))
+            if isinstance(given, str)
+            else given
+        )
+        mine["point"][UNIT] = label
+        tables[task, data] = boards_by_hand.table(task, UNIT, [mine], own=[label])
+    return tables
+
+
+def test_activations_stand_in_the_order_of_their_ratios_failures_last(kept):
+    sine, relu = board.scores().standings
+    assert (sine.label, relu.label) == ("sine", "relu")
+    assert [str(data.ratio)[:5] for data in sine.on] == ["0.900", "0.500", "0.100"]
+    assert sine.over.here.value == pytest.approx((0.9 * 0.5 * 0.1) ** (1 / 3), rel=1e-3)
+    assert relu.failures == ["equation: waves"]  # where no run is better than chance
+    assert relu.over.tasks == 2
+    assert "times the error of gelu on 2 tasks, 2 data sets" in board.sentence(relu, "gelu")
+    assert board.sentence(relu, "gelu").endswith("Failed on equation: waves.")
+
+
+def test_a_known_activation_under_another_name_lands_where_it_stands(kept):
+    scores = board.scores(own(kept, "mine"))
+    standings = {standing.label: standing for standing in scores.standings}
+    assert standings["mine"].over == standings["sine"].over
+    assert {scores.standings[0].label, scores.standings[1].label} == {"mine", "sine"}
+    said = "\n".join(board.lines(scores))
+    assert "text: words: 0.900 [" in said
+    assert "better, p " in said
+    assert "beside gelu" in said
+
+
+def test_a_bad_activation_is_last_and_one_that_diverges_is_marked(kept):
+    diverging = row("mine", [None] * 5 + [0.9] * 3)
+    scores = board.scores(own(kept, "mine", words=diverging, waves=row("mine", spread(3.0)), photo="relu"))
+    last = scores.standings[-1]
+    assert last.label == "mine"
+    assert last.over is None  # one task is left
+    assert last.failures == ["text: words", "equation: waves"]
+    assert "text: words: failed in 5 of 8 runs." in board.lines(scores)
+
+
+def test_a_run_that_diverged_is_left_out_of_the_ratio_and_said(kept):
+    few = row("mine", [None, *spread(0.9)[1:]])
+    said = board.lines(board.scores(own(kept, "mine", words=few)))
+    assert any(line.startswith("text: words: 0.9") and "1 of 8 runs failed" in line for line in said)
+
+
+def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
+    files = report.write(board.scores(own(kept, "mine")), tmp_path / "out")
+    assert [file.name for file in files] == ["board.md", "board.json", "board.svg", "board.png"]
+    text = files[0].read_text()
+    assert "| relu | 1.48 [" in text
+    assert ", on 2 tasks | 1.10 [" in text
+    assert "| failed |" in text
+    standings = json.loads(files[1].read_text())["standings"]
+    assert {standing["label"]: standing["own"] for standing in standings} == {
+        "mine": True,
+        "sine": False,
+        "relu": False,
+    }
+    assert files[2].read_text().count("over these tasks") == 1
