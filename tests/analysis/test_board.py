@@ -37,7 +37,10 @@ def kept(tmp_path, monkeypatch):
     tables = {
         "words": [row("gelu", spread(1.0)), row("relu", spread(1.1)), row("sine", spread(0.9))],
         "waves": [row("gelu", spread(0.1)), row("relu", spread(2.0)), row("sine", spread(0.05))],
-        "photo": [row(x, noisy(y), mode="max") for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))],
+        "photo": [
+            row(x, noisy(y), mode="max", scale="decibels")
+            for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))
+        ],
     }
     for name, rows in tables.items():
         boards_by_hand.leave(tmp_path, boards_by_hand.table(name, UNIT, rows, reference="gelu"))
@@ -46,7 +49,7 @@ def kept(tmp_path, monkeypatch):
     tasks = {
         "text": {**task, "title": "text", "data": {"words": data["words"]}},
         "equation": {**task, "title": "equation", "data": {"waves": {**data["waves"], "chance": 1.0}}},
-        "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}, "decibels": True},
+        "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}},
     }
     file = {"reference": "gelu", "equivalence": 1.02, "tasks": tasks}
     monkeypatch.setattr(board, "board_file", lambda: file)

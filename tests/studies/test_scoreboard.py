@@ -36,7 +36,7 @@ stages:
   - {{name: compare, seeds: 5-10}}
 reference: gelu
 table:
-  - {{metric: test/psnr, at: last}}
+  - {{metric: test/psnr, at: last, scale: decibels}}
 """
 
 
@@ -67,7 +67,6 @@ def small(here, kept, monkeypatch):
         "title": "picture",
         "study": str(kept / "first.yaml"),
         "minutes": 1,
-        "decibels": True,
         "data": {"first": tables["first"]},
         "further": {"second one": {**tables["second"], "seeds": 6}},
     }

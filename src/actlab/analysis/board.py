@@ -13,7 +13,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired
 
-import numpy as np
 from typing_extensions import TypedDict
 
 from actlab.analysis import hierarchy, scoreboard
@@ -48,7 +47,6 @@ class BoardTask(TypedDict):
     minutes: int  # that one activation takes on two cores
     data: dict[str, DataSet]
     further: NotRequired[dict[str, DataSet]]
-    decibels: NotRequired[bool]  # whether values are decibels of a mean squared error
     points_are_data: NotRequired[bool]  # whether the points of a table are data sets, not parts of one
 
 
@@ -145,10 +143,9 @@ class Scores:
         sides = [task.places.get(name) for name in (label, reference)]
         if any(place is None or place.chance for place in sides):
             return None
-        decibels = self.file["tasks"][self.places[task.record.table["study"]][0]].get("decibels")
-        values = [np.array([v for v in place.values.values() if math.isfinite(v)]) for place in sides if place]
-        ours, theirs = (10 ** (-of / 10) if decibels else of for of in values)
-        return hierarchy.effect(ours, theirs)
+        runs = [[v for v in place.values.values() if math.isfinite(v)] for place in sides if place]
+        one = 0.0 if task.column.scale == "decibels" else 1.0
+        return hierarchy.effect(*([task.column.divided(value, one) for value in of] for of in runs))
 
     def _on(self, task: ScoredTask, label: str) -> OnData:
         place, theirs = task.places[label], task.places[self.board.reference]
