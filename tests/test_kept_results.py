@@ -305,6 +305,7 @@ def gpt_plain_init(row: list[str], column: str) -> Numbers:
 
 
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
+    "board": [],
     "claim_functions": [claim_functions],
     "claim_gradients": [claim_gradients],
     "claim_layers": [claim_layers],

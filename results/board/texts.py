@@ -23,7 +23,7 @@ def sources_of_glibc(packages: Path) -> dict[str, bytes]:
     with tarfile.open(file) as archive:
         names = {member.name: member for member in archive if member.isfile()}
         wanted = [n for n in names if n.endswith(".c") and n.split("/")[1] in FOLDERS and n.count("/") == 2]
-        return {name: archive.extractfile(names[name]).read() for name in wanted}  # type: ignore[union-attr]
+        return {name: archive.extractfile(names[name]).read() for name in wanted}
 
 
 def manual_of_perl(packages: Path) -> dict[str, bytes]:

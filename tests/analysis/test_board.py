@@ -1,9 +1,13 @@
 """The board: where activations stand, beside rows of one's own."""
 
 import copy
+import importlib.util
+import itertools
 import json
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import boards_by_hand
@@ -11,6 +15,7 @@ from actlab.analysis import board
 from actlab.reports import board as report
 
 UNIT = "model.activation"
+BOARD = Path(__file__).parents[2] / "results/board"
 SEEDS = [str(seed) for seed in range(5, 13)]
 
 
@@ -57,6 +62,21 @@ def kept(tmp_path, monkeypatch):
         (name, data): tables[data]
         for name, data in (("text", "words"), ("equation", "waves"), ("picture", "photo"))
     }
+
+
+def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
+    scores = board.scores()
+    assert (BOARD / "board.md").read_text(encoding="utf-8") == report.to_markdown(scores)
+    spec = importlib.util.spec_from_file_location("tuning", BOARD / "tuning.py")
+    assert spec
+    assert spec.loader
+    tuning = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tuning)
+    assert (BOARD / "tuning.md").read_text(encoding="utf-8") == tuning.page()
+    scores_ = [0.3, 0.1, 0.7, 0.2]
+    for number in range(1, 5):
+        expected = np.mean([min(some) for some in itertools.combinations(scores_, number)])
+        assert tuning.best_of(scores_, number) == pytest.approx(expected)
 
 
 def own(kept, label, **rows):

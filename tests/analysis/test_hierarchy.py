@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from actlab.analysis.hierarchy import Effect, best_of, effect, mean_of, over_tasks, within
+from actlab.analysis.hierarchy import Effect, effect, mean_of, over_tasks, within
 
 SHARP = 1e-6  # variance of effects that are known
 
@@ -73,12 +73,3 @@ def test_over_these_tasks_data_sets_and_tasks_count_equally():
 def test_equal_activations_are_practically_equal():
     same = [[Effect(0.0, SHARP)] * 3] * 8
     assert over_tasks(same, 1.02).equivalent > 0.9
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_the_best_of_some_settings_is_the_mean_over_all_choices(number):
-    from itertools import combinations
-
-    scores = [0.3, 0.1, 0.7, 0.2]
-    expected = np.mean([min(some) for some in combinations(scores, number)])
-    assert best_of(scores, number) == pytest.approx(expected)

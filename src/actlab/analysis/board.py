@@ -1,7 +1,7 @@
 """The board that ships with actlab: activations on several tasks and data sets, beside one's own.
 
-`configs/board.yaml` lists tasks, their data and the kept tables. A table of one's own has the same study and
-points, and its rows stand beside the kept ones.
+`results/board/board.yaml` lists tasks, their data and the kept tables. A table of one's own has the same study
+and points, and its rows stand beside the kept ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from actlab.storage.files import checked, read_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 
-FILE = "configs/board.yaml"
+FILE = "results/board/board.yaml"
 
 
 class DataSet(TypedDict):
@@ -187,6 +187,8 @@ def sentence(standing: Standing, reference: str) -> str:
             f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"
         )
         words.append(f"practically equal with a probability of {over.equivalent:.2f}.")
+    elif data := [on.name for on in standing.on if on.ratio]:
+        words.append(f"only on {'; '.join(data)}, which says nothing over tasks.")
     if failures := standing.failures:
         words.append(f"Failed on {'; '.join(failures)}.")
     return " ".join(words)
@@ -206,8 +208,13 @@ def verdict(data: OnData, p: float | None, reference: str) -> str:
 
 
 def lines(scores: Scores) -> list[str]:
-    """Return what the board says of the user's activations: on each data set, over tasks, beside the best."""
+    """Return what the board says of the user's activations: on each data set, over tasks, beside the best.
+
+    Without any, the sentence on each activation of the board.
+    """
     reference, standings = scores.board.reference, scores.standings
+    if not scores.board.users:
+        return [sentence(standing, reference) for standing in standings]
     said = []
     for place, standing in enumerate(standings, 1):
         if standing.label not in scores.board.users:

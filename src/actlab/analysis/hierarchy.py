@@ -135,14 +135,3 @@ def _normal() -> Array:
 def _ratio(drawn: Array, level: float) -> Ratio:
     low, middle, high = np.exp(np.quantile(drawn, [level / 2, 0.5, 1 - level / 2]))
     return Ratio(float(middle), float(low), float(high))
-
-
-def best_of(scores: Sequence[float], number: int) -> float:
-    """Return the expected lowest of ``number`` of the scores, drawn without replacement.
-
-    >>> [round(best_of([3.0, 1.0, 2.0], k), 3) for k in (1, 2, 3)]
-    [2.0, 1.333, 1.0]
-    """
-    every = sorted(scores)
-    rest = [math.comb(len(every) - 1 - rank, number - 1) for rank in range(len(every))]
-    return float(np.dot(every, rest)) / math.comb(len(every), number)

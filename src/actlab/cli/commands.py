@@ -23,7 +23,7 @@ usage: actlab COMMAND …
                                     many runs:        actlab study run gelu_mnist_classifier --smoke
   check                             one activation:   actlab check ./mine.py:Mine
   tune                              its parameters:   actlab tune demo --activation elu --search alpha=0.1..3
-  scoreboard                        on nine tasks:    actlab scoreboard --activation ./mine.py:Mine
+  scoreboard                        on the board:     actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch | check         the data:         actlab data check timit FOLDER
   activations                       what there is:    actlab activations --plot activations.png

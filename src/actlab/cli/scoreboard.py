@@ -45,10 +45,10 @@ def parser() -> Parser:
     command.add_argument(
         "--activation",
         action="append",
-        required=True,
+        default=[],
         dest="activations",
         metavar="NAME",
-        help=f"your activation: {ACTIVATION_FORMS}",
+        help=f"your activation: {ACTIVATION_FORMS}; without any the board is written as it comes with actlab",
     )
     command.add_argument("--tasks", default=",".join(tasks), metavar="NAMES", help="default: %(default)s")
     command.add_argument("--data", type=Path, metavar="FOLDER", help="folder with the data of the board")
@@ -66,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
     units, runs = [*map(activation, args.activations)], args.runs_dir
     if (reference := board.board_file()["reference"]) in units:
         raise ActlabError(f"--activation {reference}: it is what the board compares with; give another one")
+    if not units:
+        return show({}, runs)
     studies, left = planned(chosen(args.tasks), units, args.data, args.smoke)
     for line in left:
         print(line)
@@ -76,7 +78,6 @@ def main(argv: Sequence[str]) -> int:
         seconds = timed([*studies.values()], runs, worker)
     total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
     print(f"{total}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
-    from actlab.reports import board as report
     from actlab.reports import output, table_files
 
     failed, late, own = 0, list[str](), dict[tuple[str, str], Any]()
@@ -96,10 +97,18 @@ def main(argv: Sequence[str]) -> int:
     if args.smoke:
         print("Smoke runs decide nothing: they make a few updates on samples.")
     elif own:
-        scores = board.scores(own)
-        print(*board.lines(scores), sep="\n")
-        print(*report.write(scores, runs), sep="\n")
+        show(own, runs)
     return int(failed > 0)
+
+
+def show(own: Mapping[tuple[str, str], Any], folder: Path) -> int:
+    """Print where one's own activations stand, or all, and write the board; return 0."""
+    from actlab.reports import board as report
+
+    scores = board.scores(own)
+    print(*board.lines(scores), sep="\n")
+    print(*report.write(scores, folder), sep="\n")
+    return 0
 
 
 def chosen(names: str) -> dict[str, BoardTask]:

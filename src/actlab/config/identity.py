@@ -32,7 +32,10 @@ NOT_COUNTED = {
 ACTLAB = {
     "model": {
         f"actlab.tasks.{name}Task"
-        for name in ("Autoencoder", "Classification", "Frame", "Helmholtz", "Language", "Pixel", "Regression")
+        for name in (
+            *("Autoencoder", "Classification", "Frame", "Helmholtz"),
+            *("Hills", "Language", "Pixel", "Regression"),
+        )
     },
     "data": {
         f"actlab.datamodules.{name}DataModule"
