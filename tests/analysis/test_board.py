@@ -50,7 +50,7 @@ def kept(tmp_path, monkeypatch):
     for name, rows in tables.items():
         boards_by_hand.leave(tmp_path, boards_by_hand.table(name, UNIT, rows, reference="gelu"))
     data = {name: {"table": str(tmp_path / name)} for name in tables}
-    task = {"study": "pinn_helmholtz", "minutes": 1}
+    task = {"study": "pinn_helmholtz"}
     tasks = {
         "text": {**task, "title": "text", "data": {"words": data["words"]}},
         "equation": {**task, "title": "equation", "data": {"waves": {**data["waves"], "chance": 1.0}}},

@@ -66,7 +66,6 @@ def small(here, kept, monkeypatch):
     task = {
         "title": "picture",
         "study": str(kept / "first.yaml"),
-        "minutes": 1,
         "data": {"first": tables["first"]},
         "further": {"second one": {**tables["second"], "seeds": 6}},
     }
@@ -83,7 +82,7 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     out = outcome.out
     assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
     assert re.search(
-        r"^picture: about .*\nall tasks: about .* one by one; --minutes 45 allows 45 min$", out, re.M
+        r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 allows 45 min$", out, re.M
     )
     assert out.index("all tasks: about") < out.index("runs, 0 finished")
     assert re.search(r"^picture: first: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
@@ -104,7 +103,7 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
 
 
 def test_tasks_that_do_not_fit_into_the_minutes_are_left_out_by_name(here, kept, small, cli, monkeypatch):
-    monkeypatch.setattr(estimates, "remaining", lambda *given: 3000.0)
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 1e6)
     out = cli("scoreboard", "--activation", "silu", "--data", kept).out
     assert "left out, because they do not fit into 45 min: picture" in out
     assert not (here / "runs").exists()

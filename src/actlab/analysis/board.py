@@ -44,7 +44,6 @@ class BoardTask(TypedDict):
 
     title: str
     study: str  # chooses settings on the first of ``data``
-    minutes: int  # that one activation takes on two cores
     data: dict[str, DataSet]
     further: NotRequired[dict[str, DataSet]]
     points_are_data: NotRequired[bool]  # whether the points of a table are data sets, not parts of one
@@ -65,6 +64,7 @@ class OnData(NamedTuple):
     ratio: Ratio | None  # to the reference, over the runs that succeeded; None where most failed
     runs: int
     failed: int
+    edge: bool  # whether the chosen setting is an end of what was tried
     better: Estimate | None  # the probability that a run is better than one of the reference, with its p
 
 
@@ -153,7 +153,7 @@ class Scores:
         ours, others = ([*of.values.values()] for of in (place, theirs))
         won = better(ours, others, task.column.mode, test=label in self.board.users)
         failed = sum(map(math.isinf, place.values.values()))
-        return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, won)
+        return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, place.edge, won)
 
 
 def scores(own: Mapping[tuple[str, str], Table] | None = None) -> Scores:

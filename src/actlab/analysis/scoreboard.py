@@ -59,6 +59,7 @@ class KeptRow(TypedDict):
     """A row of a table: one grid point."""
 
     point: dict[str, Any]
+    edges: NotRequired[list[str]]  # keys whose chosen value is an end of what was tried
     columns: list[KeptCell]
 
 
@@ -146,6 +147,7 @@ class Place(NamedTuple):
     diverged: bool  # whether any run diverged
     chance: bool  # whether the median is that of a run that failed, see `Column.failed`
     values: Mapping[str, float]  # of each run by seed, infinite where it failed
+    edge: bool = False  # whether the chosen setting is an end of what was tried
     # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
     wins: Array | None = None
     # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
@@ -347,13 +349,15 @@ def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
     references = [texts[key] for key in keys if key in texts]
     tasks = []
     for point, rows in record.points:
-        compared = [
-            (row["point"][record.compare], primary(row)) for row in rows if record.compare in row["point"]
-        ]
-        cells = {texts[value_key(value)]: cell for value, cell in compared if cell and cell["values"]}
+        compared = [row for row in rows if record.compare in row["point"]]
+        by_label = {texts[value_key(row["point"][record.compare])]: row for row in compared}
+        cells = {of: cell for of, row in by_label.items() if (cell := primary(row)) and cell["values"]}
         if cells:
             column, most = column_of(next(iter(cells.values()))), max(cell["n"] for cell in cells.values())
-            places = {label: _place(cell, column, most) for label, cell in cells.items()}
+            places = {
+                label: _place(cell, column, most)._replace(edge=bool(by_label[label].get("edges")))
+                for label, cell in cells.items()
+            }
             reference = next((label for label in references if label in places), None)
             biased = any(cell["biased"] for cell in cells.values())
             tasks.append(ScoredTask(record, point, column, places, reference, biased))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from actlab.analysis import board
 from actlab.analysis.board import BoardTask, DataSet
-from actlab.analysis.wording import duration
+from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
 from actlab.engines.running import Engine, run
@@ -76,13 +77,16 @@ def main(argv: Sequence[str]) -> int:
         for study in studies.values():
             worker.call(configs.check, study)
         seconds = timed([*studies.values()], runs, worker)
-    total = f"all tasks: about {duration(sum(seconds.values()))} one by one"
-    print(f"{total}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
+    cores, total = os.cpu_count() or 1, sum(seconds.values())
+    said = (
+        f"all tasks: about {duration(total)} one by one, {duration(total / cores)} on {plural(cores, 'core')}"
+    )
+    print(f"{said}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
     from actlab.reports import output, table_files
 
     failed, late, own = 0, list[str](), dict[tuple[str, str], Any]()
     for name, study in studies.items():
-        if time.monotonic() - start + seconds[study.name] > limit:
+        if time.monotonic() - start + seconds[study.name] / cores > limit:
             late.append(name)
             continue
         folder = StudyFolder(study, runs / study.name)

@@ -11,6 +11,7 @@ from actlab.analysis.board import Scores, Standing, sentence
 from actlab.analysis.hierarchy import Ratio
 from actlab.reports import style
 from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator, mpl
+from actlab.reports.tables import EDGE
 from actlab.storage.files import write_atomically
 
 OVER = "over these tasks"
@@ -97,10 +98,12 @@ def to_markdown(scores: Scores) -> str:
     shown, reference = panels(scores), scores.board.reference
     lines = ["| | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
     for standing in scores.standings:
-        first, *cells = (_cell(ratios, standing.label) for ratios in shown.values())
+        edges = {data.name for data in standing.on if data.edge}
+        first, *cells = (_cell(of, standing.label) + EDGE * (name in edges) for name, of in shown.items())
         few = f", on {standing.over.tasks} tasks" if standing.over and standing.failures else ""
         lines.append(f"| {standing.label} | {' | '.join([first + few, *cells])} |")
-    lines += ["", f"Error divided by that of {reference}, with the interval of other seeds (95 %).", ""]
+    reading = f"Error divided by that of {reference}, with the interval of other seeds (95 %)."
+    lines += ["", f"{reading}{EDGE}: the chosen setting is an end of what was tried.", ""]
     lines += [f"- {sentence(standing, reference)}" for standing in scores.standings]
     return "\n".join(lines) + "\n"
 
