@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from actlab.analysis.columns import ratio_text
+from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, power
 from kept_results import (
     DROPOUT,
@@ -29,7 +30,7 @@ from kept_results import (
     two_digits,
     values,
 )
-from recomputed import below, within
+from recomputed import below, holm, two_sided, within
 
 
 def differences(study: str, key: str, left: str, right: str, name: str) -> Any:
@@ -472,3 +473,32 @@ def test_which_activation_is_answered_by_the_tables() -> None:
         assert row[4].split(", ") == [outcome_of(study, name, unit, *rest) for unit in (units[0], units[2])]
     prose = " ".join(text.split())
     assert [words for words in answers() if words not in prose] == []
+
+
+def test_the_gpt_on_its_validation_passage_is_recomputed() -> None:
+    runs = values(GATES)
+    losses = runs.pivot(index="seed", columns=["block", UNIT], values="val/loss@last")
+    others = [(form, unit) for form in ("plain", "gated") for unit in TODAY]
+    to_gelu = {of: losses[of] - losses[of[0], "gelu"] for of in others}
+    p_holm = dict(zip(others, holm([two_sided(to_gelu[of]) for of in others]), strict=True))
+
+    def behind(form: str, unit: str, digits: int = 3) -> str:
+        return f"{abs(to_gelu[form, unit].mean()):.{digits}f}"[1:]
+
+    def gated(unit: str, digits: int = 3) -> str:
+        low, high = Flips(to_gelu["gated", unit]).interval()
+        ends = " to ".join(f"{end:.{digits}f}"[1:] for end in (low, high))
+        p = short(p_holm["gated", unit], 4 if unit == "relu_squared" else 3)
+        return f"by {behind('gated', unit, digits)} ({ends}; p {p}"
+
+    plain = [behind("plain", unit) for unit in ("sine", "relu", "elu", "identity")]
+    means = losses.mean()
+    spread = means["gated"].std() / means["plain"].std()
+    said = " ".join((RESULTS / GATES / "README.md").read_text(encoding="utf-8").split())
+    for words in (
+        "(sine −{}, ReLU {}, ELU {}, identity {})".format(*plain),
+        f"ReLU² is worse than GELU {gated('relu_squared')} after Holm for 18)",
+        f"ReLU {gated('relu')}) and leaky ReLU {gated('leaky_relu', 4)})",
+        f"the ratio of spreads is {short(spread, 2)}",
+    ):
+        assert words in said, words
