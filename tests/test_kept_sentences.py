@@ -488,7 +488,7 @@ def test_the_gpt_on_its_validation_passage_is_recomputed() -> None:
     def gated(unit: str, digits: int = 3) -> str:
         low, high = Flips(to_gelu["gated", unit]).interval()
         ends = " to ".join(f"{end:.{digits}f}"[1:] for end in (low, high))
-        p = short(p_holm["gated", unit], 4 if unit == "relu_squared" else 3)
+        p = short(p_holm["gated", unit] or 0.0, 4 if unit == "relu_squared" else 3)
         return f"by {behind('gated', unit, digits)} ({ends}; p {p}"
 
     plain = [behind("plain", unit) for unit in ("sine", "relu", "elu", "identity")]
