@@ -501,11 +501,9 @@ def of_medians(column: str) -> Numbers:
 
 
 def of_cifar10(column: str) -> Numbers:
-    if column == "GELU":
-        return gelu_cifar10(["3"], "test error %")
-    study = (ROOT / "configs/studies/gelu_cifar10.yaml").read_text(encoding="utf-8")
-    (said,) = re.findall("published test error (.*), medians", study)  # the paper's text; its figure differs
-    return [200, *map(float, re.findall(r"[\d.]+(?= %)", said))]
+    if column in UNITS:
+        return gelu_cifar10_on_a_gpu(["test error % after 200 epochs"], column)
+    return [value for unit in PAPER for value in gelu_cifar10_on_a_gpu(["published"], unit)]
 
 
 MNIST = "MNIST, test error % without dropout: no significant difference"

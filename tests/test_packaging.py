@@ -228,8 +228,7 @@ def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     table = output_of("--seeds 15 ", said)
     assert "75 of 75 runs finished" in table
     assert re.search(r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M)
-    assert re.search(r"^  > MyActivation +[01]\.\d\d", output_of("actlab scoreboard", said), re.M)
+    assert "Smoke runs decide nothing" in output_of("actlab scoreboard", said)
     assert "MyActivation" in output_of("gelu_mnist_classifier", said)
-    assert re.search(r"^MyActivation +-?0\.\d+$", output_of("compare.py", said), re.M)
-    files = {path.name for path in tmp_path.iterdir()} - {"my_activation.py", "compare.py", "__pycache__"}
+    files = {path.name for path in tmp_path.iterdir()} - {"my_activation.py", "__pycache__"}
     assert files == {"runs"}, "a study leaves files in its runs folder only"
