@@ -227,6 +227,13 @@ def claim_functions(row: list[str], column: str) -> Numbers:
     return [runs["test/loss"].median(), *interval(runs["test/loss"])]
 
 
+def claim_depth(row: list[str], column: str) -> Numbers:
+    depth = "depth 16" if "diverged" in row[0] else f"depth {row[0].split()[0]}"
+    runs = rows("claim_depth", 15, block=depth, model__activation=UNITS[column])
+    diverged = runs["status"] == "diverged"
+    return [diverged.sum()] if "diverged" in row[0] else [100 * runs["test/error@last"].median()]
+
+
 def claim_unit_norm_rows(row: list[str], column: str) -> Numbers:
     rule = {"rows of unit norm": "unit_norm_rows", "He": "he", "Glorot": "glorot"}[row[0]]
     where = {"model__network__init": rule, "model__activation": UNITS[column]}
@@ -306,6 +313,7 @@ def gpt_plain_init(row: list[str], column: str) -> Numbers:
 
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "board": [],
+    "claim_depth": [claim_depth],
     "claim_functions": [claim_functions],
     "claim_gradients": [claim_gradients],
     "claim_layers": [claim_layers],
@@ -360,6 +368,7 @@ ROWS = {
     "inr_image": (1540, "e73fe0351e6df42c"),
     "gpt_plain_init": (140, "1ae9e58709d01c30"),
     "gpt_gates": (700, "b0403a7f24a92ecc"),
+    "claim_depth": (288, "9a3a9201ebc58d39"),
     "claim_unit_norm_rows": (135, "7bc0ad650573f164"),
     "claim_sparse_inputs": (48, "8fd58261cabab96b"),
     "claim_residual_gradients": (24, "52325fc356a2a57b"),
@@ -420,7 +429,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 11
+    assert len(stages) == 12
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)
