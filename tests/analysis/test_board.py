@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import boards_by_hand
@@ -77,6 +78,31 @@ def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
     for number in range(1, 5):
         expected = np.mean([min(some) for some in itertools.combinations(scores_, number)])
         assert tuning.best_of(scores_, number) == pytest.approx(expected)
+
+
+VALUES = {
+    "text: Bible": ("gpt_gates", "test/loss@last", 3.15),
+    "equation: waves": ("pinn_helmholtz", "test/relative_error@last", 1.0),
+    "picture: CIFAR-10 mosaic": ("inr_image", "test/psnr@last", 12.26),
+    "picture: photograph": ("board/photograph", "test/psnr@last", 10.86),
+}
+
+
+def test_ratios_of_the_kept_board_are_recomputed_from_the_runs():
+    for standing in json.loads((BOARD / "board.json").read_text())["standings"]:
+        for data in standing["on"]:
+            name, _, block = data["name"].partition(", block ")
+            folder, column, chance = VALUES[name]
+            runs = pd.read_csv(BOARD.parent / folder / "values.csv")
+            runs = runs[(runs["chosen"] == 1) & ((runs["block"] == block) if block else True)]
+            runs = runs[(runs[column] > chance) if "psnr" in column else (runs[column] < chance)]
+            errors = np.log(runs[column]) if "psnr" not in column else -runs[column] * np.log(10) / 10
+            means = errors.groupby(runs[UNIT]).mean()
+            if data["ratio"]:
+                ratio = np.exp(means[standing["label"]] - means["gelu"])
+                assert data["ratio"]["value"] == pytest.approx(ratio, rel=5e-3), data["name"]
+            else:
+                assert (runs[UNIT] == standing["label"]).sum() < 8
 
 
 def own(kept, label, **rows):

@@ -24,6 +24,7 @@ from actlab.analysis.wording import plural
 from actlab.storage.files import checked, read_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
+from actlab.studies.plan import BLOCK
 
 FILE = "results/board/board.yaml"
 
@@ -172,6 +173,10 @@ def _record(title: str, data: DataSet, own: Table | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
     rows = [*table["rows"], *(own["rows"] if own else [])]
+    if (
+        len({row["point"].get(BLOCK) for row in table["rows"]}) == 1
+    ):  # of a study that has one block per setting
+        rows = [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
     mine: Any = {"own": own["own"], "sources": own.get("sources", {})} if own else {"own": []}
