@@ -152,7 +152,7 @@ class Scores:
         place, theirs = task.places[label], task.places[self.board.reference]
         effect = self._effect(task, label, self.board.reference)
         ours, others = ([*of.values.values()] for of in (place, theirs))
-        won = better(ours, others, task.column.mode, test=label in self.board.users)
+        won = better(ours, others, task.column.goal, test=label in self.board.users)
         failed = sum(map(math.isinf, place.values.values()))
         return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, place.edge, won)
 
@@ -173,9 +173,7 @@ def _record(title: str, data: DataSet, own: Table | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
     rows = [*table["rows"], *(own["rows"] if own else [])]
-    if (
-        len({row["point"].get(BLOCK) for row in table["rows"]}) == 1
-    ):  # of a study that has one block per setting
+    if len({row["point"].get(BLOCK) for row in table["rows"]}) == 1:  # one block per setting is no activation
         rows = [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]

@@ -183,14 +183,10 @@ def _row(results: Results, group: Group) -> TableRow:
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
-        provisional=len(group.settings) > 1 and _missing(results, group) > 0,
+        provisional=len(group.settings) > 1 and results.missing_at(group) > 0,
         cells=tuple(_cell(results, group, setting, column) for column in results.columns),
         cost=_cost(results, group),
     )
-
-
-def _missing(results: Results, group: Group) -> int:
-    return sum(run.id not in results.results for setting in group.settings for run in setting.runs)
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
@@ -236,7 +232,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     )
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
     biased = _biased(results, group, reference, column)
-    missing = _missing(results, group) + (_missing(results, reference) if reference else 0)
+    missing = results.missing_at(group) + (results.missing_at(reference) if reference else 0)
     tested = not biased and not missing and not column.describes
     middle = median(values.values()) if values else None
     margin = _margin(column, [others[seed] for seed in seeds])

@@ -370,12 +370,13 @@ class Results:
         if len(place.settings) < 2:
             return None
         values = [self.values(setting, self.selected_by) for setting in place.settings]
-        if len({*map(tuple, values)}) > 1 or not values[0] or self._missing(place):
+        if len({*map(tuple, values)}) > 1 or not values[0] or self.missing_at(place):
             return None
         return choice(np.array([[*of.values()] for of in values]), self.study.select.mode)
 
-    def _missing(self, place: Group) -> bool:
-        return any(run.id not in self.results for setting in place.settings for run in setting.runs)
+    def missing_at(self, place: Group) -> int:
+        """Return the number of runs at a place that have not ended."""
+        return sum(run.id not in self.results for setting in place.settings for run in setting.runs)
 
     @property
     def selected_by(self) -> Column:
