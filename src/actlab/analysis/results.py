@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -197,27 +197,38 @@ class Results:
             raise unknown("primary column", shown[0], shown[1:], remedy)
         return fits[0]
 
-    def samples(self, column: Column, run: Run | None = None) -> int | None:
-        """Return the number of samples of a share in a run or all; None if unknown or not the same in all.
+    def samples(self, column: Column) -> int | None:
+        """Return the number of samples of a share; None if unknown or not the same in all runs.
 
         A value counts as a share where that of each run is k/N: weighted samples, or a user's metric of this
         name such as a mean absolute error, give others.
         """
+        if column not in self._samples:
+            runs = [run for run in self.runs if run.id in self.results]
+            number = self._scored(column, runs)
+            recorded = number and any("scored" in self.results[run.id] for run in runs)  # not by older runs
+            values = (self._read(run, column) for run in runs) if recorded else ()
+            shares = all(value is None or is_share(value, number or 0) for value in values)
+            self._samples[column] = number if shares else None
+        return self._samples[column]
+
+    @cached_property
+    def _samples(self) -> dict[Column, int | None]:
+        """What `samples` has returned by column: each answer takes the values of all runs."""
+        return {}
+
+    def _scored(self, column: Column, runs: Sequence[Run]) -> int | None:
+        """Return the number of samples on which the runs measured an error or accuracy; None as in `samples`."""
         *parts, quantity = column.metric.split("/")
         split = next((part for part in parts if part in ("val", "test")), "")
         at_once = not column.is_epoch and not str(column.at).startswith("mean")
         if not (split and at_once and quantity in ("error", "accuracy")):
             return None
-        names = [run.id] if run else [*self.results]
-        scored = {self.results[name].get("scored", {}).get(split) for name in names}
+        scored = {self.results[run.id].get("scored", {}).get(split) for run in runs}
         known = scored - {None}
         if scored and not known:  # older runs did not record it
             return None if self.study.samples else column.samples
-        number = known.pop() if len(known) == 1 else None
-        runs = [run] if run else [one for one in self.runs if one.id in self.results]
-        values = (self._read(one, column) for one in runs)
-        shares = number and all(value is None or is_share(value, number) for value in values)
-        return number if shares else None
+        return known.pop() if len(known) == 1 else None
 
     def sampling_error(self, column: Column, setting: Setting, value: float | None) -> float | None:
         """Return the standard error that a setting's value has from the samples alone; None if unknown.
@@ -297,7 +308,7 @@ class Results:
     def value(self, run: Run, column: Column) -> float | None:
         """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
         value = self._read(run, column)
-        return None if value is None else on_grid(value, self.samples(column, run))
+        return None if value is None else on_grid(value, self._scored(column, [run]))
 
     def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:
