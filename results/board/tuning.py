@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from actlab.analysis.wording import digits
+
 HERE = Path(__file__).parent
 ACTIVATION = "model.activation"
 # Study, its metric, the keys of a setting, where, the sign that makes low good, and the numbers of settings.
@@ -67,9 +69,7 @@ def table(name: str) -> str:
     lines = [f"## {name}", "", "| | " + " | ".join(f"k = {number}" for number in numbers) + " |"]
     lines.append("|---" * (1 + len(numbers)) + "|")
     for activation in sorted(curves, key=lambda of: sign * curves[of][-1]):
-        cells = (
-            f"{value:#.3g}".rstrip(".") if math.isfinite(value) else "diverged" for value in curves[activation]
-        )
+        cells = (digits(value) if math.isfinite(value) else "diverged" for value in curves[activation])
         lines.append(f"| {activation} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

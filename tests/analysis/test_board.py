@@ -1,7 +1,6 @@
 """The board: where activations stand, beside rows of one's own."""
 
 import copy
-import importlib.util
 import itertools
 import json
 import math
@@ -14,6 +13,7 @@ import pytest
 import boards_by_hand
 from actlab.analysis import board
 from actlab.reports import board as report
+from kept_results import program
 
 UNIT = "model.activation"
 BOARD = Path(__file__).parents[2] / "results/board"
@@ -68,16 +68,12 @@ def kept(tmp_path, monkeypatch):
 def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
     scores = board.scores()
     assert (BOARD / "board.md").read_text(encoding="utf-8") == report.to_markdown(scores)
-    spec = importlib.util.spec_from_file_location("tuning", BOARD / "tuning.py")
-    assert spec
-    assert spec.loader
-    tuning = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tuning)
+    tuning = program("board/tuning")
     assert (BOARD / "tuning.md").read_text(encoding="utf-8") == tuning.page()
-    scores_ = [0.3, 0.1, 0.7, 0.2]
+    some = [0.3, 0.1, 0.7, 0.2]
     for number in range(1, 5):
-        expected = np.mean([min(some) for some in itertools.combinations(scores_, number)])
-        assert tuning.best_of(scores_, number) == pytest.approx(expected)
+        expected = np.mean([min(drawn) for drawn in itertools.combinations(some, number)])
+        assert tuning.best_of(some, number) == pytest.approx(expected)
 
 
 VALUES = {

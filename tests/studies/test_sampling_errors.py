@@ -1,4 +1,4 @@
-"""The test set's own error beside mean losses: from a study's command to its table, and where there is none."""
+"""The test set's own error beside mean losses: from a study's command to its table, and what has no error."""
 
 import json
 from pathlib import Path

@@ -21,7 +21,7 @@ from toys import QUIET, Frames, FrameTask, PlainFrameTask, fitted
 
 VALUES = np.random.default_rng(0).normal(2, 1, (3, 11, 5))  # runs, samples, tokens
 WEIGHTS = np.random.default_rng(1).integers(0, 2, (11, 5)).astype(float)
-WEIGHTS[4] = 0  # a sample that is all padding is none
+WEIGHTS[4] = 0  # a sample that is all padding does not count
 
 
 def by_hand(values: np.ndarray, weights: np.ndarray) -> float:

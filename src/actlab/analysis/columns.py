@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis.statistics import sampling_error
+from actlab.analysis.wording import digits
 from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
@@ -85,7 +86,7 @@ class Column:
         sign = "+" if signed else ""
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
-        return f"{value:{sign}.1f}" if self.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
+        return f"{value:{sign}.1f}" if self.is_epoch else digits(value, sign)
 
     @property
     def is_parameter(self) -> bool:
@@ -162,7 +163,7 @@ class Column:
 
 def ratio_text(difference: float) -> str:
     """Return the ratio that a difference of logarithms stands for, with 3 digits."""
-    return f"{math.exp(difference):#.3g}".rstrip(".")
+    return digits(math.exp(difference))
 
 
 def place(at: str | float) -> str:

@@ -135,6 +135,7 @@ class TableRow:
     tried: int  # number of settings
     choice: Choice | None  # how far the selection depends on its seeds; None without one, or if it is unknown
     reference_tried: int | None  # of its reference; None without a reference
+    reference_choice: Choice | None
     planned: int  # number of runs at the selected setting
     finished: int  # how many of these finished without diverging
     diverged: int
@@ -180,6 +181,7 @@ def _row(results: Results, group: Group) -> TableRow:
         tried=_tried(results, group),
         choice=results.choice_at(group),
         reference_tried=_tried(results, reference) if reference else None,
+        reference_choice=results.choice_at(reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),

@@ -21,12 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from actlab.analysis.statistics import LEVEL, Array
+from actlab.analysis.wording import digits
 
 DATASETS, TASKS = 0.5, 1.0  # scales of the priors of σ and τ
 POINTS = 48  # of the grid along each standard deviation, each of the same prior probability
 DRAWS = 20_000  # of the posterior
 FEWEST_RUNS = 4  # with fewer the variance of a mean, from t, is infinite
-FEWEST_TASKS = 2  # one task says nothing of others
+FEWEST_TASKS = 2  # one task says nothing about other tasks
 
 
 class Effect(NamedTuple):
@@ -45,7 +46,7 @@ class Ratio(NamedTuple):
 
     def __str__(self) -> str:
         """Return ``0.815 [0.740, 0.898]``."""
-        value, low, high = (f"{of:#.3g}".rstrip(".") for of in self)
+        value, low, high = map(digits, self)
         return f"{value} [{low}, {high}]"
 
 

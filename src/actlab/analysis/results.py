@@ -218,7 +218,7 @@ class Results:
         return {}
 
     def _scored(self, column: Column, runs: Sequence[Run]) -> int | None:
-        """Return the number of samples on which the runs measured an error or accuracy; None as in `samples`."""
+        """Return the number of samples on which runs measured an error or accuracy; None as in `samples`."""
         *parts, quantity = column.metric.split("/")
         split = next((part for part in parts if part in ("val", "test")), "")
         at_once = not column.is_epoch and not str(column.at).startswith("mean")

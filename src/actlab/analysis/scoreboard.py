@@ -252,8 +252,8 @@ def primary(row: KeptRow) -> KeptCell | None:
 def column_of(cell: KeptCell) -> Column:
     """Return the column that a cell belongs to."""
     keys = ("metric", "at", "percent", "mode", "condition", "chance", "samples")
-    stated = Column(**{key: cell[key] for key in keys})  # type: ignore[literal-required]
-    return replace(stated, scale=cell.get("scale", ""))
+    stated = {key: cell[key] for key in keys}  # type: ignore[literal-required]
+    return Column(**stated, scale=cell.get("scale", ""))
 
 
 def common_notes(records: Sequence[StoredTable]) -> list[str]:
@@ -338,9 +338,11 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     scaled = math.isfinite(ours.median) and positive
     compared = {}
     for label, of in values.items():
-        won = None if label == reference else wins(sign * of, sign * values[reference])
-        ratios = [task.column.divided(v, ours.median) if math.isfinite(v) else math.inf for v in of]
-        compared[label] = places[label]._replace(wins=won, ratios=np.array(ratios) if scaled else None)
+        won, ratios = None if label == reference else wins(sign * of, sign * values[reference]), None
+        if scaled:
+            divided = [task.column.divided(v, ours.median) if math.isfinite(v) else math.inf for v in of]
+            ratios = np.array(divided)
+        compared[label] = places[label]._replace(wins=won, ratios=ratios)
     return replace(task, places=compared)
 
 

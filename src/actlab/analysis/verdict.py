@@ -63,11 +63,9 @@ class Comparison:
 def compared(results: Results) -> list[Comparison]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
     reference, comparisons = tables.reference_text(results), []
-    choices = {row.point: row.choice for row in tables.rows(results)}
     for row in tables.rows(results):
         name, cost = _name(results, row), _cost(row, reference)
-        group = results.references.get(row.point.without([results.study.compare]))
-        chosen = row.choice, choices[group.point] if group else None
+        choices = row.choice, row.reference_choice
         cells = [cell for cell in row.cells if cell.family and cell.column.tests]
         for cell in cells:
             correction, paired = tables.correction(results, cell.family), cell.difference
@@ -75,7 +73,7 @@ def compared(results: Results) -> list[Comparison]:
             mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
             won = cell.better or Estimate(None)
             last = cost if cell is cells[-1] else ""  # said once for each activation
-            comparisons.append(Comparison(*given, mean, won, correction, cell, last, chosen))
+            comparisons.append(Comparison(*given, mean, won, correction, cell, last, choices))
     return comparisons
 
 

@@ -10,6 +10,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def digits(value: float, sign: str = "") -> str:
+    """Return a finite number with three significant digits, with ``sign`` "+" signed: ``0.0150``, ``123``."""
+    return f"{value:{sign}#.3g}".rstrip(".")
+
+
 def few(names: Sequence[str], most: int = 3) -> str:
     """Return the first names and the number of the others: ``a, b, c and 2 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from actlab.analysis import board
 from actlab.analysis.board import BoardTask, DataSet
+from actlab.analysis.scoreboard import TABLE, Table
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
@@ -18,7 +19,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.stages import opening
-from actlab.storage.files import digest_of, parsed
+from actlab.storage.files import digest_of, read_json
 from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
@@ -82,9 +83,9 @@ def main(argv: Sequence[str]) -> int:
         f"all tasks: about {duration(total)} one by one, {duration(total / cores)} on {plural(cores, 'core')}"
     )
     print(f"{said}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
-    from actlab.reports import output, table_files
+    from actlab.reports import output
 
-    failed, late, own = 0, list[str](), dict[tuple[str, str], Any]()
+    failed, late, own = 0, list[str](), dict[tuple[str, str], Table]()
     for name, study in studies.items():
         if time.monotonic() - start + seconds[study.name] / cores > limit:
             late.append(name)
@@ -94,8 +95,9 @@ def main(argv: Sequence[str]) -> int:
         loaded = opening.load(folder)
         for number, data in enumerate(_named(study, board.board_file()["tasks"][name]), 1):
             if number < len(loaded) and loaded[number].results:
-                output.write(loaded[: number + 1], folder.path / study.stages[number].name, html=True)
-                own[name, data] = parsed(table_files.to_json(loaded[number]))
+                at = folder.path / study.stages[number].name
+                output.write(loaded[: number + 1], at, html=True)
+                own[name, data] = read_json(at / TABLE, Table, "start the same command again")
     if late:
         print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
     if args.smoke:
@@ -105,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     return int(failed > 0)
 
 
-def show(own: Mapping[tuple[str, str], Any], folder: Path) -> int:
+def show(own: Mapping[tuple[str, str], Table], folder: Path) -> int:
     """Print where one's own activations stand, or all, and write the board; return 0."""
     from actlab.reports import board as report
 
@@ -131,12 +133,13 @@ def planned(
     """Return the studies of tasks whose data is there, and a line for each task or data set left out."""
     studies, left = {}, []
     for name, task in tasks.items():
-        missing = (
-            {} if smoke else {of: line for of, d in board.data_of(task).items() if (line := lacking(d, data))}
-        )
+        if smoke:  # on samples, and without further data
+            studies[name] = planned_task(name, task, {}, units, data, smoke)
+            continue
+        missing = {of: line for of, d in board.data_of(task).items() if (line := lacking(d, data))}
         left += [f"left out: {name}, {of}: {line}" for of, line in missing.items()]
         if missing.keys().isdisjoint(task["data"]):
-            further = {of: d for of, d in task.get("further", {}).items() if of not in missing and not smoke}
+            further = {of: d for of, d in task.get("further", {}).items() if of not in missing}
             studies[name] = planned_task(name, task, further, units, data, smoke)
     if not studies:
         raise ActlabError("no task has its data: give the folder of the board's data with --data")

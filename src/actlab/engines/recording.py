@@ -302,8 +302,9 @@ class Recorder(Checkpoint):
         units = task.members[r].units if isinstance(task, Training) else ()
         if any(map(activations.has_surrogate_gradient, units)):
             facts["surrogate_gradient"] = True
-        for name in ("single_updates", "not_replayed") if isinstance(task, Training) else ():
-            facts |= {name: reason} if (reason := getattr(task, name)) else {}
+        if isinstance(task, Training):
+            reasons = {"single_updates": task.single_updates, "not_replayed": task.not_replayed}
+            facts |= {name: reason for name, reason in reasons.items() if reason}
         now = unrestored(trainer) if self._unrestored else {}
         if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
             facts["unrestored"] = changed

@@ -58,9 +58,7 @@ def draw(scores: Scores) -> Figure:
     for number, (ax, (name, ratios)) in enumerate(zip(axes, shown.items(), strict=True)):
         partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
         _draw_panel(ax, name, {label: ratios.get(label, ()) for label in labels}, partly, colours)
-        ax.set_yticks(range(len(labels)), labels if number % _COLUMNS == 0 else [""] * len(labels))
-        for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
-            tick.set_fontweight("bold" if label in scores.board.users else "normal")
+        style.name_rows(ax, labels, scores.board.users, shown=number % _COLUMNS == 0)
     return figure
 
 
@@ -84,13 +82,11 @@ def _draw_panel(
             inside = "white" if label in partly else colour
             ax.plot(ratio.value, y, "o", color=colour, mfc=inside, ms=3.6, zorder=3)
     ax.set_xscale("log")
-    ax.set(xlim=(low / (high / low) ** 0.06, high * (high / low) ** 0.06), ylim=(len(ratios) - 0.4, -0.6))
+    ax.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
     round_ = [tick for tick in _TICKS if low <= tick <= high]
     ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(3, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
 
 
 def to_markdown(scores: Scores) -> str:

@@ -83,18 +83,15 @@ def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Ma
     ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
     for y, effect in enumerate(shown):
         _draw_effect(ax, y, effect, scale, colours[effect.label])
-    ax.set_yticks(range(len(shown)), [effect.label for effect in shown])
-    for label, effect in zip(ax.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if effect.by_user else "normal")
-    ax.set(ylim=(len(shown) - 0.4, -0.6), xlim=[scale * end for end in limits(shown)])
+    own = {effect.label for effect in shown if effect.by_user}
+    style.name_rows(ax, [effect.label for effect in shown], own)
+    ax.set_xlim(*(scale * end for end in limits(shown)))
     ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     if task.column.scale == "log":
         ax.xaxis.set_major_formatter(lambda value, _: task.column.text(value, signed=True))
     else:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
 
 
 def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) -> None:

@@ -238,8 +238,7 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
 
 def _choice(results: Results, rows: Sequence[TableRow]) -> str:
     """Return which choices other seeds would often not make, and what these settings give on other seeds."""
-    searched = any(stage.search for stage in results.study.stages)
-    if searched:
+    if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
     compare, text_of = results.study.compare, results.selected_by.text
     known = [(row.point.in_words(compare, results.text), row.choice) for row in rows if row.choice]

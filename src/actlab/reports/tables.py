@@ -11,7 +11,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
-from actlab.analysis.wording import few
+from actlab.analysis.wording import digits, few
 from actlab.config.keys import short_names
 
 NONE = "-"
@@ -107,7 +107,7 @@ def learnt(results: Results, row: TableRow) -> dict[str, str]:
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
     known = cost or {}
-    seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
+    seconds = digits(1e3 * cost["seconds_per_update"]) if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
         for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
