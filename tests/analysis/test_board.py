@@ -154,6 +154,16 @@ def test_a_run_that_diverged_is_left_out_of_the_ratio_and_said(kept):
     assert any(line.startswith("text: words: 0.9") and "1 of 8 runs failed" in line for line in said)
 
 
+def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
+    """Three of eight runs fail, the others are a little better: p is of all runs, and so is the word."""
+    scores = board.scores(own(kept, "mine", words=row("mine", [None] * 3 + spread(0.99)[2:7])))
+    words = next(data for data, _ in scores.verdicts("mine") if data.name == "text: words")
+    assert words.ratio.value < 1
+    assert words.better.value < 0.5
+    assert "; worse, p 0.001 after" in board.verdict(words, 0.001, "gelu")
+    assert "; undecided, p 0.9 after" in board.verdict(words, 0.9, "gelu")
+
+
 def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
     files = report.write(board.scores(own(kept, "mine")), tmp_path / "out")
     assert [file.name for file in files] == ["board.md", "board.json", "board.svg", "board.png"]

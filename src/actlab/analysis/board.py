@@ -202,8 +202,9 @@ def verdict(data: OnData, p: float | None, reference: str) -> str:
     if data.ratio is None:
         return f"{data.name}: failed in {data.failed} of {data.runs} runs."
     words = [f"{data.name}: {data.ratio} times the error of {reference}"]
-    if p is not None:
-        word = "undecided" if p >= LEVEL else "better" if data.ratio.value < 1 else "worse"
+    if p is not None and data.better:
+        # Failed runs count in p, not in the ratio; so does the word.
+        word = "undecided" if p >= LEVEL else "better" if (data.better.value or 0) > 0.5 else "worse"
         words.append(f"{word}, p {p_text(p)} after Holm's correction")
     if data.failed:
         words.append(f"{data.failed} of {data.runs} runs failed")
