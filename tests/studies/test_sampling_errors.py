@@ -65,7 +65,7 @@ def test_a_study_of_texts_prints_the_error_of_its_windows(cli: Any, tmp_path: Pa
     shown = f"{np.median([of_run['test/loss'] for of_run in errors['relu']]):#.3g}"
     page = " ".join(cli("study", "show", "text.yaml").out.split())
     assert shown in page
-    assert "Test set ±: standard error of a median from the spread of the loss over samples." in page
+    assert "Test set ±: standard error of a median from the spread over samples, sentences or tweets." in page
 
 
 PLAN = study(
@@ -88,7 +88,8 @@ def test_the_error_of_a_row_is_the_median_over_its_runs_after_training(tmp_path:
         assert [cell.sampling_error for cell in row.cells] == [pytest.approx(0.015), None, None, None]
         shown = [tables.number(cell.sampling_error, cell.column) for cell in row.cells]
         assert shown[0] == "0.0150"
-    assert any("from the spread of the loss over samples. Both" in note for note in notes.footnotes(loaded))
+    known = "from the spread over samples, sentences or tweets. Both"
+    assert any(known in note for note in notes.footnotes(loaded))
 
 
 def test_runs_without_errors_and_diverged_medians_print_none(tmp_path: Path) -> None:
@@ -103,9 +104,19 @@ def test_runs_without_errors_and_diverged_medians_print_none(tmp_path: Path) -> 
 def test_shares_and_losses_are_named_in_one_note(tmp_path: Path) -> None:
     table = ({"metric": "test/error", "at": "last"}, {"metric": "test/loss", "at": "last"})
     plan = study(grids=({ACT: ["gelu", "relu"]},), select=Selection(), table=table)
-    facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/loss": 0.01, "test/error": 9.0}}
-    loaded = finished(tmp_path, plan, {"test/error": [0.1], "test/loss": [1.0], "val/loss": [1.0]}, **facts)
+    facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/loss": 0.01}}
+    curves = {"test/error": [0.1], "test/loss": [1.0], "val/loss": [1.0]}
+    loaded = finished(tmp_path / "alike", plan, curves, **facts)
     share, loss = comparison.rows(loaded)[0].cells
     assert [share.sampling_error, loss.sampling_error] == pytest.approx([0.03, 0.01])
     (note,) = [note for note in notes.footnotes(loaded) if note.startswith("Test set")]
-    assert "from the number of samples, 100, or from the spread of the loss over samples." in note
+    assert "from the number of samples, 100, or from the spread over samples, sentences or tweets." in note
+
+
+def test_a_share_of_grouped_samples_has_the_error_that_was_recorded(tmp_path: Path) -> None:
+    plan = study(grids=({ACT: ["gelu"]},), select=Selection(), table=({"metric": "test/error", "at": "last"},))
+    facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/error": 0.05}}
+    loaded = finished(tmp_path, plan, {"test/error": [0.1], "val/loss": [1.0]}, **facts)
+    assert comparison.rows(loaded)[0].cells[0].sampling_error == pytest.approx(0.05)
+    (note,) = [note for note in notes.footnotes(loaded) if note.startswith("Test set")]
+    assert "samples, 100" not in note

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from actlab.callbacks import TestEveryEpoch
-from actlab.datamodules import TextDataModule, TwitterPOSDataModule
+from actlab.datamodules import TextDataModule, TIMITDataModule, TwitterPOSDataModule
 from actlab.networks import GPT
 from actlab.stacking import StackedTask
 from actlab.tasks import ClassificationTask, Derived, LanguageTask, PixelTask, Quantity
@@ -154,11 +154,30 @@ def test_a_language_task_keeps_the_loss_of_each_window(tmp_path: Any) -> None:
         assert kept.tolist() == pytest.approx(nats.mean(-1).tolist(), abs=2e-6)
 
 
-def test_samples_that_depend_on_each_other_have_no_error(tmp_path: Any) -> None:
-    """Pixels of a picture and frames of a sentence, as tasks say, and tokens of tweets, as data say."""
+def test_pixels_of_a_picture_have_no_error() -> None:
     assert not PixelTask.independent
-    assert not LabelledFrames.independent
-    data = TwitterPOSDataModule(sample=True, batch_size=500)
-    task = ClassificationTask(25, (3, 34))
-    fitted(task, data, tmp_path, max_epochs=1)
-    assert not any(np.isfinite(error) for (error,) in task.sampling_errors.values())
+
+
+@pytest.mark.parametrize("kind", ["tweets", "speech"])
+def test_tokens_of_tweets_and_frames_of_speech_are_counted_by_sentence(kind: str, tmp_path: Any) -> None:
+    """Errors of losses and shares; by token or frame they would be smaller."""
+    if kind == "tweets":
+        data: Any = TwitterPOSDataModule(sample=True, batch_size=500, eval_batch_size=37)
+        task: Any = ClassificationTask(25, (3, 34), "relu")
+    else:
+        data, task = TIMITDataModule(sample=True, eval_batch_size=300), LabelledFrames(39, (11, 26), "relu")
+    fitted(task, data, tmp_path, TestEveryEpoch(), max_epochs=1, precision="32-true")
+    for split in ("val", "test"):
+        samples = getattr(data, split)
+        if kind == "tweets":
+            lengths = [len(tweet.labels) for tweet in getattr(data.corpus, split)]
+        else:
+            lengths = [len(rows) for rows in samples.frames.sentences]
+        with torch.no_grad():
+            found = task.eval().measured(samples.batch(samples.position_of(range(len(samples)))))
+        for name in ("loss", "error"):
+            sentences = found[name].values.double().split(lengths)
+            totals, number = np.array([float(x.sum()) for x in sentences]), np.array(lengths)
+            mean = totals.sum() / number.sum()
+            expected = np.sqrt(((totals - mean * number) ** 2).sum() * len(number) / (len(number) - 1))
+            assert task.sampling_errors[f"{split}/{name}"] == pytest.approx([expected / number.sum()], rel=1e-6)

@@ -1,6 +1,9 @@
 """Losses and metrics compare what belongs together: no broadcast, no ignored label, no guess."""
 
+import warnings
+
 import pytest
+import pytorch_lightning as pl
 import torch
 from torchmetrics.classification import MulticlassAUROC
 from torchmetrics.functional.classification import multiclass_auroc
@@ -8,6 +11,7 @@ from torchmetrics.functional.classification import multiclass_auroc
 from actlab.errors import RunError
 from actlab.networks import MLP
 from actlab.tasks import ClassificationTask, FrameTask, RegressionTask
+from toys import QUIET, fitted
 
 
 @pytest.mark.parametrize("targets", [(6,), (1,), (6, 1, 1)])
@@ -23,6 +27,28 @@ def test_a_label_that_is_no_class_is_rejected(label):
     words = f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an actlab.tasks.FrameTask"
     with pytest.raises(RunError, match=words):
         task.quantities(torch.randn(3, 4), (torch.empty(0), labels))
+
+
+@pytest.mark.parametrize("label", [-100, 4])
+def test_a_label_is_checked_before_its_batch_goes_to_a_gpu(label, tmp_path):
+    """Which would end the process at it. On the meta device, as on a GPU, no loss sees the label."""
+    task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
+    frames = FrameTask(4, (3,), "relu").to("meta")
+    task.trainer = frames.trainer = pl.Trainer(**QUIET, default_root_dir=tmp_path)
+    task.on_before_batch_transfer((torch.zeros(3, 3), labels), 0)  # a loss on a CPU checks it
+    task.to("meta")
+    with pytest.raises(RunError, match=f"a batch has the label {label}, but the classes are 0 to 3"):
+        task.on_before_batch_transfer({"x": torch.zeros(3, 3), "y": labels}, 0)
+    frames.on_before_batch_transfer((torch.zeros(2, 3), torch.tensor([0, -100])), 0)
+
+
+def test_lightning_does_not_warn_of_the_hook_beside_a_datamodule(tmp_path):
+    rows = torch.utils.data.TensorDataset(torch.randn(12, 3), torch.arange(12) % 4)
+    data = pl.LightningDataModule.from_datasets(rows, batch_size=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("error", ".*overridden")
+        fitted(ClassificationTask(4, (3,), "relu"), data, tmp_path, max_epochs=1, precision="32-true")
 
 
 def test_padding_of_frames_is_no_error():

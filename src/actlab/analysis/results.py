@@ -233,15 +233,17 @@ class Results:
     def sampling_error(self, column: Column, setting: Setting, value: float | None) -> float | None:
         """Return the standard error that a setting's value has from the samples alone; None if unknown.
 
-        That of a mean after training is the median over the runs that recorded it.
+        That of a mean after training is the median over the runs that recorded it; that of another share
+        follows from the number of samples.
         """
-        of_share = sampling_error(value, self.samples(column))
-        at_last = read_where(column.at, self.study) == "last" and not column.condition
-        if of_share is not None or not at_last or value is None or not math.isfinite(value):
-            return of_share
-        of_runs = [self.results[r.id].get("sampling_errors", {}) for r in setting.runs if r.id in self.results]
-        known = [errors[column.metric] for errors in of_runs if column.metric in errors]
-        return median(known) if known else None
+        known: list[float] = []
+        if read_where(column.at, self.study) == "last" and not column.condition:
+            results = [self.results[run.id] for run in setting.runs if run.id in self.results]
+            every = [result.get("sampling_errors", {}).get(column.metric) for result in results]
+            known = [error for error in every if error is not None]
+        if known and value is not None and math.isfinite(value):
+            return median(known)
+        return sampling_error(value, self.samples(column))
 
     def _unrecorded(self, column: Column) -> list[str]:
         where = watched(column.at, self.study)

@@ -46,6 +46,7 @@ class Samples(Dataset[Batch]):
     seed = 0
     drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
     device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
+    groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -314,7 +315,6 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: Samples | None = None
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
-    independent = True  # whether the samples of an evaluation are, so that a mean loss has a standard error
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     @property

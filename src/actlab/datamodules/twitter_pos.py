@@ -131,7 +131,6 @@ class TwitterPOSDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
-    independent = False  # tokens of one tweet
     num_classes = len(TAGS)  # K = 25
 
     @validated
@@ -168,7 +167,10 @@ class TwitterPOSDataModule(TensorDataModule):
         """Load the windows of each split; the transform looks up the features of each batch."""
         corpus = self.corpus
         transform = partial(looked_up, corpus.features.table.to(device))
-        self.train, self.val, self.test = (
+        self.train, self.val, self.test = splits = [
             TensorDataset(*(t.to(device) for t in windows(tweets, corpus.features)), transform=transform)
             for tweets in corpus[:3]
-        )
+        ]
+        for split, tweets in zip(splits, corpus[:3], strict=True):
+            lengths = torch.tensor([len(tweet.labels) for tweet in tweets], device=device)
+            split.groups = torch.arange(len(tweets), device=device).repeat_interleave(lengths)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.core.hooks import DataHooks
 from pytorch_lightning.plugins import MixedPrecision
+from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import nn
 
 from actlab import experiments
@@ -152,10 +152,10 @@ class _ProbeOfStudy:
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
     trainer, task, data = built[0]
-    for kind, hook in itertools.product((type(task), type(data)), _TRANSFERS):
-        if getattr(kind, hook, None) is not getattr(DataHooks, hook):
+    for part, hook in itertools.product((task, data), _TRANSFERS):
+        if is_overridden(hook, part):
             raise ActlabError(
-                f"{kind.__name__} changes batches in {hook}, but probes do not call this hook: "
+                f"{type(part).__name__} changes batches in {hook}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
     experiments.prepare(data)

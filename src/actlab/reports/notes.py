@@ -15,7 +15,7 @@ from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import FEWEST, median
+from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
 from actlab.config.keys import short_names
@@ -326,10 +326,11 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
-    sizes = {cell.samples for row in rows for cell in row.cells if cell.sampling_error}
-    numbers = " or ".join(f"{size:,}" for size in sorted(filter(None, sizes)))
-    kinds = [f"from the number of samples, {numbers}"] if numbers else []
-    kinds += ["from the spread of the loss over samples"] if None in sizes else []
+    shown = [cell for row in rows for cell in row.cells if cell.sampling_error]
+    of_shares = [cell for cell in shown if cell.sampling_error == sampling_error(cell.median, cell.samples)]
+    numbers = " or ".join(f"{size:,}" for size in sorted({cell.samples or 0 for cell in of_shares}))
+    kinds = [f"from the number of samples, {numbers}"] if of_shares else []
+    kinds += ["from the spread over samples, sentences or tweets"] if len(shown) > len(of_shares) else []
     text = f"Test set ±: standard error of a median {', or '.join(kinds)}."
     return f"{text} Both sides of a difference see the same samples." if kinds else ""
 

@@ -195,6 +195,9 @@ class Task(Training, ABC):
         """Return the network's inputs: by default the first tensor of the batch."""
         return batch[:1]
 
+    def check_targets(self, batch: Batch) -> None:
+        """Raise a RunError for targets without a loss; called before a batch goes from the CPU to a GPU."""
+
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the values of each of `metric_names` in a batch, and what those in ``derived`` are made of.
 

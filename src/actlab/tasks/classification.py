@@ -15,6 +15,7 @@ from actlab.config.metrics import KEY
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
+from actlab.random.positions import Block
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.batches import check_classes, class_numbers, targets_of
 from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
@@ -61,7 +62,7 @@ class ClassificationTask(Task):
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
-        self.top, self.metric_names = top, self.metrics_for({"top": top})
+        self.num_classes, self.top, self.metric_names = num_classes, top, self.metrics_for({"top": top})
         super().__init__(
             activation,
             network or self.default_network,
@@ -111,6 +112,11 @@ class ClassificationTask(Task):
             check_classes(labels, output.shape[-1], self.padding)
             raise
         return losses.view_as(labels)
+
+    def check_targets(self, batch: Batch) -> None:
+        """Raise a RunError for a label that is no class, at which a GPU would end the process."""
+        if not isinstance(batch, Block) and targets_of(batch).device.type == "cpu":
+            check_classes(targets_of(batch), self.num_classes, self.padding)
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: log-probabilities and labels.

@@ -40,6 +40,20 @@ class SampleSums:
         return torch.cat(next(parts), -1), torch.cat(next(parts), -1)
 
 
+def of_groups(sums: Sums, groups: Tensor) -> Sums:
+    """Return the sums over the samples of each group, given the group's number of each sample ``(N,)``.
+
+    >>> of_groups((torch.tensor([1.0, 2.0, 4.0]), torch.ones(3)), torch.tensor([7, 7, 9]))
+    (tensor([3., 4.]), tensor([2., 1.]))
+    """
+    groups = groups[: sums[0].shape[-1]]  # an evaluation may be limited to the first batches
+    known, numbers = torch.unique(groups, return_inverse=True)
+    totals, weights = (
+        part.new_zeros((*part.shape[:-1], len(known))).index_add(-1, numbers, part) for part in sums
+    )
+    return totals, weights
+
+
 def sampling_error(sums: Sums, everywhere: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the standard error of Σ values·weights ÷ Σ weights, ``()`` or ``(R,)``; not finite if unknown.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Self, cast
 
 import pytorch_lightning as pl
@@ -30,7 +30,7 @@ from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
-from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, sampling_error
+from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, of_groups, sampling_error
 
 Batch = tuple[Tensor, ...]
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
@@ -113,6 +113,13 @@ class Training(pl.LightningModule, ABC):
                 f"trainer.accumulate_grad_batches {number}: the batches of {type(task).__name__} differ in "
                 "size, but would have equal weight; give a larger data.batch_size"
             )
+
+    @wraps(pl.LightningModule.on_before_batch_transfer)  # else Lightning warns beside each datamodule
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:  # type: ignore[override]
+        """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
+        if self.device.type != "cpu" and not self.trainer.predicting:
+            self.members[0].check_targets(as_batch(batch))
+        return batch
 
     def begin_blocks(self) -> Callable[[int], int] | None:
         """Return what says where a block of this epoch ends, or None; see `Blocks.begin`."""
@@ -207,12 +214,17 @@ class Training(pl.LightningModule, ABC):
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
             updated = {"split": split} if first.metrics else {}
             quantities = self.measured(batch, shared=True, **updated)
-        data = getattr(self._trainer, "datamodule", None)
-        if first.independent and not first.sees_network and getattr(data, "independent", True):
+        groups = self._groups(split)
+        if not first.sees_network and (first.independent if groups is None else self.trainer.world_size == 1):
             inputs = next(iter(as_batch(batch)), None)
-            for name in quantities.keys() - SHARES:
+            for name in quantities.keys() - (SHARES if groups is None else set()):
                 self._samples.add(f"{split}/{name}", quantities[name], inputs, self.stacked)
         self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
+
+    def _groups(self, split: str) -> Tensor | None:
+        """Return the group's number of each sample of a split, ``(N,)``, if samples of a group are alike."""
+        data = getattr(self._trainer, "datamodule", None)
+        return getattr(getattr(data, split, None), "groups", None)
 
     def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
         return quantity.mean(self.stacked), quantity.weight(self.stacked)
@@ -255,6 +267,8 @@ class Training(pl.LightningModule, ABC):
         first, everywhere = self.members[0], partial(self.trainer.strategy.reduce, reduce_op="sum")
         sums = {name: self._samples.of(name, mean) for name, mean in means.items()}
         self._samples = SampleSums()
+        if (groups := self._groups(split)) is not None:
+            sums = {name: of_groups(of, groups) for name, of in sums.items()}
         errors = {name: sampling_error(of, everywhere) for name, of in sums.items()}
         for name, metric in first.derived.items():
             if len(metric.of) == 1 and (of := f"{split}/{metric.of[0]}") in means:

@@ -51,6 +51,11 @@ class ByFrame(Samples):
     def __init__(self, frames: Frames) -> None:
         self.frames, self.device = frames, frames.values.device
 
+    @property
+    def groups(self) -> Tensor | None:  # type: ignore[override]
+        """The first frame of the sentence of each target frame ``(N,)``."""
+        return self.frames.first[self.frames.numbers.to(self.device)]
+
     def __len__(self) -> int:
         return len(self.frames.numbers)
 
