@@ -1,7 +1,7 @@
 """The board that ships with actlab: activations on several tasks and data sets, beside one's own.
 
 `results/board/board.yaml` lists tasks, their data and the kept tables. A table of one's own has the same study
-and points, and its rows stand beside the kept ones.
+and points, and its rows stand beside the kept ones; so do those of the activations that users submitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from actlab.analysis import hierarchy, scoreboard
 from actlab.analysis.differences import Estimate, better
 from actlab.analysis.hierarchy import Effect, OverTasks, Ratio
-from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Table
+from actlab.analysis.scoreboard import Board, KeptRow, ScoredTask, StoredTable, Table
 from actlab.analysis.statistics import LEVEL, holm, p_text
 from actlab.analysis.wording import plural
 from actlab.storage.files import checked, read_json
@@ -27,6 +27,9 @@ from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 
 FILE = "results/board/board.yaml"
+SUBMITTED = "results/board/submitted"
+SUBMISSION = "submission.json"
+FIRST_SEED = 20  # of further data: above the seeds that chose and compared
 
 
 class DataSet(TypedDict):
@@ -58,6 +61,15 @@ class BoardFile(TypedDict):
     tasks: dict[str, BoardTask]
 
 
+class Submission(TypedDict):
+    """An activation that its author put on the board: `SUBMISSION` in a folder of `SUBMITTED` of its name."""
+
+    activation: Any  # its value in studies; a file stands in the folder
+    code: str  # digest of the file, as its tables have it; empty without a file
+    licence: str  # an SPDX expression
+    tables: dict[str, dict[str, Table]]  # by task and data set
+
+
 class OnData(NamedTuple):
     """An activation on one data set, at one point of its table."""
 
@@ -87,6 +99,24 @@ class Standing(NamedTuple):
 def board_file() -> BoardFile:
     """Return the contents of `FILE`."""
     return checked(read_mapping(resource(FILE)), BoardFile)
+
+
+def seeds_of(further: DataSet) -> tuple[int, ...]:
+    """Return the seeds of further activations on further data of a task."""
+    return (*range(FIRST_SEED, FIRST_SEED + further["seeds"]),)
+
+
+def submission(folder: Path) -> Submission:
+    """Return what a folder of `SUBMITTED` holds; a DamagedError without it or if it is malformed."""
+    return read_json(folder / SUBMISSION, Submission, "write it again by actlab scoreboard --submit")
+
+
+def submitted() -> dict[str, Submission]:
+    """Return the activations that users submitted, by name."""
+    return {
+        path.parent.name: submission(path.parent)
+        for path in sorted(resource(SUBMITTED).glob(f"*/{SUBMISSION}"))
+    }
 
 
 def data_of(task: BoardTask) -> dict[str, DataSet]:
@@ -159,20 +189,27 @@ class Scores:
 
 def scores(own: Mapping[tuple[str, str], Table] | None = None) -> Scores:
     """Return the board, with the rows of one's ``own`` tables by task and data set."""
-    file, places, records = board_file(), dict[str, tuple[str, str]](), []
+    file, places, records, others = board_file(), dict[str, tuple[str, str]](), [], submitted()
     for task, of in file["tasks"].items():
         for name, data in data_of(of).items():
             title = f"{task}: {name}"
             places[title] = task, name
-            records.append(_record(title, data, (own or {}).get((task, name))))
+            tables = {label: s["tables"].get(task, {}).get(name) for label, s in others.items()}
+            rows = [row for label, table in tables.items() if table for row in _named(table, label)]
+            records.append(_record(title, data, rows, (own or {}).get((task, name))))
     (board,) = scoreboard.boards(records)
     return Scores(file, board, places)
 
 
-def _record(title: str, data: DataSet, own: Table | None) -> StoredTable:
+def _named(table: Table, label: str) -> list[KeptRow]:
+    """Return the rows of a table with one activation under another name."""
+    return [{**row, "point": {**row["point"], table["compare"]: label}} for row in table["rows"]]
+
+
+def _record(title: str, data: DataSet, others: list[KeptRow], own: Table | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
-    rows = [*table["rows"], *(own["rows"] if own else [])]
+    rows = [*table["rows"], *others, *(own["rows"] if own else [])]
     if len({row["point"].get(BLOCK) for row in table["rows"]}) == 1:  # one block per setting is no activation
         rows = [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
     if (chance := data.get("chance")) is not None:

@@ -14,7 +14,7 @@ from actlab.analysis.board import BoardTask, DataSet
 from actlab.analysis.scoreboard import TABLE, Table
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
-from actlab.cli import estimates
+from actlab.cli import estimates, submission
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
@@ -26,7 +26,7 @@ from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 
 COMPARED = "model.activation"
 MINUTES = 45
-FIRST_SEED = 20  # of further data: above the seeds that chose and compared
+SUBMITTED_GUIDE = "results/board/submitted/README.md says how"
 _ROUNDS = 2  # of timed updates before the start
 
 
@@ -58,6 +58,13 @@ def parser() -> Parser:
         "--minutes", type=float, default=MINUTES, help="that it may take; default: %(default)s"
     )
     command.add_argument("--smoke", action="store_true", help="train a little on samples; decides nothing")
+    command.add_argument(
+        "--submit",
+        type=Path,
+        metavar="FOLDER",
+        help="write what a pull request adds to results/board/submitted, into a new folder of the name to show",
+    )
+    command.add_argument("--licence", metavar="SPDX", help="of your code, with --submit, such as Apache-2.0")
     command.add_argument("--runs-dir", type=Path, default=Path("runs/scoreboard"), metavar="DIR")
     return command
 
@@ -70,6 +77,8 @@ def main(argv: Sequence[str]) -> int:
         raise ActlabError(f"--activation {reference}: it is what the board compares with; give another one")
     if not units:
         return show({}, runs)
+    if args.submit:
+        submission.check_request(args.submit, units, args.licence)
     studies, left = planned(chosen(args.tasks), units, args.data, args.smoke)
     for line in left:
         print(line)
@@ -104,6 +113,9 @@ def main(argv: Sequence[str]) -> int:
         print("Smoke runs decide nothing: they make a few updates on samples.")
     elif own:
         show(own, runs)
+        if args.submit and not failed:
+            submission.write(args.submit, units[0], args.licence, own)
+            print(f"{args.submit} has what a pull request adds; {SUBMITTED_GUIDE}")
     return int(failed > 0)
 
 
@@ -174,8 +186,7 @@ def planned_task(
     settings = {COMPARED: [*units], **dataset(first)}
     study = load(task["study"], settings=settings, activations=units, reference=units[0], smoke=smoke)
     later = [
-        Stage(stage_of(of), (*range(FIRST_SEED, FIRST_SEED + d["seeds"]),), {**d.get("set", {}), **dataset(d)})
-        for of, d in further.items()
+        Stage(stage_of(of), board.seeds_of(d), {**d.get("set", {}), **dataset(d)}) for of, d in further.items()
     ]
     title = f"{task['title'].capitalize()}: {study.title}"
     named = f"{name}{SMOKE_SUFFIX}" if smoke else name

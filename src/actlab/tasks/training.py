@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial, wraps
+from functools import partial
 from typing import Any, Self, cast
 
 import pytorch_lightning as pl
@@ -114,12 +114,14 @@ class Training(pl.LightningModule, ABC):
                 "size, but would have equal weight; give a larger data.batch_size"
             )
 
-    @wraps(pl.LightningModule.on_before_batch_transfer)  # else Lightning warns beside each datamodule
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:  # type: ignore[override]
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
         if self.device.type != "cpu" and not self.trainer.predicting:
             self.members[0].check_targets(as_batch(batch))
         return batch
+
+    # Else Lightning takes it for the user's, and warns beside each datamodule.
+    on_before_batch_transfer.__wrapped__ = pl.LightningModule.on_before_batch_transfer  # type: ignore[attr-defined]
 
     def begin_blocks(self) -> Callable[[int], int] | None:
         """Return what says where a block of this epoch ends, or None; see `Blocks.begin`."""
