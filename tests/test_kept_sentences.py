@@ -207,8 +207,17 @@ def of_quoted_rows() -> list[str]:
     return [f"| {unit} | {row} |" for unit, row in zip(("relu", "elu"), cut, strict=True)]
 
 
+def of_board() -> list[str]:
+    """The sentence over tasks that the page quotes, and what it says in words."""
+    kept = (RESULTS / "board/board.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
+    low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
+    return [said, f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's"]
+
+
 SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
+    "docs/guide/board.md": [of_board],
     "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
     "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],
