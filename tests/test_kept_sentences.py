@@ -198,18 +198,27 @@ WHOLE = (
 )
 
 
-def of_demo() -> list[str]:
-    kept = (RESULTS / "demo/table.md").read_text(encoding="utf-8")
-    found = {
-        unit: re.findall(rf"^\| {unit} \| 3 \| ([\d.]+) ", kept, re.M)[0]
-        for unit in ("gelu", "elu", "relu", "soi")
-    }
-    return ["{gelu} % (GELU), {elu} % (ELU), {relu} % (ReLU) and {soi} % (SOI)".format(**found)]
+def of_quoted_rows() -> list[str]:
+    """The rows of test error without dropout, without medians of differences."""
+    kept = (RESULTS / "gelu_mnist_classifier/table.md").read_text(encoding="utf-8")
+    _, _, primary = kept.partition("## test error")
+    rows = [re.findall(rf"^\| {unit} \| 0 \| (.+) \|$", primary, re.M)[0] for unit in ("relu", "elu")]
+    cut = [re.sub(r" / [-+.\d]+(?= \| \d\.\d+ \[)", "", row) for row in rows]
+    return [f"| {unit} | {row} |" for unit, row in zip(("relu", "elu"), cut, strict=True)]
+
+
+def of_board() -> list[str]:
+    """The sentence over tasks that the page quotes, and what it says in words."""
+    kept = (RESULTS / "board/board.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
+    low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
+    return [said, f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's"]
 
 
 SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
-    "docs/guide/compare.md": [of_quoted_verdict, of_demo],
+    "docs/guide/board.md": [of_board],
+    "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
     "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],

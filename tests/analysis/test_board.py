@@ -12,6 +12,7 @@ import pytest
 
 import boards_by_hand
 from actlab.analysis import board
+from actlab.datamodules.pixels import PixelDataModule
 from actlab.reports import board as report
 from kept_results import program
 
@@ -99,6 +100,14 @@ def test_ratios_of_the_kept_board_are_recomputed_from_the_runs():
                 assert data["ratio"]["value"] == pytest.approx(ratio, rel=5e-3), data["name"]
             else:
                 assert (runs[UNIT] == standing["label"]).sum() < 8
+
+
+def test_the_sample_of_cifar10_has_the_picture_of_the_board(tmp_path):
+    """One kept run of the Gaussian ended at the mean colour, whose distance tells pictures apart."""
+    data = PixelDataModule(str(BOARD.parents[1] / "data/samples/cifar10"), cache_dir=str(tmp_path))
+    ended = pd.read_csv(BOARD.parent / "inr_image/values.csv").query(f"`{UNIT}` == 'gauss' and chosen == 1")
+    found = program("board/pictures").chance(data.image.permute(1, 2, 0).numpy())
+    assert found == pytest.approx(ended["test/psnr@last"].min(), abs=1e-3)
 
 
 def own(kept, label, **rows):
