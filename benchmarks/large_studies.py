@@ -40,7 +40,7 @@ UNITS = [
     "tanh",
     "sigmoid",
 ]
-SEEDS, EPOCHS = 10, 5
+SEEDS, EPOCHS, SAMPLES = 10, 5, 1_000
 SIZES = {1_000: (5, 2), 10_000: (10, 10)}  # learning rates and dropouts by number of runs
 MESSAGES = 500  # to the display
 METRICS = ("train/loss", "val/loss", "val/error", "test/loss", "test/error")
@@ -83,15 +83,16 @@ def write(runs: int, folder: Path) -> None:
     for run in study.runs():
         if not (found := RunFolder(root, run)).finished:
             found.open()
-            found.finish(FINISHED, rows_of(run), seconds=12.5, engine="stacked", last_good_epoch=EPOCHS)
+            facts = {"seconds": 12.5, "engine": "stacked", "last_good_epoch": EPOCHS}
+            found.finish(FINISHED, rows_of(run), **facts, scored={"val": SAMPLES, "test": SAMPLES})
 
 
 def rows_of(run: Run) -> list[Row]:
-    """Return the rows of a run: values that fall with the epoch and depend on the grid point and the seed."""
+    """Return the rows of a run: shares that fall with the epoch and depend on the grid point and the seed."""
     place = int(run.identity[:8], 16) / 2**32
     named = [name.partition("/")[::2] for name in METRICS]
     return [
-        Row(float(epoch), 100 * epoch, split, metric, "", (0.5 + place) / epoch + 0.01 * run.seed)
+        Row(float(epoch), 100 * epoch, split, metric, "", round(SAMPLES * (0.5 + place + 0.01 * run.seed) / 2 / epoch) / SAMPLES)
         for epoch in range(1, EPOCHS + 1)
         for split, metric in named
     ]
@@ -132,7 +133,7 @@ def display(runs: int, folder: Path) -> float:
     with tempfile.TemporaryDirectory() as root, Display(planned, Path(root), study.select) as shown:
         start = time.process_time()
         for run in planned[:MESSAGES]:
-            shown(run, 0.5)
+            shown.update(run, 0.5)
         return (time.process_time() - start) / MESSAGES
 
 

@@ -52,7 +52,7 @@ def choice(values: Array, mode: str) -> Choice:
     chosen = np.median(low[:, drawn], axis=2).argmin(0)
     lacking = ~(drawn[:, :, None] == np.arange(number)).any(1)
     out = lacking.any(1)
-    bag = np.array([np.median(values[at, rest]) for at, rest in zip(chosen[out], lacking[out], strict=True)])
+    bag = np.nanmedian(np.where(lacking[out], values[chosen[out]], np.nan), axis=1)
     mean = float((weights[out] * bag).sum() / weights[out].sum())
     return Choice(number, score, float(weights[chosen == best].sum()), mean)
 
