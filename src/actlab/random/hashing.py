@@ -32,10 +32,13 @@ def hash_words(elements: Tensor, key: Tensor | int, second_key: Tensor) -> Tenso
     by mixing in a key word, so that the sequences of two keys are not shifts of each other.
     """
     h = elements ^ key  # in place below: allocating a tensor per operation would cost more than the operation
-    h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
+    shifted = h >> 16
+    h.bitwise_xor_(shifted.bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     h.bitwise_xor_(second_key)
-    h.bitwise_xor_((h >> 15).bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
-    return h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
+    torch.bitwise_right_shift(h, 15, out=shifted)
+    h.bitwise_xor_(shifted.bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
+    torch.bitwise_right_shift(h, 16, out=shifted)
+    return h.bitwise_xor_(shifted.bitwise_and_(0xFFFF))
 
 
 def to_unit_interval(words: Tensor) -> Tensor:

@@ -2,14 +2,15 @@
 
 A run draws the same numbers alone, as a member of a stack of ``R`` runs, on any device and after any resume.
 With a `Stream` attached, the numbers of a site are a counter-based hash of (seed, site, step, element); one
-call serves all R runs and costs as much as ``torch.rand``, or a tenth of that after `compile_masks`.
+call serves all R runs and costs as much as ``torch.rand``, or a tenth of that after `compile_masks`. In a
+training step that is not compiled, several sites draw their numbers at once (`Ahead`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,48 @@ from actlab.errors import ActlabError
 from actlab.random.hashing import hash_words, key_words, seed_for, to_unit_interval
 from actlab.random.seeding import Generators, seed_generators
 
-# Element numbers (N,) and the two keys (R, 1) of a site, which determine its uniform numbers.
-Source = tuple[Tensor, Tensor, Tensor]
+MOST_AT_ONCE = 2**19  # numbers: more leave the cache of a CPU's core, and outweigh the start of an operator
+FEW = 2**15  # numbers of a stochastic activation that are worth drawing with those of other sites
+
+
+class Source(NamedTuple):
+    """What determines the uniform numbers of a site."""
+
+    elements: Tensor  # numbers of the elements, (N,)
+    first: Tensor  # a key of each run, (R, 1)
+    second: Tensor
+    drawn: list[Tensor]  # the numbers, (1, R, N), where they were drawn with those of other sites
+
+
+class Ahead:
+    """The numbers of several sites of a training step, drawn at once when the first of these sites draws.
+
+    Hashing takes 17 operators, which start more slowly than they compute unless there are many numbers. Sites
+    that drew equally many numbers in the step before are expected to do so again; any other site draws alone.
+    """
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._before: dict[int, int] = {}  # how many numbers of a run each site drew in the step before
+        self._here: dict[int, int] = {}
+        self._drawn: dict[int, Tensor] = {}
+
+    def take(self, site: int, elements: Tensor, stream: Stream) -> list[Tensor]:
+        """Return the numbers of a site in a list, which is empty where the site draws alone."""
+        if stream.step != self._step:
+            self._step, self._before, self._here, self._drawn = stream.step, self._here, {}, {}
+        number, expected = len(elements), self._before.get(site)
+        if number == expected and site not in self._here and site not in self._drawn:
+            alike = [s for s, other in self._before.items() if other == number and s not in self._here]
+            most = MOST_AT_ONCE // max(1, number * len(stream.seeds))
+            if len(sites := alike[alike.index(site) :][:most]) > 1:
+                first, second = torch.stack([stream.keys[s] for s in sites], 1)
+                numbers = to_unit_interval(hash_words(elements, first, second))
+                # Chunks without a shared version: one site overwrites its own while another's mask is kept.
+                self._drawn |= zip(sites, numbers.unsafe_chunk(len(sites)), strict=True)
+        self._here[site] = number
+        found = self._drawn.pop(site, None)
+        return [found] if found is not None and number == expected else []
 
 
 class Stream:
@@ -38,6 +79,7 @@ class Stream:
         self.moves = 0
         self.steps = False  # True: each move is a training step, in which repeated draws at a site differ
         self.sites = 0
+        self.ahead = Ahead()
         self._base = key_words([seed_for(seed, "mask") for seed in self.seeds])
         self._known: dict[tuple[int, ...], Tensor] = {}  # keys of the positions that were prepared
         self.keys = torch.empty(0)
@@ -166,7 +208,19 @@ class Uniform(nn.Module):
         per_run = x.numel() // len(self.stream.seeds)
         first = before * per_run // max(size, 1)
         elements = _elements(first, first + per_run, x.device)
-        return fused(function)((elements, keys[0], keys[1]), x, *args)
+        drawn: list[Tensor] = []
+        # Dropout overwrites its numbers; other functions read many of them faster straight after drawing them.
+        worth = function is _keep or x.numel() <= FEW
+        if worth and isinstance(self.stream, Stream) and whole.steps and not again and _may_draw_ahead():
+            drawn = whole.ahead.take(self.site, elements, whole)
+        return fused(function)(Source(elements, keys[0], keys[1], drawn), x, *args)
+
+
+def _may_draw_ahead() -> bool:
+    """Return whether tensors made here serve all sites: not if compiled, transformed or for inference only."""
+    if torch.compiler.is_compiling() or _compiled is not None or torch.is_inference_mode_enabled():
+        return False
+    return torch._C._functorch.maybe_current_level() is None
 
 
 _counters: dict[torch.device, Tensor] = {}  # 0, 1, 2, … on each device, up to the largest end so far
@@ -190,12 +244,13 @@ def uniform(source: Source | None, x: Tensor) -> Tensor:
     """
     if source is None:
         return torch.rand_like(x, dtype=torch.float32)
-    return to_unit_interval(hash_words(*source)).view(x.shape)
+    numbers = source.drawn.pop() if source.drawn else to_unit_interval(hash_words(*source[:3]))
+    return numbers.view(x.shape)
 
 
 def _keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:
     threshold = p.to(torch.float32) if isinstance(p, Tensor) else p  # plain numbers are compared in float32 too
-    kept = (uniform(source, x) >= threshold).to(torch.promote_types(x.dtype, torch.float32))
+    kept = uniform(source, x).ge_(threshold).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     return kept.mul_(1 / (1 - p)).to(x.dtype)
 
 
