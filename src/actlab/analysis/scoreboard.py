@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
@@ -147,11 +147,7 @@ class Place(NamedTuple):
     diverged: bool  # whether any run diverged
     chance: bool  # whether the median is that of a run that failed, see `Column.failed`
     values: Mapping[str, float]  # of each run by seed, infinite where it failed
-    edge: bool = False  # whether the chosen setting is an end of what was tried
-    # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
-    wins: Array | None = None
-    # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
-    ratios: Array | None = None
+    edge: bool  # whether the chosen setting is an end of what was tried
 
 
 @dataclass(frozen=True)
@@ -165,6 +161,10 @@ class ScoredTask:
     reference: str | None = None  # label of GELU, else of the study's reference; None if the task has neither
     biased: bool = False  # whether the values are the best of several; a test on them would be biased
     left_out: str = ""  # why the task does not count in means over tasks; empty if it does
+    # In a task that counts, by label: whether each run is better than each of the reference, ``[n, m]``,
+    wins: Mapping[str, Array] = field(default_factory=dict)
+    # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
+    ratios: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ class Board:
                 continue
             if any(place.n < FEWEST for place in places):
                 marked.setdefault(f"Fewer than {FEWEST} runs", []).append(task.name)
-            if all(place.ratios is None for place in places):
+            if not task.ratios:
                 marked.setdefault(_UNSCALED, []).append(task.name)
         notes = {
             f"Better: the probability that a run is better than one of {self.reference}; ties count half, a "
@@ -315,8 +315,8 @@ def _by_study(tasks: Iterable[ScoredTask], label: str, name: str) -> list[list[A
     """Return an activation's ``wins`` or ``ratios`` in each task that has them, by study."""
     by_study: dict[Path, list[Array]] = {}
     for task in tasks:
-        if (array := getattr(task.places.get(label), name, None)) is not None:
-            by_study.setdefault(task.record.folder, []).append(array)
+        if label in (of_task := getattr(task, name)):
+            by_study.setdefault(task.record.folder, []).append(of_task[label])
     return [*by_study.values()]
 
 
@@ -335,15 +335,16 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     sign = 1 if task.column.worst > 0 else -1
     values = {label: np.array([*place.values.values()], float) for label, place in places.items()}
     positive = task.column.scale == "decibels" or all((of[np.isfinite(of)] > 0).all() for of in values.values())
-    scaled = math.isfinite(ours.median) and positive
-    compared = {}
-    for label, of in values.items():
-        won, ratios = None if label == reference else wins(sign * of, sign * values[reference]), None
-        if scaled:
-            divided = [task.column.divided(v, ours.median) if math.isfinite(v) else math.inf for v in of]
-            ratios = np.array(divided)
-        compared[label] = places[label]._replace(wins=won, ratios=ratios)
-    return replace(task, places=compared)
+    theirs = sign * values[reference]
+    won = {label: wins(sign * of, theirs) for label, of in values.items() if label != reference}
+    if not (positive and math.isfinite(ours.median)):
+        return replace(task, wins=won)
+
+    def ratio(value: float) -> float:
+        return task.column.divided(value, ours.median) if math.isfinite(value) else math.inf
+
+    ratios = {label: np.array([*map(ratio, of)]) for label, of in values.items()}
+    return replace(task, wins=won, ratios=ratios)
 
 
 def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
@@ -356,19 +357,16 @@ def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
         cells = {of: cell for of, row in by_label.items() if (cell := primary(row)) and cell["values"]}
         if cells:
             column, most = column_of(next(iter(cells.values()))), max(cell["n"] for cell in cells.values())
-            places = {
-                label: _place(cell, column, most)._replace(edge=bool(by_label[label].get("edges")))
-                for label, cell in cells.items()
-            }
+            places = {of: _place(cell, column, most, by_label[of]) for of, cell in cells.items()}
             reference = next((label for label in references if label in places), None)
             biased = any(cell["biased"] for cell in cells.values())
             tasks.append(ScoredTask(record, point, column, places, reference, biased))
     return tasks
 
 
-def _place(cell: KeptCell, column: Column, most: int) -> Place:
+def _place(cell: KeptCell, column: Column, most: int, row: KeptRow) -> Place:
     found = (column.worst if value is None else value for value in cell["values"].values())
     values = dict(zip(cell["values"], column.ranked_as(found, column.samples), strict=True))
     median = column.worst if cell["median"] is None else cell["median"]
     chance = column.failed(median, column.samples)
-    return Place(median, cell["n"], most, cell["diverged"], chance, values)
+    return Place(median, cell["n"], most, cell["diverged"], chance, values, bool(row.get("edges")))

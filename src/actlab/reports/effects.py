@@ -91,7 +91,7 @@ def median(task: ScoredTask, label: str) -> tuple[str, str]:
     if (place := task.places.get(label)) is None:
         return NONE, ""
     marks = [
-        f"{place.wins.mean():.2f}" if place.wins is not None else "",
+        f"{task.wins[label].mean():.2f}" if label in task.wins else "",
         "chance" if place.chance else "",
         f"{place.n} of {place.most} runs" if place.n < place.most else "",
     ]
