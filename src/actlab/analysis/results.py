@@ -43,8 +43,7 @@ class Results:
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
-    # How settings were chosen in an earlier stage, by grid point; None in a study without stages.
-    chosen_before: Mapping[Point, Choice] | None = None
+    chosen_in: Results | None = None  # the earlier stage that chose the settings
 
     @property
     def study(self) -> Study:
@@ -374,10 +373,14 @@ class Results:
 
     def choice_at(self, place: Group) -> Choice | None:
         """Return how far the choice at a place depends on its seeds; None without one, or without its runs."""
-        if self.chosen_before is not None:
-            found, setting = self.chosen_before.get(place.point), self.chosen(place)
+        if before := self.chosen_in:
+            group = {group.point: group for group in before.groups}.get(place.point)
+            chose, found = (before.chosen(group), before.choice_at(group)) if group else (None, None)
+            if not chose or not found or chose.tuned != place.settings[0].tuned:
+                return None  # other runs chose
+            setting = self.chosen(place)
             fresh = self.values(setting, self.selected_by).values() if setting else ()
-            return found and found._replace(elsewhere=median(fresh) if fresh else None)
+            return found._replace(elsewhere=median(fresh) if fresh else None)
         if len(place.settings) < 2:
             return None
         values = [self.values(setting, self.selected_by) for setting in place.settings]

@@ -42,8 +42,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
         notes.append(
             "Median differences and probabilities of being better: `show --json`, or a wider terminal."
         )
-    for line in notes:
-        console.print(Text(line), soft_wrap=not terminal)
+    console.print(*map(Text, notes), sep="\n", soft_wrap=not terminal)
 
 
 def narrow(results: Results) -> list[Text | Table]:
