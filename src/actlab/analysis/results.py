@@ -16,6 +16,7 @@ from actlab.analysis.choice import Choice, choice
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
 from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
+from actlab.config.keys import by_key
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
@@ -119,11 +120,7 @@ class Results:
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
-        by_metric: dict[str, list[str]] = {}
-        keys = (key for recorded in self.series.values() for key in recorded.summaries)
-        for metric, condition in dict.fromkeys(keys):
-            by_metric.setdefault(metric, []).append(condition)
-        return by_metric
+        return by_key(dict.fromkeys(key for recorded in self.series.values() for key in recorded.summaries))
 
     @cached_property
     def columns(self) -> list[Column]:

@@ -18,6 +18,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
 from actlab.analysis.statistics import FEWEST, Array
+from actlab.config.keys import by_key
 from actlab.config.values import in_full, named, printer, printers, value_key
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
@@ -114,12 +115,9 @@ class StoredTable:
     def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         write = printers(row["point"] for row in self.table["rows"])
-        by_rest: dict[Point, tuple[str, list[KeptRow]]] = {}
-        for row in self.table["rows"]:
-            rest = Point(row["point"]).without([self.compare])
-            words = filter(None, [rest.in_words(text=write), self.table["cut"]])
-            by_rest.setdefault(rest, (", ".join(words), []))[1].append(row)
-        return [*by_rest.values()]
+        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in self.table["rows"])
+        words = ([rest.in_words(text=write), self.table["cut"]] for rest in by_rest)
+        return [*zip((", ".join(filter(None, of)) for of in words), by_rest.values(), strict=True)]
 
     def is_own(self, value: Any) -> bool:
         """Return whether a compared value is the user's."""
@@ -264,12 +262,10 @@ def common_notes(records: Sequence[StoredTable]) -> list[str]:
 
 def boards(records: Iterable[StoredTable]) -> list[Board]:
     """Return a scoreboard for each key that studies compare, the one with the most tasks first."""
-    by_key: dict[str, list[StoredTable]] = {}
     known = [record for record in records if not record.smoke]
     # Runs on samples count only where no study ran on its full data.
-    for record in [record for record in known if not record.on_samples] or known:
-        by_key.setdefault(record.compare, []).append(record)
-    of_keys = [_board(key, studies) for key, studies in by_key.items()]
+    shown = [record for record in known if not record.on_samples] or known
+    of_keys = [_board(key, of) for key, of in by_key((record.compare, record) for record in shown).items()]
     return sorted((b for b in of_keys if b.tasks), key=lambda board: -len(board.tasks))
 
 
@@ -296,28 +292,21 @@ def _board(compare: str, records: Sequence[StoredTable]) -> Board:
 
 def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
     """Return for each study the labels of its values; with a digest where files of one name differ in code."""
-    known: dict[str, Any] = {}
-    digests: dict[str, set[str]] = {}
-    for record in records:
-        for value in record.values:
-            known.setdefault(value_key(value), value)
-            digests.setdefault(value_key(value), set()).add(record.digest(value))
-    write = printer(known.values())
+    known = by_key((value_key(value), value) for record in records for value in record.values)
+    digests = by_key((value_key(value), record.digest(value)) for record in records for value in record.values)
+    write = printer(first for first, *_ in known.values())
 
     def text(key: str, digest: str) -> str:
-        several = len(digests[key] - {""}) > 1  # tables of older versions have no digest
-        return f"{write(known[key])} ({digest[:6]})" if digest and several else write(known[key])
+        several = len({*digests[key]} - {""}) > 1  # tables of older versions have no digest
+        return f"{write(known[key][0])} ({digest[:6]})" if digest and several else write(known[key][0])
 
     return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
 
 
 def _by_study(tasks: Iterable[ScoredTask], label: str, name: str) -> list[list[Array]]:
     """Return an activation's ``wins`` or ``ratios`` in each task that has them, by study."""
-    by_study: dict[Path, list[Array]] = {}
-    for task in tasks:
-        if label in (of_task := getattr(task, name)):
-            by_study.setdefault(task.record.folder, []).append(of_task[label])
-    return [*by_study.values()]
+    of_tasks = ((task.record.folder, getattr(task, name)) for task in tasks)
+    return [*by_key((study, of_task[label]) for study, of_task in of_tasks if label in of_task).values()]
 
 
 def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:

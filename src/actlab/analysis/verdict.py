@@ -305,9 +305,8 @@ def _chance(cell: Cell, reference: str) -> str:
     who = [name for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance)) if fails]
     if not who or min(cell.failures) == cell.difference.pairs:
         return ""
-    if cell.column.chance is None or cell.column.is_epoch:
-        how = "never did" if cell.column.is_epoch else "failed"
-        return f" In the median {' and '.join(who)} {how}."
+    if cell.column.is_epoch or cell.column.chance is None:
+        return f" In the median {' and '.join(who)} {'never did' if cell.column.is_epoch else 'failed'}."
     if len(who) == 2:
         return f" Both it and {reference} are at chance."
     return " It is at chance." if cell.at_chance else f" {reference} is at chance."

@@ -19,7 +19,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import short_names
+from actlab.config.keys import by_key, short_names
 from actlab.studies.folders import COSTS
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
@@ -92,11 +92,8 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
-    moved = [
-        (max(parts) / min(parts), min(parts), max(parts), row)
-        for row in rows
-        if row.cost and len(parts := row.cost.get("relative_in_parts", ())) > 1
-    ]
+    timed = [(row, row.cost.get("relative_in_parts", ())) for row in rows if row.cost]
+    moved = [(max(parts) / min(parts), min(parts), max(parts), row) for row, parts in timed if len(parts) > 1]
     if not moved:
         return ""
     _, low, high, row = max(moved, key=lambda entry: entry[0])
@@ -132,11 +129,9 @@ def _equal_time(results: Results) -> str:
 
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:
-    added: dict[str, list[float]] = {}
-    for row in rows:
-        if parts := (row.cost or {}).get("seconds_added_in_parts"):
-            name = results.text(results.study.compare, row.point.get(results.study.compare))
-            added.setdefault(name, []).extend(1e3 * part for part in parts)
+    key = results.study.compare
+    timed = ((row.point.get(key), (row.cost or {}).get("seconds_added_in_parts", ())) for row in rows)
+    added = by_key((results.text(key, value), 1e3 * part) for value, parts in timed for part in parts)
     if not added:
         return ""
     spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
@@ -343,15 +338,12 @@ def provenance(results: Results) -> str:
 def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
     ended = results.results.values()
-    versions: dict[str, dict[str, None]] = {}
-    for name, version in (pair for result in ended for pair in result["versions"].items()):
-        versions.setdefault(name, {})[version] = None
     return {
         "planned": len(results.runs),
         "finished": results.finished,
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
-        "versions": {name: [*versions] for name, versions in versions.items()},
+        "versions": by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items())),
         "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
     }
 

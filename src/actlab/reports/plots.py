@@ -14,6 +14,7 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
+from actlab.config.keys import by_key
 from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
@@ -208,10 +209,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     absent = _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels])
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
     cut = list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut))
-    chosen: dict[str, list[tuple[str, str]]] = {}
-    for panel in panels:
-        for label, words in panel.chosen.items():
-            chosen.setdefault(label, []).append((panel.title, words))
+    chosen = by_key((name, (panel.title, text)) for panel in panels for name, text in panel.chosen.items())
     each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
     source = study.published.get("source", "")
     parts = {
