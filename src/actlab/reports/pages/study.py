@@ -98,7 +98,7 @@ def table(results: Results) -> dict[str, Any]:
     """Return header and rows of the table; parts that no row has are marked as absent."""
     rows, study = comparison.rows(results), results.study
     names = short_names([*rows[0].point, *study.select.tune])
-    labels = [_label(results, row) for row in rows]
+    labels = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
     users = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
     colours = style.colours(labels, users)
     return {
@@ -110,17 +110,13 @@ def table(results: Results) -> dict[str, Any]:
         "learnt": [head.replace("\n", " ") for head in tables.learnt(results, rows[0])],
         "costs": any(row.cost for row in rows),
         "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
-        "rows": [_row(results, row, colours) for row in rows],
+        "rows": [_row(results, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
     }
 
 
-def _label(results: Results, row: TableRow) -> str:
-    return results.text(results.study.compare, row.point.get(results.study.compare, ""))
-
-
-def _row(results: Results, row: TableRow, colours: Mapping[str, str]) -> dict[str, Any]:
+def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
     *chosen, tried, runs = tables.trained(results, row).values()
-    colour, cost = colours[_label(results, row)], tables.cost(row.cost, comparison.cost_base(results))
+    cost = tables.cost(row.cost, comparison.cost_base(results))
     return {
         "chosen": [text or tables.NONE for text in chosen],
         "settings": tried,
