@@ -7,7 +7,7 @@ import pytest
 
 from actlab.analysis import comparison, verdict
 from actlab.errors import ActlabError
-from actlab.reports.pages.cells import heat_map
+from actlab.reports.pages.study import heat_map
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder, StudyFolder

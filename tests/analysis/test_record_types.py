@@ -1,6 +1,5 @@
 """Records with values of other types: named in one line, the others still shown, never a traceback."""
 
-import io
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from actlab.analysis import results, scoreboard
-from actlab.reports import notes, stored, table_files, terminal
+from actlab.reports import notes, stored, table_files
 from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS, SELECTION, StudyFolder
@@ -79,7 +78,7 @@ def unsealed(file: Path) -> Any:
 def test_tables_of_other_types_are_named_and_the_others_shown(
     cli: Any, whole: Path, tmp_path: Path, each: int
 ) -> None:
-    """Each place of table.json, with some values or every one: the page and the boards on the terminal."""
+    """Each place of table.json, with some values or every one: on the page."""
     for name in ("a", "b"):
         shutil.copytree(whole, tmp_path / name)
     file = tmp_path / "a/table.json"
@@ -111,10 +110,9 @@ def small(table: Any) -> Any:
 
 
 def boards(runs: Path) -> scoreboard.Tables:
-    """The tables of a folder, after the page and the boards on the terminal have shown them."""
+    """The tables of a folder, after the page has shown them."""
     found = scoreboard.read(runs)
     index.write(runs, found)
-    terminal.print_boards(found.records, io.StringIO())
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from actlab.reports import output, style, table_files
 from actlab.reports.pages import index, study
-from actlab.reports.pages.cells import heat_map
+from actlab.reports.pages.study import heat_map
 from actlab.reports.plots import read
 from actlab.studies import probe_files
 from boards_by_hand import cell, leave, table

@@ -139,8 +139,11 @@ class Scores:
         over = {label: self._over(label, self.board.reference) for label in labels}
 
         def place(label: str) -> tuple[bool, int, float]:
-            mean, failures = over[label], self._failures(label)
-            return mean is None, failures, mean.here.value if mean else math.inf
+            mean, failed = (
+                over[label],
+                sum(t.places[label].chance for t in self.board.tasks if label in t.places),
+            )
+            return mean is None, failed, mean.here.value if mean else math.inf
 
         order = sorted(labels, key=place)
         best, level = order[0], LEVEL / max(1, len(labels) - 1)  # any of the others may be the best
@@ -155,9 +158,6 @@ class Scores:
         """Return an activation on each data set with the p of `OnData.better`, corrected over all (Holm)."""
         on = next(standing.on for standing in self.standings if standing.label == label)
         return [*zip(on, holm([data.better.p if data.better else None for data in on]), strict=True)]
-
-    def _failures(self, label: str) -> int:
-        return sum(task.places[label].chance for task in self.board.tasks if label in task.places)
 
     def _over(self, label: str, reference: str, level: float = LEVEL) -> OverTasks | None:
         tasks: dict[str, dict[str, list[Effect]]] = {}

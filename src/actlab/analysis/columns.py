@@ -81,12 +81,35 @@ class Column:
 
         A difference, which is ``signed``, is on the scale ``log`` printed as a ratio.
         """
-        if signed and self.scale == "log":
+        if signed and self.by_ratio:
             return f"×{ratio_text(value)}"
         sign = "+" if signed else ""
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
         return f"{value:{sign}.1f}" if self.is_epoch else digits(value, sign)
+
+    def size(self, difference: float) -> str:
+        """Return the size of a difference with its unit: ``0.31 points``, ``a ratio of 1.05``."""
+        if self.by_ratio:
+            return f"a ratio of {ratio_text(abs(difference))}"
+        return self.text(abs(difference)) + (
+            " points" if self.in_percent else " epochs" if self.is_epoch else ""
+        )
+
+    def signed(self, difference: float) -> str:
+        """Return a difference with its sign and unit: ``−0.31 points``, ``×1.05``."""
+        if self.by_ratio:
+            return self.text(difference, signed=True)
+        return f"{'−' if difference < 0 else '+'}{self.size(difference)}"
+
+    def difference(self, size: float) -> float:
+        """Return the difference of `compared` values of a size: in points, a ratio, or the metric's unit."""
+        return abs(math.log(size)) if self.by_ratio else size / 100 if self.in_percent else size
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether values are compared by ratios: their differences are those of logarithms."""
+        return self.scale == "log"
 
     @property
     def is_parameter(self) -> bool:
@@ -144,7 +167,7 @@ class Column:
             ActlabError: for a value on that scale that is not positive.
         """
         listed = [*values]
-        if self.scale != "log":
+        if not self.by_ratio:
             return listed
         if wrong := [value for value in listed if value <= 0]:
             raise ActlabError(f"{self.key} is {wrong[0]:g} in a run, but 'scale: log' compares positive values")

@@ -23,7 +23,6 @@ from actlab.analysis.differences import (
     paired_differences,
 )
 from actlab.analysis.looks import factor
-from actlab.analysis.published import PublishedValue, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
 from actlab.analysis.times import at_equal_time, cost_of
@@ -56,6 +55,13 @@ class Correction(NamedTuple):
         number, looks = self.with_margin if margin else self.comparisons, self.looks + more
         count = plural(max(1, number), "comparison")
         return f"{count} and {looks + 1} looks" if looks else count
+
+
+class PublishedValue(NamedTuple):
+    """A published value; if the paper gives a standard deviation over runs, ``value`` is the mean over them."""
+
+    value: float
+    sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -294,6 +300,39 @@ def _reference(results: Results, group: Group) -> Group | None:
     """Return the reference group at the same point; None for the reference itself, and where it is absent."""
     reference = results.references.get(results.rest_of(group))
     return None if reference is group else reference
+
+
+def published(study: Study, point: Point, column: Column) -> PublishedValue | None:
+    """Return the published value of a column at a grid point, or None if the paper gives none."""
+    check_published(study)
+    # Of runs of another length than the paper's, only values at a given epoch are comparable; on samples, none.
+    if study.samples or (study.cut and not isinstance(column.at, int | float)):
+        return None
+    wanted = (column.metric, column.at, column.condition)
+    entries = [entry for entry in study.published.get("values", ()) if _place(entry) == wanted]
+    fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
+    if not fits:
+        return None
+    entry = max(fits, key=lambda entry: len(entry.get("where", {})))  # the most specific one
+    return PublishedValue(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
+
+
+def check_published(study: Study) -> None:
+    """Raise an ActlabError for a published value at an unknown grid key, or that no table column shows."""
+    shown = [_place(entry) for entry in study.table]
+    for entry in study.published.get("values", ()):
+        for key in entry.get("where", {}):
+            if key not in study.keys:
+                where = f"In 'where' of a published value of {study.name}."
+                raise unknown("grid key", str(key), study.keys, where)
+        if (place := _place(entry)) not in shown:
+            words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
+            remedy = "These are the table's columns, as metric, at and condition."
+            raise unknown("column of a published value", words[0], words[1:], remedy)
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    return entry["metric"], entry.get("at", "last"), entry.get("condition", "")
 
 
 def check_reference(results: Results) -> None:

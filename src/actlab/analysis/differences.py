@@ -129,21 +129,19 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
 
     Where a run failed, the mean is that of the pairs in which both are finite, and nothing is tested.
     """
-    d, finite = paired_differences(a, b), np.isfinite(np.array([a, b], float)).all(0)
-    middle = _middle(d)
+    d, both = paired_differences(a, b), np.array([a, b], float)
+    middle, finite = _middle(d), np.isfinite(both).all(0)
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
         return Difference(mean, None, None, middle, None, d.size)
     mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size, sd)
-    both = np.array([a, b], float)
-    varies = np.isfinite(both).all() and (np.ptp(both, axis=1) > 0).all()
+    varies = (np.ptp(both, axis=1) > 0).all()
     correlation = float(np.corrcoef(both)[0, 1]) if varies else None
-    if not test:
-        return Difference(mean, None, None, middle, None, d.size, sd, correlation)
-    flips = Flips(d)
-    return Difference(mean, *flips.interval(), middle, flips.p(), d.size, sd, correlation)
+    flips = Flips(d) if test else None
+    low, high = flips.interval() if flips else (None, None)
+    return Difference(mean, low, high, middle, flips.p() if flips else None, d.size, sd, correlation)
 
 
 def _middle(d: Array) -> float | None:

@@ -119,10 +119,7 @@ def posterior(tasks: Sequence[Sequence[Effect]]) -> Array:
 
 
 def _combined(means: Array, variances: Array) -> tuple[Array, Array, Array]:
-    """Return the weighted mean of independent means, its precision, and the log likelihood without the mean.
-
-    Of arrays ``[n, G]`` over n means at each point of the grid.
-    """
+    """Return the weighted mean of n means ``[n, G]``, its precision, and the log likelihood without it."""
     precision = (1 / variances).sum(0)
     mean = (means / variances).sum(0) / precision
     fit = -0.5 * (np.log(variances).sum(0) + np.log(precision) + ((means - mean) ** 2 / variances).sum(0))

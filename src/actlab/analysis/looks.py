@@ -42,10 +42,9 @@ def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
     """Record that verdicts on a study are about to be shown, if any of them is decided."""
     if not any(outcome in DECIDED for outcome in outcomes):
         return
-    study = folder.study
     with locks.alone(folder.path, locks.DECIDING):
-        known, look = read(folder), _look_at(study)
-        same = (n for n, other in enumerate(known) if _is_of(other, study) and _agree(other, look))
+        known, look = read(folder), _look_at(folder.study)
+        same = (n for n, other in enumerate(known) if _agree(other, look))
         place = next(same, len(known))
         # At a later look an activation that had failed may have runs.
         known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))]
@@ -56,7 +55,7 @@ def earlier(looks: list[Look], folder: StudyFolder) -> int:
     """Return at how many looks a verdict was seen before."""
     study = folder.study
     now = _look_at(study)
-    alike = [look for look in looks if _is_of(look, study)]
+    alike = [look for look in looks if look.get("question", "") == study.question]
     if study.question:  # after a search: looks with other runs, recorded before this one
         seen = [_agree(look, now) for look in alike]
         return seen.index(True) if True in seen else len(seen)
@@ -86,11 +85,8 @@ def _look_at(study: Study) -> Look:
     return Look(seeds=sorted(study.seeds), runs=runs, question=study.question)
 
 
-def _is_of(look: Look, study: Study) -> bool:
-    return look.get("question", "") == study.question
-
-
 def _agree(look: Look, other: Look) -> bool:
-    """Return whether looks at one question have the same runs, but for activations that failed."""
+    """Return whether looks have the same question and runs, but for activations that failed."""
     runs, others = {*look["runs"]}, {*other["runs"]}
-    return look["seeds"] == other["seeds"] and (runs <= others or runs >= others)
+    alike = look.get("question", "") == other.get("question", "") and look["seeds"] == other["seeds"]
+    return alike and (runs <= others or runs >= others)

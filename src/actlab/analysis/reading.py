@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from actlab.config.keys import by_key
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import DamagedError
@@ -83,10 +84,7 @@ def _recorded(
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
     """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
-    measurements: dict[str | None, list[Cost]] = {}
-    for cost in costs:
-        measurements.setdefault(cost.get("measured"), []).append(cost)
-    return [*measurements.values()][::-1]
+    return [*by_key((cost.get("measured"), cost) for cost in costs).values()][::-1]
 
 
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:

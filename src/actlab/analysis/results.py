@@ -16,6 +16,7 @@ from actlab.analysis.choice import Choice, choice
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
 from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
+from actlab.config.keys import by_key
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
@@ -43,8 +44,7 @@ class Results:
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
-    # How settings were chosen in an earlier stage, by grid point; None in a study without stages.
-    chosen_before: Mapping[Point, Choice] | None = None
+    chosen_in: Results | None = None  # the earlier stage that chose the settings
 
     @property
     def study(self) -> Study:
@@ -120,11 +120,7 @@ class Results:
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
-        by_metric: dict[str, list[str]] = {}
-        keys = (key for recorded in self.series.values() for key in recorded.summaries)
-        for metric, condition in dict.fromkeys(keys):
-            by_metric.setdefault(metric, []).append(condition)
-        return by_metric
+        return by_key(dict.fromkeys(key for recorded in self.series.values() for key in recorded.summaries))
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -376,10 +372,14 @@ class Results:
 
     def choice_at(self, place: Group) -> Choice | None:
         """Return how far the choice at a place depends on its seeds; None without one, or without its runs."""
-        if self.chosen_before is not None:
-            found, setting = self.chosen_before.get(place.point), self.chosen(place)
+        if before := self.chosen_in:
+            group = {group.point: group for group in before.groups}.get(place.point)
+            chose, found = (before.chosen(group), before.choice_at(group)) if group else (None, None)
+            if not chose or not found or chose.tuned != place.settings[0].tuned:
+                return None  # other runs chose
+            setting = self.chosen(place)
             fresh = self.values(setting, self.selected_by).values() if setting else ()
-            return found and found._replace(elsewhere=median(fresh) if fresh else None)
+            return found._replace(elsewhere=median(fresh) if fresh else None)
         if len(place.settings) < 2:
             return None
         values = [self.values(setting, self.selected_by) for setting in place.settings]

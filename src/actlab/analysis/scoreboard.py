@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
@@ -18,6 +18,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference, wins
 from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
 from actlab.analysis.statistics import FEWEST, Array
+from actlab.config.keys import by_key
 from actlab.config.values import in_full, named, printer, printers, value_key
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
@@ -114,12 +115,9 @@ class StoredTable:
     def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         write = printers(row["point"] for row in self.table["rows"])
-        by_rest: dict[Point, tuple[str, list[KeptRow]]] = {}
-        for row in self.table["rows"]:
-            rest = Point(row["point"]).without([self.compare])
-            words = filter(None, [rest.in_words(text=write), self.table["cut"]])
-            by_rest.setdefault(rest, (", ".join(words), []))[1].append(row)
-        return [*by_rest.values()]
+        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in self.table["rows"])
+        words = ([rest.in_words(text=write), self.table["cut"]] for rest in by_rest)
+        return [*zip((", ".join(filter(None, of)) for of in words), by_rest.values(), strict=True)]
 
     def is_own(self, value: Any) -> bool:
         """Return whether a compared value is the user's."""
@@ -147,11 +145,7 @@ class Place(NamedTuple):
     diverged: bool  # whether any run diverged
     chance: bool  # whether the median is that of a run that failed, see `Column.failed`
     values: Mapping[str, float]  # of each run by seed, infinite where it failed
-    edge: bool = False  # whether the chosen setting is an end of what was tried
-    # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
-    wins: Array | None = None
-    # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
-    ratios: Array | None = None
+    edge: bool  # whether the chosen setting is an end of what was tried
 
 
 @dataclass(frozen=True)
@@ -165,6 +159,10 @@ class ScoredTask:
     reference: str | None = None  # label of GELU, else of the study's reference; None if the task has neither
     biased: bool = False  # whether the values are the best of several; a test on them would be biased
     left_out: str = ""  # why the task does not count in means over tasks; empty if it does
+    # In a task that counts, by label: whether each run is better than each of the reference, ``[n, m]``,
+    wins: Mapping[str, Array] = field(default_factory=dict)
+    # and value ÷ the reference's median, inverted where high is good, infinite where a run failed.
+    ratios: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -216,7 +214,7 @@ class Board:
                 continue
             if any(place.n < FEWEST for place in places):
                 marked.setdefault(f"Fewer than {FEWEST} runs", []).append(task.name)
-            if all(place.ratios is None for place in places):
+            if not task.ratios:
                 marked.setdefault(_UNSCALED, []).append(task.name)
         notes = {
             f"Better: the probability that a run is better than one of {self.reference}; ties count half, a "
@@ -264,12 +262,10 @@ def common_notes(records: Sequence[StoredTable]) -> list[str]:
 
 def boards(records: Iterable[StoredTable]) -> list[Board]:
     """Return a scoreboard for each key that studies compare, the one with the most tasks first."""
-    by_key: dict[str, list[StoredTable]] = {}
     known = [record for record in records if not record.smoke]
     # Runs on samples count only where no study ran on its full data.
-    for record in [record for record in known if not record.on_samples] or known:
-        by_key.setdefault(record.compare, []).append(record)
-    of_keys = [_board(key, studies) for key, studies in by_key.items()]
+    shown = [record for record in known if not record.on_samples] or known
+    of_keys = [_board(key, of) for key, of in by_key((record.compare, record) for record in shown).items()]
     return sorted((b for b in of_keys if b.tasks), key=lambda board: -len(board.tasks))
 
 
@@ -296,28 +292,21 @@ def _board(compare: str, records: Sequence[StoredTable]) -> Board:
 
 def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
     """Return for each study the labels of its values; with a digest where files of one name differ in code."""
-    known: dict[str, Any] = {}
-    digests: dict[str, set[str]] = {}
-    for record in records:
-        for value in record.values:
-            known.setdefault(value_key(value), value)
-            digests.setdefault(value_key(value), set()).add(record.digest(value))
-    write = printer(known.values())
+    known = by_key((value_key(value), value) for record in records for value in record.values)
+    digests = by_key((value_key(value), record.digest(value)) for record in records for value in record.values)
+    write = printer(first for first, *_ in known.values())
 
     def text(key: str, digest: str) -> str:
-        several = len(digests[key] - {""}) > 1  # tables of older versions have no digest
-        return f"{write(known[key])} ({digest[:6]})" if digest and several else write(known[key])
+        several = len({*digests[key]} - {""}) > 1  # tables of older versions have no digest
+        return f"{write(known[key][0])} ({digest[:6]})" if digest and several else write(known[key][0])
 
     return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
 
 
 def _by_study(tasks: Iterable[ScoredTask], label: str, name: str) -> list[list[Array]]:
     """Return an activation's ``wins`` or ``ratios`` in each task that has them, by study."""
-    by_study: dict[Path, list[Array]] = {}
-    for task in tasks:
-        if (array := getattr(task.places.get(label), name, None)) is not None:
-            by_study.setdefault(task.record.folder, []).append(array)
-    return [*by_study.values()]
+    of_tasks = ((task.record.folder, getattr(task, name)) for task in tasks)
+    return [*by_key((study, of_task[label]) for study, of_task in of_tasks if label in of_task).values()]
 
 
 def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
@@ -335,15 +324,16 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     sign = 1 if task.column.worst > 0 else -1
     values = {label: np.array([*place.values.values()], float) for label, place in places.items()}
     positive = task.column.scale == "decibels" or all((of[np.isfinite(of)] > 0).all() for of in values.values())
-    scaled = math.isfinite(ours.median) and positive
-    compared = {}
-    for label, of in values.items():
-        won, ratios = None if label == reference else wins(sign * of, sign * values[reference]), None
-        if scaled:
-            divided = [task.column.divided(v, ours.median) if math.isfinite(v) else math.inf for v in of]
-            ratios = np.array(divided)
-        compared[label] = places[label]._replace(wins=won, ratios=ratios)
-    return replace(task, places=compared)
+    theirs = sign * values[reference]
+    won = {label: wins(sign * of, theirs) for label, of in values.items() if label != reference}
+    if not (positive and math.isfinite(ours.median)):
+        return replace(task, wins=won)
+
+    def ratio(value: float) -> float:
+        return task.column.divided(value, ours.median) if math.isfinite(value) else math.inf
+
+    ratios = {label: np.array([*map(ratio, of)]) for label, of in values.items()}
+    return replace(task, wins=won, ratios=ratios)
 
 
 def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
@@ -356,19 +346,16 @@ def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
         cells = {of: cell for of, row in by_label.items() if (cell := primary(row)) and cell["values"]}
         if cells:
             column, most = column_of(next(iter(cells.values()))), max(cell["n"] for cell in cells.values())
-            places = {
-                label: _place(cell, column, most)._replace(edge=bool(by_label[label].get("edges")))
-                for label, cell in cells.items()
-            }
+            places = {of: _place(cell, column, most, by_label[of]) for of, cell in cells.items()}
             reference = next((label for label in references if label in places), None)
             biased = any(cell["biased"] for cell in cells.values())
             tasks.append(ScoredTask(record, point, column, places, reference, biased))
     return tasks
 
 
-def _place(cell: KeptCell, column: Column, most: int) -> Place:
+def _place(cell: KeptCell, column: Column, most: int, row: KeptRow) -> Place:
     found = (column.worst if value is None else value for value in cell["values"].values())
     values = dict(zip(cell["values"], column.ranked_as(found, column.samples), strict=True))
     median = column.worst if cell["median"] is None else cell["median"]
     chance = column.failed(median, column.samples)
-    return Place(median, cell["n"], most, cell["diverged"], chance, values)
+    return Place(median, cell["n"], most, cell["diverged"], chance, values, bool(row.get("edges")))

@@ -52,8 +52,16 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """The comparison in words, see `describe`."""
-        return describe(self)
+        """The comparison in words: the verdict with its evidence, or why it is not decided yet."""
+        cell, name, reference = self.cell, self.name, self.reference
+        if self.outcome in DECIDED:
+            outlook = _outlook(self) if self.outcome == "undecided" else ""
+            said = [_sentence(self), _disagreement(cell), _chance(cell, reference), outlook, _choice(self)]
+            return f"{name}: {''.join(said)}{self.cost}"
+        why = "planned runs are missing" if self.outcome == "unfinished" else "too few pairs"
+        if cell.difference.pairs:
+            why += f", so far {_so_far(self)} in {plural(cell.difference.pairs, 'pair')}"
+        return f"{name}: no verdict against {reference} in {_quantity(cell.column)}, {why}."
 
     def __str__(self) -> str:
         return self.text
@@ -64,16 +72,15 @@ def compared(results: Results) -> list[Comparison]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
     reference, comparisons = tables.reference_text(results), []
     for row in tables.rows(results):
-        name, cost = _name(results, row), _cost(row, reference)
-        choices = row.choice, row.reference_choice
+        name, choices = _name(results, row), (row.choice, row.reference_choice)
         cells = [cell for cell in row.cells if cell.family and cell.column.tests]
         for cell in cells:
             correction, paired = tables.correction(results, cell.family), cell.difference
             given = name, reference, outcome(cell, correction.strictness())
             mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
             won = cell.better or Estimate(None)
-            last = cost if cell is cells[-1] else ""  # said once for each activation
-            comparisons.append(Comparison(*given, mean, won, correction, cell, last, choices))
+            cost = _cost(row, reference) if cell is cells[-1] else ""  # said once for each activation
+            comparisons.append(Comparison(*given, mean, won, correction, cell, cost, choices))
     return comparisons
 
 
@@ -111,13 +118,12 @@ def needs(results: Results, size: float) -> list[str]:
         column, paired = verdict.column, verdict.cell.difference
         if not (spread := paired.sd):
             continue
-        wanted, pairs = size / 100 if column.in_percent else size, plural(paired.pairs, "pair")
-        wanted = abs(math.log(size)) if column.scale == "log" else wanted
+        wanted, pairs = column.difference(size), plural(paired.pairs, "pair")
         number = pairs_to_detect(wanted / spread, verdict.correction.strictness(more))
         seeds = f"about {number} seeds" if number else f"more than {MOST_PAIRS} seeds"
         texts.append(
             f"{verdict.name}, {_quantity(column)}: {_difference_of(wanted, column)} to "
-            f"{verdict.reference} takes {seeds} (standard deviation {_size(spread, column)}, {pairs} so far, "
+            f"{verdict.reference} takes {seeds} (standard deviation {column.size(spread)}, {pairs} so far, "
             f"{verdict.correction.text(more)})"
         )
     return texts
@@ -202,22 +208,9 @@ def _cost(row: TableRow, reference: str) -> str:
     return f" An update takes {ratio} times the time of {reference}."
 
 
-def describe(comparison: Comparison) -> str:
-    """Return a comparison in words: the verdict with its evidence, or why it is not decided yet."""
-    name, cell, reference = comparison.name, comparison.cell, comparison.reference
-    if comparison.outcome in DECIDED:
-        outlook = _outlook(comparison) if comparison.outcome == "undecided" else ""
-        said = [_sentence(comparison), _disagreement(cell), _chance(cell, reference), outlook]
-        return f"{name}: {''.join([*said, _choice(comparison), comparison.cost])}"
-    why = "planned runs are missing" if comparison.outcome == "unfinished" else "too few pairs"
-    if cell.difference.pairs:
-        why += f", so far {_so_far(comparison)} in {plural(cell.difference.pairs, 'pair')}"
-    return f"{name}: no verdict against {reference} in {_quantity(cell.column)}, {why}."
-
-
 def _so_far(comparison: Comparison) -> str:
     mean, column, failed = comparison.difference.value, comparison.column, _failed(comparison)
-    by = "identical" if comparison.cell.difference.identical else "" if mean is None else _signed(mean, column)
+    by = "identical" if comparison.cell.difference.identical else "" if mean is None else column.signed(mean)
     return f"{by} {_quantity(column)}".strip() + (f" ({failed})" if failed else "")
 
 
@@ -242,14 +235,15 @@ def _sentence(comparison: Comparison) -> str:
         return f"{how} in {what}: all runs of it and of {reference} failed ({pairs})."
     if cell.difference.identical:
         return f"identical to {reference} in {what}, run by run ({pairs})."
-    if verdict in ("better", "worse") and (cell.by_probability or mean is None):
-        return f"{verdict} than {reference} in {what} {details}."
-    if verdict in ("better", "worse") and mean is not None:
+    if verdict in ("better", "worse"):
+        if cell.by_probability or mean is None:
+            return f"{verdict} than {reference} in {what} {details}."
         within = f", less than the margin of {margin}" if cell.within_margin else ""
-        if column.scale == "log":
-            return f"{verdict}, {ratio_text(mean)} times the {what} of {reference}{within} {details}."
         side = "lower" if mean < 0 else "higher"
-        return f"{verdict}, {_size(mean, column)} {side} {what} than {reference}{within} {details}."
+        by = f"{column.size(mean)} {side} {what} than {reference}"
+        if column.by_ratio:
+            by = f"{ratio_text(mean)} times the {what} of {reference}"
+        return f"{verdict}, {by}{within} {details}."
     if verdict == "equivalent":
         return f"equivalent to {reference} within {margin} in {what} {details}."
     return f"no significant difference to {reference} in {what} {details}."
@@ -261,16 +255,16 @@ def _evidence(comparison: Comparison) -> list[str]:
     tested = _p(comparison, cell.p, cell.p_holm)
     mean, low, high, _ = comparison.difference
     if cell.by_probability:
-        succeeded = "" if mean is None else f"{_signed(mean, column)} where both succeeded"
+        succeeded = "" if mean is None else f"{column.signed(mean)} where both succeeded"
         return [_failed(comparison), tested, succeeded]
     if low is None or high is None:
         return []
-    if column.scale == "log":
+    if column.by_ratio:
         ends = [ratio_text(low), ratio_text(high)]
     elif verdict in ("better", "worse") and low * high > 0:
         ends = [column.text(end) for end in sorted(map(abs, (low, high)))]
     else:
-        ends = [_signed(low, column, False), _signed(high, column)]
+        ends = [column.signed(low).partition(" ")[0], column.signed(high)]
     if verdict == "equivalent":
         of_margin = _p(comparison, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
         tested = f"two one-sided tests at 5 %, {of_margin}"
@@ -311,9 +305,8 @@ def _chance(cell: Cell, reference: str) -> str:
     who = [name for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance)) if fails]
     if not who or min(cell.failures) == cell.difference.pairs:
         return ""
-    if cell.column.chance is None or cell.column.is_epoch:
-        how = "never did" if cell.column.is_epoch else "failed"
-        return f" In the median {' and '.join(who)} {how}."
+    if cell.column.is_epoch or cell.column.chance is None:
+        return f" In the median {' and '.join(who)} {'never did' if cell.column.is_epoch else 'failed'}."
     if len(who) == 2:
         return f" Both it and {reference} are at chance."
     return " It is at chance." if cell.at_chance else f" {reference} is at chance."
@@ -346,12 +339,12 @@ def _margin(cell: Cell) -> str:
     """Return the margin with its unit, and as many digits as it has."""
     if not cell.margin:
         return ""
-    if cell.column.scale == "log":
-        return _size(cell.margin, cell.column)
-    text, scale = _size(cell.margin, cell.column), 100 if cell.column.in_percent else 1
-    number, _, unit = text.partition(" ")
-    close = math.isclose(float(number), scale * cell.margin, rel_tol=5e-3 if cell.column.relative else 1e-9)
-    return text if close else f"{scale * cell.margin:.6g} {unit}".strip()
+    column, text = cell.column, cell.column.size(cell.margin)
+    if column.by_ratio:
+        return text
+    exact, (number, _, unit) = cell.margin * (100 if column.in_percent else 1), text.partition(" ")
+    close = math.isclose(float(number), exact, rel_tol=5e-3 if column.relative else 1e-9)
+    return text if close else f"{exact:.6g} {unit}".strip()
 
 
 def _quantity(column: Column) -> str:
@@ -361,22 +354,5 @@ def _quantity(column: Column) -> str:
     return f"{name} ({where})" if where else name
 
 
-def _size(value: float, column: Column) -> str:
-    """Return the size of a difference with its unit: ``0.31 points``, ``2.0 epochs``, ``0.00104``.
-
-    That of logarithms is ``a ratio of 1.05``.
-    """
-    if column.scale == "log":
-        return f"a ratio of {ratio_text(abs(value))}"
-    unit = " points" if column.in_percent else " epochs" if column.is_epoch else ""
-    return column.text(abs(value)) + unit
-
-
 def _difference_of(value: float, column: Column) -> str:
-    return _size(value, column) if column.scale == "log" else f"a difference of {_size(value, column)}"
-
-
-def _signed(value: float, column: Column, unit: bool = True) -> str:
-    if column.scale == "log":
-        return column.text(value, signed=True)
-    return f"{'−' if value < 0 else '+'}{_size(value, column) if unit else column.text(abs(value))}"
+    return f"{'' if column.by_ratio else 'a difference of '}{column.size(value)}"

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import comparison, published
+from actlab.analysis import comparison
 from actlab.analysis.columns import undirected
 from actlab.analysis.results import TESTED, Results
 from actlab.config import metrics
@@ -59,7 +59,7 @@ def check(study: Study) -> list[str]:
         raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none
         comparison.check_reference(planned)
-    published.check(study)
+    comparison.check_published(study)
     for figure in study.figures:
         plots.checked(planned, figure)
     for probe in study.probes:

@@ -1,14 +1,17 @@
-"""Dotted config keys, and the classes that are named there."""
+"""Dotted config keys, the classes that are named there, and values grouped by key."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actlab.errors import ActlabError
 from actlab.storage.files import resolved
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
@@ -166,3 +169,15 @@ def with_import_paths(value: Any, key: str = "") -> Any:
             "it, with a name of letters, digits and _"
         )
     return dotted or value
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of pairs by their key, both in the order in which they come.
+
+    >>> by_key([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.board import Scores, Standing, sentence
-from actlab.analysis.hierarchy import Ratio
+from actlab.analysis.board import OnData, Scores, Standing, sentence
+from actlab.analysis.differences import Estimate
+from actlab.analysis.hierarchy import OverTasks, Ratio
 from actlab.reports import style
-from actlab.reports.canvas import Axes, Figure, FixedLocator, MaxNLocator, mpl
+from actlab.reports.canvas import Axes, Figure, mpl
 from actlab.reports.tables import EDGE
 from actlab.storage.files import write_atomically
 
@@ -20,7 +21,6 @@ _CAPTION = (
     "of other seeds; below 1 is better. Each panel has its own axis. Crosses: most runs failed. Open circles: "
     "over the other tasks alone. Other data, tasks and sizes may order activations otherwise."
 )
-_TICKS = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
 _WIDTH, _ROW, _HEAD = 6.75, 0.19, 0.62  # inches
 _COLUMNS = 4
 
@@ -81,12 +81,8 @@ def _draw_panel(
             ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
             inside = "white" if label in partly else colour
             ax.plot(ratio.value, y, "o", color=colour, mfc=inside, ms=3.6, zorder=3)
-    ax.set_xscale("log")
+    style.show_ratios(ax, low, high, most=3)
     ax.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
-    round_ = [tick for tick in _TICKS if low <= tick <= high]
-    ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(3, steps=[1, 2, 5, 10]))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.minorticks_off()
 
 
 def to_markdown(scores: Scores) -> str:
@@ -95,7 +91,8 @@ def to_markdown(scores: Scores) -> str:
     lines = ["| | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
     for standing in scores.standings:
         edges = {data.name for data in standing.on if data.edge}
-        first, *cells = (_cell(of, standing.label) + EDGE * (name in edges) for name, of in shown.items())
+        texts = {name: str(of.get(standing.label, "–") or "failed") for name, of in shown.items()}
+        first, *cells = (text + EDGE * (name in edges) for name, text in texts.items())
         few = f", on {standing.over.tasks} tasks" if standing.over and standing.failures else ""
         lines.append(f"| {standing.label} | {' | '.join([first + few, *cells])} |")
     reading = f"Error divided by that of {reference}, with the interval of other seeds (95 %)."
@@ -104,32 +101,20 @@ def to_markdown(scores: Scores) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(ratios: dict[str, Ratio | None], label: str) -> str:
-    if label not in ratios:
-        return "–"
-    return str(ratios[label] or "failed")
-
-
 def to_json(scores: Scores) -> str:
     """Return the standings with all digits."""
     file = {"reference": scores.board.reference, "equivalence": scores.file["equivalence"]}
-    standings = [_plain(standing, standing.label in scores.board.users) for standing in scores.standings]
+    standings = [
+        {"label": standing.label, "own": standing.label in scores.board.users, **_plain(standing)}
+        for standing in scores.standings
+    ]
     return json.dumps({**file, "standings": standings}, indent=1, allow_nan=False) + "\n"
 
 
-def _plain(standing: Standing, own: bool) -> dict[str, Any]:
-    over = standing.over and {
-        **standing.over._asdict(),
-        "here": standing.over.here._asdict(),
-        "ratio": standing.over.ratio._asdict(),
-    }
-    on = [
-        {
-            **data._asdict(),
-            "ratio": data.ratio and data.ratio._asdict(),
-            "better": data.better and data.better.value,
-        }
-        for data in standing.on
-    ]
-    beside = standing.against_best and standing.against_best._asdict()
-    return {"label": standing.label, "own": own, "over": over, "on": on, "against_best": beside}
+def _plain(value: Any) -> Any:
+    """Return named tuples as dictionaries, and an estimate as its value."""
+    if isinstance(value, Estimate):
+        return value.value
+    if isinstance(value, Standing | OnData | OverTasks | Ratio):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    return [*map(_plain, value)] if isinstance(value, tuple) else value

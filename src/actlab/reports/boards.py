@@ -1,17 +1,36 @@
-"""Write the scoreboards of a folder: forest plots and profiles, and their numbers with all digits."""
+"""Write the scoreboards of a folder, as figures and numbers with all digits.
+
+A forest plot shows the differences in each task, in a panel with its own axis; a second figure shows profiles.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from actlab.analysis.scoreboard import Board
-from actlab.reports import effects, forest, style
-from actlab.reports.canvas import Figure, mpl
+from actlab.analysis.scoreboard import Board, ScoredTask
+from actlab.analysis.wording import plural
+from actlab.reports import effects, style
+from actlab.reports.canvas import Axes, Figure, MaxNLocator, mpl
+from actlab.reports.effects import Effect
 from actlab.storage.files import write_atomically
+
+_WIDTH = 6.75  # inches
+_PROFILE_WIDTH, _PROFILE_HEIGHT = 5.2, 2.8  # inches
+_ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
+_READING = (
+    "Lines: share of runs whose value is at most the ratio times the median of {reference} in the task; where "
+    "high is good, the median divided by the value. Each study counts once. A failed run reaches no ratio."
+)
+_LARGEST = 100.0  # largest ratio of the axis to the reference, and of the reference to it
+
+TaskPanel = tuple[ScoredTask, Sequence[Effect], list[str]]  # with the lines of its title
 
 
 def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = None) -> list[Path]:
@@ -32,9 +51,123 @@ def draw(board: Board, paper: style.Paper | None = None) -> dict[str, Figure]:
     """Return the forest plot of a board, which may have several pages, and its profile, by name."""
     stem = effects.stem(board)
     with mpl.rc_context(paper.rc if paper else style.RC):
-        pages = enumerate(forest.figures_of(board, paper), 1)
+        pages = enumerate(figures_of(board, paper), 1)
         figures = {stem if page == 1 else f"{stem}-{page}": figure for page, figure in pages}
-        return figures | ({f"{stem}-profile": forest.profile_of(board, paper)} if board.profiles else {})
+        return figures | ({f"{stem}-profile": profile_of(board, paper)} if board.profiles else {})
+
+
+def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
+    """Return the forest plot of a board with at least one difference; for a paper, one figure for each page."""
+    tasks = effects.compared(board)
+    width = paper.width if paper else _WIDTH
+    columns = min(len(tasks), 1 if width < _WIDTH else 2)
+    longest = max(len(effect.label) for _, shown in tasks for effect in shown)
+    wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
+    room = style.PAGE - style.HEAD - style.EDGE if paper else math.inf
+    panels: list[TaskPanel] = []
+    for task, shown in tasks:
+        what = f"{task.column.name} − {task.reference}, {effects.pairs(shown)}"
+        title = [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]
+        most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(shown)
+        panels += [(task, shown[start : start + most], title) for start in range(0, len(shown), most)]
+    pages: list[list[list[TaskPanel]]] = [[]]
+    for row in (panels[start : start + columns] for start in range(0, len(panels), columns)):
+        if pages[-1] and sum(map(_height, [*pages[-1], row])) > room:
+            pages.append([])
+        pages[-1].append(row)
+    return [_figure_of(board, rows, width, paper) for rows in pages]
+
+
+def _height(row: Sequence[TaskPanel]) -> float:
+    return max(_AXIS + _ROW * len(shown) + _LINE * len(title) for _, shown, title in row)
+
+
+def _figure_of(
+    board: Board, rows: Sequence[Sequence[TaskPanel]], width: float, paper: style.Paper | None
+) -> Figure:
+    tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
+    references = {str(task.reference) for task, _ in tasks}
+    whose = references.pop() if len(references) == 1 else "each task's reference"
+    title, name, heights = f"Differences to {whose}", effects.stem(board), [*map(_height, rows)]
+    figure, axes = style.framed(
+        *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
+    )
+    colours = style.colours(board.labels, board.users)
+    for ax, (task, shown, words) in zip(axes, panels, strict=True):
+        ax.set_title("\n".join(words))
+        _draw_panel(ax, task, shown, colours)
+    return figure
+
+
+def caption_of(board: Board) -> str:
+    """Return how to read a forest plot."""
+    shown = [effect for _, rows in effects.compared(board) for effect in rows]
+    guess = "Crosses: not better than guessing." if any(effect.place.chance for effect in shown) else ""
+    lacking = "Open circles: no interval." if effects.WITHOUT in effects.notes([board]) else ""
+    return " ".join(filter(None, [*effects.notes([board]), lacking, guess]))
+
+
+def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, str]) -> None:
+    scale = 100.0 if task.column.in_percent else 1.0
+    ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
+    for y, effect in enumerate(shown):
+        _draw_effect(ax, y, effect, scale, colours[effect.label])
+    own = {effect.label for effect in shown if effect.by_user}
+    style.name_rows(ax, [effect.label for effect in shown], own)
+    ax.set_xlim(*(scale * end for end in limits(shown)))
+    ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    if task.column.by_ratio:
+        ax.xaxis.set_major_formatter(lambda value, _: task.column.text(value, signed=True))
+    else:
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
+
+
+def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) -> None:
+    paired, thick = effect.difference, 1.8 if effect.by_user else 1.0
+    if effect.by_user:
+        ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
+    if paired.mean is None:
+        ax.annotate("failed: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
+        return
+    if paired.low is not None and paired.high is not None:
+        ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
+    marker = "x" if effect.place.chance else "o"
+    inside = "white" if paired.low is None and marker == "o" else colour
+    size = 5.0 if effect.by_user else 3.6
+    ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
+
+
+def limits(shown: Sequence[Effect]) -> tuple[float, float]:
+    """Return limits of the x axis that contain 0, all means and all intervals."""
+    values = (value for effect in shown for value in effect.difference[:3] if value is not None)
+    ends = [0.0, *filter(math.isfinite, values)]
+    low, high = min(ends), max(ends)
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def profile_of(board: Board, paper: style.Paper | None = None) -> Figure:
+    """Return the figure of a board with at least one profile."""
+    colours = style.colours(board.labels, board.users)
+    most = max(number for *_, number in board.profiles.values())
+    ends = np.concatenate([ratios for ratios, *_ in board.profiles.values()]).clip(1 / _LARGEST, _LARGEST)
+    low, high = min(ends.min(initial=1), 0.9) / 1.05, max(ends.max(initial=1), 1.1) * 1.05
+    title = f"Runs within a ratio of {board.reference}, over {plural(most, 'task')}"
+    caption, width = _READING.format(reference=board.reference), paper.width if paper else _PROFILE_WIDTH
+    name = f"{effects.stem(board)}-profile"
+    figure, (ax,) = style.framed(name, 1, 1, width, [_PROFILE_HEIGHT], title, caption, paper=paper)
+    ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
+    for label, (ratios, shares, number) in board.profiles.items():
+        by_user = label in board.users
+        x, y = np.array([low, *ratios, high]), 100 * np.array([0, *shares, shares[-1] if len(shares) else 0])
+        name = style.in_legend(label if number == most else f"{label} ({plural(number, 'task')})")
+        lw, zorder = (2.2, 4) if by_user else (1.4, 3)
+        ax.plot(x, y, drawstyle="steps-post", color=colours[label], lw=lw, zorder=zorder, label=name)
+    style.show_ratios(ax, low, high, most=6)
+    ax.set(xlim=(low, high), ylim=(0, 103), xlabel="value ÷ median of the reference", ylabel="runs (%)")
+    figure.legend(loc="outside right upper")
+    return figure
 
 
 def to_csv(boards: Sequence[Board]) -> str:
@@ -46,7 +179,7 @@ def to_csv(boards: Sequence[Board]) -> str:
             of = [task.record.table["study"], task.point, task.column.key, mode, task.left_out]
             for effect in shown:
                 place, paired = effect.place, effect.difference
-                won = None if place.wins is None else place.wins.mean()
+                won = task.wins[effect.label].mean() if effect.label in task.wins else None
                 values = [paired.pairs, paired.mean, paired.low, paired.high, paired.p, won, int(place.chance)]
                 lines.append([*of, effect.label, task.reference, place.median, *values])
     head = ["study", "point", "column", "mode", "left_out", "activation", "reference", "median", "pairs"]

@@ -1,4 +1,4 @@
-"""Comparisons of activations in each task and over tasks as text, for terminal, page and figures."""
+"""Comparisons of activations in each task and over tasks as text, for page and figures."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ class Effect(NamedTuple):
     place: Place
 
 
-def effects(board: Board, task: ScoredTask) -> list[Effect]:
-    """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
-    order = sorted(board.labels, key=lambda label: label not in board.users)
-    differences = task.differences
-    return [Effect(x, x in board.users, differences[x], task.places[x]) for x in order if x in differences]
-
-
 def compared(board: Board) -> list[tuple[ScoredTask, list[Effect]]]:
-    """Return the tasks in which activations can be compared with a reference, with their effects."""
-    return [(task, shown) for task in board.tasks if (shown := effects(board, task))]
+    """Return the tasks with differences to a reference, and these: the user's activations, then the best."""
+    order = sorted(board.labels, key=lambda label: label not in board.users)
+    found = []
+    for task in board.tasks:
+        known = task.differences
+        shown = [Effect(x, x in board.users, known[x], task.places[x]) for x in order if x in known]
+        found += [(task, shown)] if shown else []
+    return found
 
 
 def text(difference: Difference, column: Column) -> str:
@@ -92,7 +91,7 @@ def median(task: ScoredTask, label: str) -> tuple[str, str]:
     if (place := task.places.get(label)) is None:
         return NONE, ""
     marks = [
-        f"{place.wins.mean():.2f}" if place.wins is not None else "",
+        f"{task.wins[label].mean():.2f}" if label in task.wins else "",
         "chance" if place.chance else "",
         f"{place.n} of {place.most} runs" if place.n < place.most else "",
     ]

@@ -19,13 +19,12 @@ _PER_ROW = 3
 _STACKED = 3  # panels one below the other in a paper's column; more are in pairs
 _PAPER_ROW = 1.9  # inches: height of a row of panels in a paper
 _WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along its height
-_HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
-_TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
-_AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
-_LOOKS = {
-    **{"held out": _HELD_OUT, "training": _TRAINING, "published": _AS_PUBLISHED},
-    **{"learnt": _HELD_OUT, "initial": _TRAINING},
+_LOOKS: dict[str, dict[str, Any]] = {
+    "held out": {"lw": 1.4, "ls": "-"},
+    "training": {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8},
+    "published": {"lw": 1.0, "ls": (0, (1, 1.3))},
 }
+_LOOKS |= {"learnt": _LOOKS["held out"], "initial": _LOOKS["training"]}
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
 _OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
@@ -80,7 +79,7 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
-        ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_AS_PUBLISHED)
+        ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_LOOKS["published"])
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
     look = {**_LOOKS[line.kind], **dots}
     if line.by_user:

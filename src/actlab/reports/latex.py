@@ -135,12 +135,11 @@ def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
 
 def _caption(records: Sequence[StoredTable], title: str) -> str:
     tables = [record.table for record in records]
-    ended = [table["finished"] + table["diverged"] for table in tables]
     remarks = {
         "Unfinished": [
-            f"{table['study']} ({number} of {plural(table['planned'], 'run')})"
-            for table, number in zip(tables, ended, strict=True)
-            if number < table["planned"]
+            f"{table['study']} ({ended} of {plural(table['planned'], 'run')})"
+            for table in tables
+            if (ended := table["finished"] + table["diverged"]) < table["planned"]
         ],
         "Diverged, counted as the worst value": [
             f"{table['study']} ({plural(table['diverged'], 'run')})" for table in tables if table["diverged"]

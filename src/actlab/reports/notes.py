@@ -1,12 +1,13 @@
-"""The notes below a study's table and the captions of its figures: progress, how to read the values."""
+"""The notes below a study's table: progress, how to read the values and where they come from."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.choice import STABLE, Choice
@@ -18,12 +19,8 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import short_names
+from actlab.config.keys import by_key, short_names
 from actlab.studies.folders import COSTS
-from actlab.studies.points import Point
-
-if TYPE_CHECKING:
-    from actlab.reports.panels import Line, Panel
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 
@@ -95,11 +92,8 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
-    moved = [
-        (max(parts) / min(parts), min(parts), max(parts), row)
-        for row in rows
-        if row.cost and len(parts := row.cost.get("relative_in_parts", ())) > 1
-    ]
+    timed = [(row, row.cost.get("relative_in_parts", ())) for row in rows if row.cost]
+    moved = [(max(parts) / min(parts), min(parts), max(parts), row) for row, parts in timed if len(parts) > 1]
     if not moved:
         return ""
     _, low, high, row = max(moved, key=lambda entry: entry[0])
@@ -135,11 +129,9 @@ def _equal_time(results: Results) -> str:
 
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:
-    added: dict[str, list[float]] = {}
-    for row in rows:
-        if parts := (row.cost or {}).get("seconds_added_in_parts"):
-            name = results.text(results.study.compare, row.point.get(results.study.compare))
-            added.setdefault(name, []).extend(1e3 * part for part in parts)
+    key = results.study.compare
+    timed = ((row.point.get(key), (row.cost or {}).get("seconds_added_in_parts", ())) for row in rows)
+    added = by_key((results.text(key, value), 1e3 * part) for value, parts in timed for part in parts)
     if not added:
         return ""
     spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
@@ -253,7 +245,7 @@ def _choice(results: Results, rows: Sequence[TableRow]) -> str:
         return f"{text}{'all cases' if least > 99.5 else f'at least {least:.0f} % of cases'}."
     each = [f"{100 * (found.again or 0):.0f} % for {name}{_elsewhere(found, text_of)}" for name, found in low]
     others = f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
-    seeds = "seeds left out" if results.chosen_before is None else "fresh seeds"
+    seeds = "seeds left out" if results.chosen_in is None else "fresh seeds"
     return f"{text}{', '.join(each)}{others}; in brackets the median where it was chosen, and on {seeds}."
 
 
@@ -347,78 +339,18 @@ def provenance(results: Results) -> str:
 def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
     ended = results.results.values()
-    versions: dict[str, dict[str, None]] = {}
-    for name, version in (pair for result in ended for pair in result["versions"].items()):
-        versions.setdefault(name, {})[version] = None
     return {
         "planned": len(results.runs),
         "finished": results.finished,
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
-        "versions": {name: [*versions] for name, versions in versions.items()},
+        "versions": by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items())),
         "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
     }
 
 
-def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
-    """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
-    study, lines = results.study, [line for panel in panels for line in panel.lines]
-    parts = [medians(lines, study.seeds)]
-    if read := _with_titles([(panel.title, panel.read) for panel in panels]):
-        parts.append(f"Values: {'; '.join(read)}.")
-    if fixed:
-        parts.append(f"Drawn at {Point(fixed).in_words(study.compare, results.text)}.")
-    if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
-        parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
-    over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
-    if cut := list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut)):
-        parts.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
-    chosen: dict[str, list[tuple[str, str]]] = {}
-    for panel in panels:
-        for label, words in panel.chosen.items():
-            chosen.setdefault(label, []).append((panel.title, words))
-    if chosen:
-        each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
-        parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.")
-    if any(line.published for line in lines):
-        source = study.published.get("source", "")
-        parts.append("Dotted: published" + (f", {source}." if source else "."))
-    if results.diverged:
-        parts.append(
-            f"{results.diverged} of the study's runs diverged and count as the worst value from there on."
-        )
-    if results.missing:
-        parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
-    return " ".join(parts)
-
-
-def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
-    """Return how many runs lines are medians of, and what is shaded."""
-    counts = sorted({line.ours.n for line in lines})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    noun = "runs" if counts[-1] > 1 else "run"
-    text = f"Lines: median of {runs} {noun} (seeds {spans(seeds)})."
-    if counts[-1] < 2:
-        return text
-    kinds = {"interval": INTERVAL, "range": "their range"}
-    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-    return f"{text} Shaded: {spread}."
-
-
-def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
-    """Return each text once, with its title if the texts differ, from pairs of title and text."""
-    differ = len({text for _, text in words}) > 1
-    texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
-    return list(dict.fromkeys(texts))
-
-
 def spans(numbers: Sequence[int]) -> str:
     """Return whole numbers as text, three or more consecutive ones as a span: ``0, 2, 5–19``."""
-    groups: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if groups and number == groups[-1][-1] + 1:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    parts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in groups]
-    return ", ".join(parts)
+    consecutive = groupby(enumerate(sorted(set(numbers))), key=lambda placed: placed[1] - placed[0])
+    groups = [[number for _, number in group] for _, group in consecutive]
+    return ", ".join(f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in groups)

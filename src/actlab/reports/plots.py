@@ -10,14 +10,14 @@ import numpy as np
 
 from actlab.analysis import curves
 from actlab.analysis.columns import EQUAL_TIME, Column, column, place, read_where
-from actlab.analysis.conditions import along
 from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
+from actlab.config.keys import by_key
 from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 from actlab.errors import ActlabError, unknown
-from actlab.reports.notes import caption, medians
+from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.files import read_json
 from actlab.studies.folders import MATRICES, RunFolder
@@ -48,7 +48,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     figure = str(entry.get("name", "curves"))
     panels, planned = [], checked(results, entry)
     # Without a measured cost there are no seconds.
-    drawn = [panel for panel in planned if results.costs or not _over_seconds(panel)]
+    drawn = [panel for panel in planned if results.costs or not panel["seconds"]]
     for panel in drawn:
         if lines := list(_lines(results, panel)):
             panels.append(panel_of(results, panel, lines))
@@ -67,13 +67,21 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the panels of an entry, with their names checked, each with the keys that all share."""
+    """Return the panels of an entry, each with defaults and the keys that all share, with names checked."""
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
-        panel = {"lines": results.study.compare, **entry, **keys, "published": keys.get("published")}
+        panel = {
+            "lines": results.study.compare,
+            "x": EPOCH,
+            **entry,
+            **keys,
+            "published": keys.get("published"),
+        }
         panel |= {"name": figure, "number": number, "curves": published}
+        panel |= {"over_epochs": panel["x"] in (EPOCH, SECONDS), "seconds": panel["x"] == SECONDS}
+        panel["y"] = panel.get("y") or {results.study.select.metric: None}  # with names of published curves
         _check_names(results, panel)
         _ = list(_line_groups(results, panel))
         panels.append(panel)
@@ -85,37 +93,24 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
     for key in (panel["lines"], *panel.get("where", {}), *panel.get("fixed", {})):
         if key not in study.keys:
             raise unknown("grid key", str(key), study.keys, where)
-    if _over_epochs(panel) and "at" in panel:
+    if panel["over_epochs"] and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
     if panel.get("at") == EQUAL_TIME:
         raise ActlabError(
             f"'at: {EQUAL_TIME}' is for columns of the table; a panel has 'x: {SECONDS}'. {where}"
         )
-    if _over_seconds(panel) and panel["published"]:
+    if panel["seconds"] and panel["published"]:
         raise ActlabError(
             f"published curves are over epochs: leave 'published' out with 'x: {SECONDS}'. {where}"
         )
-    for metric, curve in metrics_of(results, panel).items():
+    for metric, curve in panel["y"].items():
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)
         condition = _column(results, panel, metric).condition
-        if not _over_epochs(panel) and metric in results.conditions:
-            along(results.conditions[metric], panel["x"], condition)
+        if not panel["over_epochs"] and metric in results.conditions:
+            curves.along(results.conditions[metric], panel["x"], condition)
         else:
-            results.check(metric, condition or ("" if _over_epochs(panel) else panel["x"]))
-
-
-def _over_epochs(panel: Mapping[str, Any]) -> bool:
-    return panel.get("x", EPOCH) in (EPOCH, SECONDS)
-
-
-def _over_seconds(panel: Mapping[str, Any]) -> bool:
-    return bool(panel.get("x") == SECONDS)
-
-
-def metrics_of(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
-    """Return the metrics of a panel with the names of their published curves."""
-    return panel.get("y") or {results.study.select.metric: None}
+            results.check(metric, condition or ("" if panel["over_epochs"] else panel["x"]))
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
@@ -140,9 +135,9 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
-        xlabel=str(panel.get("xlabel") or panel.get("x", EPOCH)),
+        xlabel=str(panel.get("xlabel") or panel["x"]),
         ylabel=f"{axis} (%)" if percent else axis,
-        over_epochs=_over_epochs(panel),
+        over_epochs=panel["over_epochs"],
         scale=100.0 if percent else 1.0,
         ylim=(float(ylim[0]), float(ylim[1])) if ylim else None,
         lines=lines,
@@ -150,27 +145,25 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         chosen=chosen,
         absent=tuple(results.text(panel["lines"], value) for value in lacking),
         log=bool(panel.get("log", False)),
-        seconds=_over_seconds(panel),
+        seconds=panel["seconds"],
     )
 
 
 def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
     for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
-        for metric, curve in metrics_of(results, panel).items():
+        for metric, curve in panel["y"].items():
             shown = _column(results, panel, metric)
-            ours = (
-                curves.over_epochs(results, group, shown, fixed)
-                if _over_epochs(panel)
-                else curves.over_conditions(results, group, shown, panel["x"], fixed)
-            )
-            if ours and _over_seconds(panel):
+            if panel["over_epochs"]:
+                ours = curves.over_epochs(results, group, shown, fixed)
+            else:
+                ours = curves.over_conditions(results, group, shown, panel["x"], fixed)
+            if ours and panel["seconds"]:
                 seconds = seconds_per_epoch(results, group, curves.setting(results, group, fixed))
                 ours = replace(ours, x=ours.x * seconds) if seconds else None
             if ours:
-                theirs = (
-                    None if results.study.samples else panel["curves"].get(panel["published"], value, curve)
-                )
+                published = panel["curves"].get(panel["published"], value, curve)
+                theirs = None if results.study.samples else published
                 yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
 
 
@@ -194,12 +187,12 @@ def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[A
 
 
 def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
-    if _over_seconds(panel):
+    if panel["seconds"]:
         key, groups = panel["lines"], _line_groups(results, panel)
         untimed = [results.text(key, value) for value, group, _ in groups if not cost_of(results, group)]
         words = "over the number of updates × the measured time of one"
         words += f" (not measured, so not drawn: {', '.join(untimed)})" if untimed else ""
-    elif _over_epochs(panel):
+    elif panel["over_epochs"]:
         words = ""
     else:
         at = str(read_where(panel.get("at", "last"), results.study))
@@ -207,6 +200,52 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
         words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, [words, condition]))
+
+
+def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
+    """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
+    study, lines = results.study, [line for panel in panels for line in panel.lines]
+    read = _with_titles([(panel.title, panel.read) for panel in panels])
+    absent = _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels])
+    over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
+    cut = list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut))
+    chosen = by_key((name, (panel.title, text)) for panel in panels for name, text in panel.chosen.items())
+    each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
+    source = study.published.get("source", "")
+    parts = {
+        medians(lines, study.seeds): True,
+        f"Values: {'; '.join(read)}.": read,
+        f"Drawn at {Point(fixed).in_words(study.compare, results.text)}.": fixed,
+        f"Without a run there, so not drawn: {'; '.join(absent)}.": absent,
+        f"A line ends where the first of its runs has ended: {', '.join(cut)}.": cut,
+        f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.": each,
+        f"Dotted: published{', ' if source else ''}{source}.": any(line.published for line in lines),
+        f"{results.diverged} of the study's runs diverged and count as the worst value from there on.": (
+            results.diverged
+        ),
+        f"Unfinished: {len(results.results)} of {len(results.runs)} runs.": results.missing,
+    }
+    return " ".join(part for part, holds in parts.items() if holds)
+
+
+def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
+    """Return how many runs lines are medians of, and what is shaded."""
+    counts = sorted({line.ours.n for line in lines})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    noun = "runs" if counts[-1] > 1 else "run"
+    text = f"Lines: median of {runs} {noun} (seeds {spans(seeds)})."
+    if counts[-1] < 2:
+        return text
+    kinds = {"interval": INTERVAL, "range": "their range"}
+    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
+    return f"{text} Shaded: {spread}."
+
+
+def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
+    """Return each text once, with its title if the texts differ, from pairs of title and text."""
+    differ = len({text for _, text in words}) > 1
+    texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
+    return list(dict.fromkeys(texts))
 
 
 def read_learnt(results: Results) -> Plot | None:

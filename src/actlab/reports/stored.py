@@ -90,11 +90,11 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
 
 
 def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None) -> Panel:
-    name, metrics = str(panel.get("title") or panel["number"]), plots.metrics_of(planned, panel)
+    name = str(panel.get("title") or panel["number"])
     rows = pd.DataFrame() if ours is None else ours[ours["panel"] == name]
-    lines = list(_lines(rows, panel, metrics))
+    lines = list(_lines(rows, panel))
     if not lines:
-        lines = [_invisible("not run here, no published curve", next(iter(metrics)), np.zeros(1), None)]
+        lines = [_invisible("not run here, no published curve", next(iter(panel["y"])), np.zeros(1), None)]
     elif rows.empty:
         name += " (published; not run here)"
     else:
@@ -103,12 +103,12 @@ def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None
     return plots.panel_of(planned, {**panel, "title": name}, lines)
 
 
-def _lines(rows: pd.DataFrame, panel: Mapping[str, Any], metrics: Mapping[str, str | None]) -> Iterator[Line]:
+def _lines(rows: pd.DataFrame, panel: Mapping[str, Any]) -> Iterator[Line]:
     published = panel["curves"]
     curves = {
         (label(unit), metric): theirs
         for unit in published.names
-        for metric, curve in metrics.items()
+        for metric, curve in panel["y"].items()
         if (theirs := published.get(panel["published"], unit, curve))
     }
     for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Axes, Figure, Line2D, mpl, to_hex, to_rgb
+from actlab.reports.canvas import Axes, Figure, FixedLocator, Line2D, MaxNLocator, mpl, to_hex, to_rgb
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
@@ -140,6 +140,17 @@ def name_rows(ax: Axes, labels: Sequence[str], own: Collection[str], shown: bool
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
+
+
+def show_ratios(ax: Axes, low: float, high: float, most: int) -> None:
+    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10, …, or ``most`` others where few of these fit."""
+    ticks = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    ax.set_xscale("log")
+    others = MaxNLocator(most, steps=[1, 2, 5, 10])
+    ax.xaxis.set_major_locator(FixedLocator(inside) if len(inside) > 2 else others)
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
 
 
 def framed(

@@ -79,8 +79,8 @@ def _parts(study: Study) -> dict[str, list[Any]]:
     ]
     chosen_by = f"{study.select.at}/{study.select.metric}"
     keys = [key for key in _SETTINGS if key in {"activation", "seed", *map(short, study.keys)}]
-    axes = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in keys]
-    axes.append(wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(chosen_by)))
+    shown = [*map(wr.Config, keys), wr.SummaryMetric(chosen_by)]
+    axes = [wr.ParallelCoordinatesPlotColumn(metric=metric) for metric in shown]
     return {
         "Curves": curves,
         "Final and best values": bars,

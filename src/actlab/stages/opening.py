@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from actlab.analysis import results
-from actlab.analysis.choice import Choice
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.stages import search
@@ -200,19 +199,10 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
         first = replace(first, chose=frozenset(_runs_that_chose(first.groups, chosen)))
     *before, last = first, *others
     if before:
-        last = replace(last, chosen_before=dict(_choices(first, last)))
+        last = replace(last, chosen_in=first)
     if stage is None and (line := found.unopened()):
         last = replace(last, damaged=(*last.damaged, line))
     return [*before, last]
-
-
-def _choices(first: Results, last: Results) -> Iterator[tuple[Point, Choice]]:
-    """Yield how the settings of the last stage were chosen in the first, where its runs chose them."""
-    shown = {group.point: group.settings[0].tuned for group in last.groups}
-    for group in first.groups:
-        setting, found = first.chosen(group), first.choice_at(group)
-        if found and setting and shown.get(group.point) == setting.tuned:
-            yield group.point, found
 
 
 def whole(study: Study, stage: Stage) -> Study:

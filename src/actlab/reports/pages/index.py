@@ -13,7 +13,7 @@ from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Tables
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
-from actlab.reports import effects, forest, style
+from actlab.reports import effects, style
 from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
@@ -88,7 +88,7 @@ def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _panel(task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's differences, with positions in percent of the panel's axis."""
-    low, high = forest.limits(shown)
+    low, high = files.limits(shown)
 
     def at(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / (high - low), 2)
