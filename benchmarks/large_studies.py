@@ -90,9 +90,9 @@ def write(runs: int, folder: Path) -> None:
 def rows_of(run: Run) -> list[Row]:
     """Return the rows of a run: shares that fall with the epoch and depend on the grid point and the seed."""
     place = int(run.identity[:8], 16) / 2**32
-    named = [name.partition("/")[::2] for name in METRICS]
+    first, named = SAMPLES * (0.5 + place + 0.01 * run.seed) / 2, [name.partition("/")[::2] for name in METRICS]
     return [
-        Row(float(epoch), 100 * epoch, split, metric, "", round(SAMPLES * (0.5 + place + 0.01 * run.seed) / 2 / epoch) / SAMPLES)
+        Row(float(epoch), 100 * epoch, split, metric, "", round(first / epoch) / SAMPLES)
         for epoch in range(1, EPOCHS + 1)
         for split, metric in named
     ]
