@@ -79,6 +79,7 @@ def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
 
 VALUES = {
     "text: Bible": ("gpt_gates", "test/loss@last", 3.15),
+    "text: C sources": ("board/glibc", "test/loss@last", 3.63),
     "equation: waves": ("pinn_helmholtz", "test/relative_error@last", 1.0),
     "picture: CIFAR-10 mosaic": ("inr_image", "test/psnr@last", 12.26),
     "picture: photograph": ("board/photograph", "test/psnr@last", 10.86),
@@ -108,6 +109,28 @@ def test_the_sample_of_cifar10_has_the_picture_of_the_board(tmp_path):
     ended = pd.read_csv(BOARD.parent / "inr_image/values.csv").query(f"`{UNIT}` == 'gauss' and chosen == 1")
     found = program("board/pictures").chance(data.image.permute(1, 2, 0).numpy())
     assert found == pytest.approx(ended["test/psnr@last"].min(), abs=1e-3)
+
+
+def logs_of(folder, column, block=None):
+    """The mean logarithm of an error ÷ that of GELU by activation, over chosen settings."""
+    runs = pd.read_csv(BOARD.parent / folder / "values.csv")
+    runs = runs[(runs["chosen"] == 1) & ((runs["block"] == block) if block else True)]
+    means = np.log(runs[column]).groupby(runs[UNIT]).mean()
+    return means - means["gelu"]
+
+
+def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
+    text = (BOARD / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    first, second = (logs_of(name, "test/loss@last", "plain") for name in ("gpt_gates", "board/glibc"))
+    assert "that of all ten plain transformers on C sources is that on the Bible" in text
+    assert list(first.sort_values().index) == list(second.sort_values().index)
+    assert len(first) == 10
+    assert f"logarithms of ratios {np.polyfit(first, second[first.index], 1)[0]:.1f} times as large" in text
+    first, second = (logs_of(name, "test/loss@last", "gated") for name in ("gpt_gates", "board/glibc"))
+    assert first.idxmin() == second.idxmin() == "sine"
+    assert "the others differ by less than 2 % on the Bible" in text
+    assert first.drop("sine").max() - first.drop("sine").min() < np.log(1.02)
+    assert set(second.nsmallest(4).index) == {"sine", "silu", "mish", "tanh"}
 
 
 def own(kept, label, **rows):
