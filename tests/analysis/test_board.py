@@ -69,6 +69,7 @@ def kept(tmp_path, monkeypatch):
 def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
     scores = board.scores()
     assert (BOARD / "board.md").read_text(encoding="utf-8") == report.to_markdown(scores)
+    assert (BOARD / "processors.md").read_text(encoding="utf-8") == program("board/processors").page()
     tuning = program("board/tuning")
     assert (BOARD / "tuning.md").read_text(encoding="utf-8") == tuning.page()
     some = [0.3, 0.1, 0.7, 0.2]
@@ -131,6 +132,23 @@ def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
     assert "the others differ by less than 2 % on the Bible" in text
     assert first.drop("sine").max() - first.drop("sine").min() < np.log(1.02)
     assert set(second.nsmallest(4).index) == {"sine", "silu", "mish", "tanh"}
+    runs = pd.read_csv(BOARD / "glibc/values.csv").query("block == 'gated'")
+    medians = runs.groupby(UNIT)["test/loss@last"].median()
+    assert "(median losses 1.62 to 1.65, GELU 1.69)" in text
+    three = medians[["silu", "mish", "tanh"]]
+    assert [f"{loss:.2f}" for loss in (three.min(), three.max(), medians["gelu"])] == ["1.62", "1.65", "1.69"]
+    higher = pd.read_csv(BOARD / "glibc/higher_rate.csv").groupby(UNIT)["test/loss@last"].median()
+    assert f"GELU has {higher['gelu']:.2f} and ReLU {higher['relu']:.2f} " in text
+    assert higher.index.size == 2
+
+
+def test_what_the_page_says_of_processors_follows_from_the_runs():
+    rows = [line.split("|")[1:-1] for line in (BOARD / "processors.md").read_text().splitlines()[-4:]]
+    same = {row[0].strip(): float(row[3]) for row in rows}
+    other = [float(row[4]) for row in rows]
+    assert round(100 * same.pop("equation")) == 2
+    assert max(same.values()) < 0.001
+    assert [round(100 * min(other)), round(100 * max(other))] == [2, 16]
 
 
 def own(kept, label, **rows):
