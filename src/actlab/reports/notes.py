@@ -18,9 +18,8 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
 from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import short_names
 from actlab.studies.folders import COSTS
-from actlab.studies.points import Point
+from actlab.studies.points import Point, short_names
 
 if TYPE_CHECKING:
     from actlab.reports.panels import Line, Panel

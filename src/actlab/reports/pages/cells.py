@@ -10,9 +10,9 @@ from typing import Any
 from actlab.analysis import comparison
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
-from actlab.config.keys import short_names
 from actlab.reports import style, tables
 from actlab.studies.groups import Group, Setting
+from actlab.studies.points import short_names
 
 
 def table(results: Results) -> dict[str, Any]:
