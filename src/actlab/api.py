@@ -198,7 +198,7 @@ class StudyResults:
         fractions.
         """
         from actlab.analysis import comparison
-        from actlab.config.keys import short_names
+        from actlab.studies.points import short_names
 
         last = self.stages[-1]
         lines = []

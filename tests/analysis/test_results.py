@@ -40,7 +40,8 @@ def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None
         "val/error": [3.0, 2.0, 1.0, 2.0],
         "val/accuracy": [3.0, 2.0, 1.0, 2.0],
     }
-    found = finished(tmp_path, plan, curves, last_good_epoch=4).value(plan.runs()[0], Column("test/error", at))
+    read = column({"metric": "test/error", "at": at}, plan)
+    found = finished(tmp_path, plan, curves, last_good_epoch=4).value(plan.runs()[0], read)
     assert found == (value if value is None else pytest.approx(value))
 
 
@@ -65,9 +66,8 @@ def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Pa
         ("test", "error", 2, 0.1),
     )
     folder.finish(FINISHED, [Row(e, round(3 * e), s, m, "", v) for s, m, e, v in named])
-    assert (
-        results.load(StudyFolder(plan, tmp_path)).value(plan.runs()[0], Column("test/error", "selected")) == 0.5
-    )
+    selected = column({"metric": "test/error", "at": "selected"}, plan)
+    assert results.load(StudyFolder(plan, tmp_path)).value(plan.runs()[0], selected) == 0.5
 
 
 def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tm
     write(tmp_path, run, {"val/loss": [0.9, 0.1, 0.5, 0.6]})
     probe(tmp_path, run, "noise", {("test/error", ""): 0.5}, epoch=4.0)
     loaded = results.load(StudyFolder(plan, tmp_path))
-    assert loaded.value(run, Column("noise/test/error", "selected")) is None
+    assert loaded.value(run, column({"metric": "noise/test/error", "at": "selected"}, plan)) is None
     assert loaded.value(run, Column("noise/test/error", "last")) == 0.5
 
 
@@ -85,7 +85,8 @@ def test_a_metric_that_is_always_nan_has_no_best_epoch(tmp_path: Path) -> None:
     loaded = finished(tmp_path, one_unit(), {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]})
     (run,) = loaded.runs
     assert loaded.value(run, Column("val/error", "best_epoch")) == math.inf
-    assert loaded.value(run, Column("test/error", "best val/error")) == math.inf
+    watched = column({"metric": "test/error", "at": "best val/error"}, loaded.study)
+    assert loaded.value(run, watched) == math.inf
 
 
 def test_accuracy_is_best_when_high(tmp_path: Path) -> None:

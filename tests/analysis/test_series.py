@@ -1,5 +1,6 @@
 """What a table reads of a run is the same off the summary in its result and off its rows."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.analysis import comparison, curves, results
-from actlab.analysis.columns import Column, read_at
+from actlab.analysis.columns import Column, column, read_at
 from actlab.storage import series
 from actlab.storage.files import write_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
+from actlab.studies.plan import Study
 from written_runs import ACT, LR, finished, one_unit, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
@@ -55,9 +57,10 @@ def value_by_hand(points: list[tuple[float, float]], at: str | float, mode: str)
     return next((value for epoch, value in reversed(points) if epoch <= float(at)), None)
 
 
-def columns_of(rows: Iterable[Row]) -> Iterator[Column]:
+def columns_of(rows: Iterable[Row], plan: Study) -> Iterator[Column]:
     for name, condition in dict.fromkeys((row.name, row.condition) for row in rows):
-        yield from (Column(name, at, mode=mode, condition=condition) for at in PLACES for mode in MODES)
+        for at, mode in itertools.product(PLACES, MODES):
+            yield column({"metric": name, "at": at, "mode": mode, "condition": condition}, plan)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=25))
@@ -72,21 +75,22 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
         loaded = results.load(StudyFolder(plan, Path(root)))
         read = series.summaries(loaded.series[run.id].trained)
         assert repr(sorted(loaded.series[run.id].summaries.items())) == repr(sorted(read.items()))
-        for column in columns_of(rows):
-            value = loaded.value(run, column)
-            points = by_hand(rows, column.metric, column.condition)
-            if column.at != "selected":
-                assert value == value_by_hand(points, column.at, column.mode)
-                epochs, values = loaded.series[run.id][column.metric, column.condition]
+        for shown in columns_of(rows, plan):
+            value = loaded.value(run, shown)
+            points = by_hand(rows, shown.metric, shown.condition)
+            if shown.at != "selected":
+                assert value == value_by_hand(points, shown.at, shown.mode)
+                epochs, values = loaded.series[run.id][shown.metric, shown.condition]
                 np.testing.assert_array_equal(np.stack([epochs, values], axis=1), np.array(points))
-                assert value == read_at(epochs, values, column.at, column)
+                assert value == read_at(epochs, values, shown.at, shown)
 
 
 @pytest.mark.parametrize("at", PLACES)
 def test_a_nan_is_never_best(tmp_path: Path, at: str | float) -> None:
     loaded = finished(tmp_path, one_unit(), {"val/accuracy": [0.5, math.nan, 0.9, 0.8]})
     expected = {"last": 0.8, "best": 0.9, "best_epoch": 3, 1: 0.5, 2: -math.inf}
-    assert loaded.value(loaded.runs[0], Column("val/accuracy", at, mode="max")) == expected.get(at)
+    read = column({"metric": "val/accuracy", "at": at}, loaded.study)
+    assert loaded.value(loaded.runs[0], read) == expected.get(at)
 
 
 def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,12 @@ def test_mounts_whose_locks_hold_on_one_host_only_are_found(tmp_path, monkeypatc
         locks.check(tmp_path)
 
 
+def test_a_start_that_waits_needs_locks_that_work(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "_mounts", lambda: f"srv:/ {tmp_path} nfs rw,nolock 0 0")
+    said = cli("study", "run", "demo", "--smoke", "--wait", "--runs-dir", tmp_path).rejection
+    assert "(mounted with nolock)" in said
+
+
 @pytest.mark.parametrize("fault", ["none", "error"])
 def test_locks_that_a_file_system_ignores_are_found(tmp_path, monkeypatch, fault):
     class Ignored:

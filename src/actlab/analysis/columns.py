@@ -53,6 +53,7 @@ class Column:
     relative: bool = False  # whether the margin is a fraction of the reference's median
     loop: str = ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
     scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
+    watched: Column | None = None  # whose best epoch says where a run is read, if ``at`` names a metric
 
     @property
     def name(self) -> str:
@@ -130,6 +131,14 @@ class Column:
     def tests(self) -> bool:
         """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
         return self.ranked and self.split == "test"
+
+    @property
+    def scored_on(self) -> str:
+        """``val`` or ``test`` if the value may be a share of its samples, an error or accuracy; else ""."""
+        *parts, quantity = self.metric.split("/")
+        if quantity not in ("error", "accuracy") or self.is_epoch or str(self.at).startswith("mean"):
+            return ""
+        return next((part for part in parts if part in ("val", "test")), "")
 
     @property
     def split(self) -> str:
@@ -216,19 +225,15 @@ def read_where(at: str | float, study: Study) -> str | float:
     return "last" if at == "selected" and study.select.at == "last" else at
 
 
-def watched(at: str | float, study: Study) -> Column | None:
-    """Return the column whose best epoch determines where a run is read; None if ``at`` names no metric."""
-    if at == "selected":
-        return Column(study.select.metric, "best_epoch", mode=study.select.mode)
-    best = _BEST_OF.fullmatch(str(at))
-    return Column(best["metric"], "best_epoch", mode=study.mode_of(best["metric"])) if best else None
+def columns_of(study: Study) -> list[Column]:
+    """Return the columns of a study's table, as its file gives them."""
+    return [column(entry, study) for entry in study.table]
 
 
-def undirected(study: Study) -> list[str]:
+def undirected(study: Study, columns: list[Column]) -> list[str]:
     """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
-    columns = [column(entry, study) for entry in study.table]
-    columns += [where for shown in columns if (where := watched(shown.at, study))]
-    directed = [shown for shown in columns if shown.ranked or shown.at in ("best", "best_epoch")]
+    read = [*columns, *(shown.watched for shown in columns if shown.watched)]
+    directed = [shown for shown in read if shown.ranked or shown.at in ("best", "best_epoch")]
     metrics = [shown.metric for shown in directed if not shown.mode]
     chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
     if chooses and not study.select.mode:
@@ -240,13 +245,16 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
+    best = _BEST_OF.fullmatch(str(at))
+    where = best["metric"] if best else study.select.metric if at == "selected" else ""
+    watched = Column(where, "best_epoch", mode=study.mode_of(where)) if where else None
     margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
     given = {
         key: entry[key]
         for key in ("percent", "condition", "ranked", "chance", "samples", "scale")
         if entry.get(key) is not None
     }
-    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
+    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, watched=watched, **given)
     if not stated.describes:
         return stated
     if given.get("ranked"):

@@ -68,18 +68,16 @@ def _recorded(
     folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request."""
-    trained = series.from_entry(summary)
-    names = {name for name, _ in trained}
     probed, old = dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
         if wanted.get(probe, question) != question:
             old.append(probe)
             continue
         measured = series.read(file, f"{probe}/")
-        if both := [name for name, _ in measured if name in names]:
+        if both := [name for name, _ in measured if name in summary]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
         probed.update(measured)
-    return Recorded(folder.metrics, trained | series.summaries(probed), probed), old
+    return Recorded(folder.metrics, series.from_entry(summary) | series.summaries(probed), probed), old
 
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:

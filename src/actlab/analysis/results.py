@@ -13,7 +13,7 @@ import numpy as np
 
 from actlab.analysis import looks, reading
 from actlab.analysis.choice import Choice, choice
-from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, read_where, undirected, watched
+from actlab.analysis.columns import SUMMED, Column, columns_of, last_epoch, read_at, read_where, undirected
 from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
 from actlab.config.keys import by_key
@@ -128,9 +128,9 @@ class Results:
         columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
-            if where := watched(c.at, self.study):
-                self.check_validation(where.metric, f"'at: {c.at}': {where.metric}")
-                self.check(where.metric)
+            if c.watched:
+                self.check_validation(c.watched.metric, f"'at: {c.at}': {c.watched.metric}")
+                self.check(c.watched.metric)
         return columns + self.learnt
 
     @cached_property
@@ -156,7 +156,7 @@ class Results:
     def planned(self) -> list[Column]:
         """The columns given in the study file; a metric of training batches alone gets its condition."""
         columns = []
-        for stated in (column(entry, self.study) for entry in self.study.table):
+        for stated in columns_of(self.study):
             of_batch = not stated.condition and self.conditions.get(stated.metric) == [metrics.ONE_BATCH]
             condition = metrics.ONE_BATCH if of_batch else stated.condition
             loop = "".join(self._loops_of(stated.metric))
@@ -215,12 +215,9 @@ class Results:
 
     def _scored(self, column: Column, runs: Sequence[Run]) -> int | None:
         """Return the number of samples on which runs measured an error or accuracy; None as in `samples`."""
-        *parts, quantity = column.metric.split("/")
-        split = next((part for part in parts if part in ("val", "test")), "")
-        at_once = not column.is_epoch and not str(column.at).startswith("mean")
-        if not (split and at_once and quantity in ("error", "accuracy")):
+        if not column.scored_on:
             return None
-        scored = {self.results[run.id].get("scored", {}).get(split) for run in runs}
+        scored = {self.results[run.id].get("scored", {}).get(column.scored_on) for run in runs}
         known = scored - {None}
         if scored and not known:  # older runs did not record it
             return None if self.study.samples else column.samples
@@ -242,8 +239,7 @@ class Results:
         return sampling_error(value, self.samples(column))
 
     def _unrecorded(self, column: Column) -> list[str]:
-        where = watched(column.at, self.study)
-        read = [column.metric, *([where.metric] if where else [])]
+        read = [shown.metric for shown in (column, column.watched) if shown]
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
@@ -305,12 +301,13 @@ class Results:
 
     def value(self, run: Run, column: Column) -> float | None:
         """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
-        value = self._read(run, column)
-        return None if value is None else on_grid(value, self._scored(column, [run]))
-
-    def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:
             return None
+        number, value = self._scored(column, [run]), self._read(run, column)
+        return None if value is None else on_grid(value, number)
+
+    def _read(self, run: Run, column: Column) -> float | None:
+        """Return the value of a run that has ended, as it was recorded: a share as a float32."""
         if self.has_diverged(run):
             return None if column.is_neutral else column.worst
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
@@ -322,15 +319,16 @@ class Results:
         if at in SUMMED:
             return recorded.summaries[key].read(str(at), column.mode)
         epochs, values = recorded[key]
-        if where := watched(at, self.study):
-            best = self.value(run, where)
+        if column.watched:
+            best = self.value(run, column.watched)
             if best is None or math.isinf(best):
                 return None if best is None else column.worst
             # A metric recorded less often may have no value yet at an early epoch; then use its first value,
             # unless that was recorded a whole interval later.
             begins = float(epochs[0])
-            late = begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins)
-            return None if late else read_at(epochs, values, max(best, begins), column)
+            if begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins):
+                return None
+            at = max(best, begins)
         return read_at(epochs, values, at, column)
 
     @cached_property
@@ -432,7 +430,7 @@ def load(folder: StudyFolder) -> Results:
         *(folder, results, recorded, tuple(left_out)),
         failures={**folder.study.failed, **failures},
     )
-    if results and (needed := [metric for metric in undirected(folder.study) if metric in loaded.conditions]):
+    if needed := [m for m in undirected(folder.study, loaded.planned) if m in loaded.conditions]:
         raise metrics.no_direction(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 

@@ -24,7 +24,7 @@ from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import short_names
+from actlab.studies.points import short_names
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]
 _LISTED = 8  # most differences listed before there is a verdict

@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from actlab import experiments
-from actlab.analysis.columns import undirected
+from actlab.analysis.columns import columns_of, undirected
 from actlab.config.keys import class_of, set_dotted
 from actlab.config.metrics import mode_of, no_direction, quantity
 from actlab.stages.opening import whole
@@ -29,15 +29,16 @@ def direct(folder: StudyFolder) -> None:
     Raises:
         ActlabError: for a metric whose direction nothing says, and that is ranked, read at its best or selects.
     """
-    if not undirected(folder.study):
+    if not undirected(folder.study, columns_of(folder.study)):
         return
     known = folder.directed
     study = known.study
     grid = known.of(whole(study, study.stages[0])) if study.stages else known
-    if undirected(study) or not all(run.finished for run in grid.runs):
+    if undirected(study, columns_of(study)) or not all(run.finished for run in grid.runs):
         print("asking the module which values of its metrics are better …")
         found = directions(grid.study.runs())
-        if unknown := undirected(replace(study, directions=found)):
+        study = replace(study, directions=found)
+        if unknown := undirected(study, columns_of(study)):
             raise no_direction(unknown[0])
         folder.store(DIRECTIONS, found)
 

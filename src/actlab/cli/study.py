@@ -272,6 +272,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     elif reserved:
         raise ActlabError(f"--{next(iter(reserved))} is an option of --cluster: give --cluster too")
     with machines as cluster:
+        if args.wait or cluster:
+            locks.check(folder.path)
         stacked = args.engine == "auto"
         engine = Engine(
             stacked, args.max_stack, loggers, args.jobs, args.wait, cluster=cluster, shard=args.shard

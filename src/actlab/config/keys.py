@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,22 +105,6 @@ def _parts(key: str) -> list[str]:
 def short(key: str) -> str:
     """Return the last part of a dotted key, as shown in tables and run ids."""
     return key.rpartition(".")[2]
-
-
-def short_names(keys: Collection[str]) -> dict[str, str]:
-    """Return for each dotted key its shortest ending that no other key has.
-
-    >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
-    {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
-    """
-    listed, names = set(keys), dict[str, str]()
-    for key in keys:
-        parts = key.split(".")
-        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
-        others = [f".{other}" for other in listed if other != key]
-        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
-        names[key] = next(unique, key)
-    return names
 
 
 def class_of(value: Any) -> Any:

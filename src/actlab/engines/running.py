@@ -70,8 +70,6 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         raise ActlabError(
             f"--shard: {study.name} searches, and each batch needs the results of all batches before"
         )
-    if engine.wait or engine.cluster:
-        locks.check(folder.path)
     with engine.worker() as worker:
         for line in check(study, worker):
             print(line)

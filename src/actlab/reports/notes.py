@@ -19,8 +19,9 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import by_key, short_names
+from actlab.config.keys import by_key
 from actlab.studies.folders import COSTS
+from actlab.studies.points import short_names
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 

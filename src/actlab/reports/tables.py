@@ -12,7 +12,7 @@ from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
 from actlab.analysis.wording import digits, few
-from actlab.config.keys import short_names
+from actlab.studies.points import short_names
 
 NONE = "-"
 EDGE = " (edge)"  # after a chosen value at an end of what was tried

@@ -16,7 +16,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.stages import search
 from actlab.stages.search import Side
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import OVER, RESELECT, SELECTION, WAITING, StudyFolder
+from actlab.studies.folders import OVER, PROPOSALS, RESELECT, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run, Selection, Stage, Study, other_length
@@ -79,7 +79,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     The first stage is the whole grid, or the trials that a search has proposed so far. A later stage has one
     run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
-    stores selections made now.
+    stores trials proposed and selections made now.
     """
     folder = folder.directed
     study = folder.study
@@ -87,17 +87,17 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         return Opened(folder, [folder])
     first, *others = study.stages
     grid = folder.of(whole(study, first))
-    trained, sides = search.proposed(grid, first.search, store) if first.search else (grid, [])
-    stages, places = [trained], sides or grid.groups
+    known, selection = folder.proposals if first.search else {}, folder.selection
+    sides, proposals = search.proposed(grid, first.search, known) if first.search else ([], known)
+    trained = folder.of(search.study_of(grid.study, sides)) if first.search else grid
+    stages, places, chosen = [trained], sides or grid.groups, selection
     for stage in others:
-        stored = folder.selection
-        before = stored.get(stage.name, {})
+        before = selection.get(stage.name, {})
         entries, failures = _selected(stages[-1], sides or stages[-1].groups, before, first)
         kept = {key: entry for key, entry in entries.items() if entry["seeds"]}
         if not kept:
             break
-        if store and kept != before:
-            folder.store(SELECTION, {**stored, stage.name: kept})
+        chosen = {**chosen, stage.name: kept}
         choices = [(place, entries[place.key]) for place in places]
         later = replace(_later(study, stages[-1].study, stage, choices), failed=failures)
         if first.search:
@@ -105,6 +105,9 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         else:
             later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
         stages.append(folder.of(later))
+    for name, old, new in ((PROPOSALS, known, proposals), (SELECTION, selection, chosen)):
+        if store and new != old and folder.path.exists():
+            folder.store(name, new)
     return Opened(folder, stages, sides)
 
 
@@ -149,13 +152,8 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
         entry, runs = stored.get(place.key), {run.id for run in _runs_of(place)}
         if entry is None or (runs and entry.get("runs") and runs.isdisjoint(entry["runs"])):
             continue  # selected by runs of other code or settings
-        used = replace(
-            rule,
-            metric=entry.get("metric", rule.metric),
-            mode=entry.get("mode", rule.mode),
-            at=entry.get("at", Selection.at),
-        )
-        if used != rule:
+        stated = entry.get("metric", rule.metric), entry.get("mode", rule.mode), entry.get("at", Selection.at)
+        if (used := Selection(rule.tune, *stated)) != rule:
             raise DamagedError(
                 f"{SELECTION} was selected by the {used.mode} of the {used.value}, not the {rule.mode} of the "
                 f"{rule.value}: {RESELECT}"

@@ -1,12 +1,11 @@
 """A stage that searches: trials that Optuna proposes in batches, from the results of the batches before.
 
-``proposals.json`` stores them, because another version of Optuna may propose others: a start that resumes reads
+``proposals.json`` has them, because another version of Optuna may propose others: a start that resumes is given
 them and finds their runs.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import warnings
@@ -22,8 +21,8 @@ from actlab.config.keys import short
 from actlab.config.values import value_key
 from actlab.errors import needing
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import StudyFolder
-from actlab.studies.formats import Selected
+from actlab.studies.folders import PROPOSALS, REPROPOSE, StudyFolder
+from actlab.studies.formats import Proposals, Selected
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import UNIT, Keep, Run, Study
 from actlab.studies.points import Point
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
-FILE, _REMEDY = "proposals.json", "delete it; Optuna then proposes trials again"
 BATCH = 5  # trials of a side that are proposed, then trained, at once
 
 
@@ -134,31 +132,24 @@ def at_ends(study: Study, search: Search) -> Study:
     return study_of(study, found)
 
 
-def proposed(folder: StudyFolder, search: Search, store: bool) -> tuple[StudyFolder, list[Side]]:
-    """Return the study of all trials so far with the next batch, and its sides.
-
-    ``store`` keeps the batch for later starts.
+def proposed(folder: StudyFolder, search: Search, known: Proposals) -> tuple[list[Side], Proposals]:
+    """Return the sides with all trials so far and the next batch, and the proposals to store for ``known``.
 
     Raises:
         ActlabError: without Optuna.
     """
-    known = folder.stored(FILE, dict[str, list[dict[str, Any]]], _REMEDY)
-    proposals, found = copy.deepcopy(known), []
+    proposals, found = dict(known), []
     for side in sides(folder.study, folder.groups, search):
         runs = study_of(folder.study, [replace(side, settings=(NOTHING,))]).runs()
         space = {key: str(values) for key, values in side.space.items()}
-        of_side = proposals.setdefault(
-            json.dumps([run.id for run in runs]) + json.dumps(space, sort_keys=True), []
-        )
+        name = json.dumps([run.id for run in runs]) + json.dumps(space, sort_keys=True)
+        of_side = proposals[name] = [*known.get(name, ())]
         side = _with_trials(folder, side, of_side[: search.trials])
         while batch := _next_batch(folder.study, search, side):
             of_side += batch
             side = _with_trials(folder, side, of_side)  # their runs may be there, without the file
         found.append(side)
-    trained = folder.of(study_of(folder.study, found))
-    if store and folder.path.exists() and proposals != known and not is_over(found):
-        folder.store(FILE, proposals)
-    return trained, found
+    return found, known if is_over(found) else proposals
 
 
 def _with_trials(folder: StudyFolder, side: Side, proposals: Sequence[Mapping[str, Any]]) -> Side:
@@ -168,7 +159,7 @@ def _with_trials(folder: StudyFolder, side: Side, proposals: Sequence[Mapping[st
         try:
             values = Point({key: space.rounded(params[key]) for key, space in side.space.items()})
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"{folder.path / FILE} is damaged ({params}): {_REMEDY}") from error
+            raise DamagedError(f"{folder.path / PROPOSALS} is damaged ({params}): {REPROPOSE}") from error
         trials.append(Trial(values, (), number, params))
     if not trials:
         return side

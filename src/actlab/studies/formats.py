@@ -122,3 +122,4 @@ class Selected(TypedDict):
 
 
 Chosen = dict[str, Selected]
+Proposals = dict[str, list[Values]]  # ``proposals.json``: values of a search's trials, before rounding, by side

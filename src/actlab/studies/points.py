@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from actlab.config.keys import short_names
 from actlab.config.values import canonical, label, same
 
 
@@ -72,3 +71,19 @@ class Point(Mapping[str, Any]):
         names = short_names(self)
         texts = {key: text(key, value) if text else label(value) for key, value in self.items()}
         return ", ".join(texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in self)
+
+
+def short_names(keys: Collection[str]) -> dict[str, str]:
+    """Return for each dotted key its shortest ending that no other key has.
+
+    >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
+    {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
+    """
+    listed, names = set(keys), dict[str, str]()
+    for key in keys:
+        parts = key.split(".")
+        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
+        others = [f".{other}" for other in listed if other != key]
+        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
+        names[key] = next(unique, key)
+    return names

@@ -14,7 +14,6 @@ from actlab.analysis import comparison, verdict
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.wording import duration
-from actlab.config.keys import short_names
 from actlab.config.values import shareable
 from actlab.reports import plots, style, tables
 from actlab.reports.notes import facts, remarks, state
@@ -23,6 +22,7 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
+from actlab.studies.points import short_names
 
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
