@@ -81,7 +81,7 @@ def test_the_kept_board_and_its_tuning_are_what_the_tables_give():
 VALUES = {
     "text: Bible": ("gpt_gates", "test/loss@last", 3.15),
     "text: C sources": ("board/glibc", "test/loss@last", 3.63),
-    "equation: waves": ("pinn_helmholtz", "test/relative_error@last", 1.0),
+    "equation: chosen by loss": ("board/equations", "test/relative_error@last", 1.0),
     "picture: CIFAR-10 mosaic": ("inr_image", "test/psnr@last", 12.26),
     "picture: photograph": ("board/photograph", "test/psnr@last", 10.86),
 }
@@ -140,6 +140,32 @@ def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
     higher = pd.read_csv(BOARD / "glibc/higher_rate.csv").groupby(UNIT)["test/loss@last"].median()
     assert f"GELU has {higher['gelu']:.2f} and ReLU {higher['relu']:.2f} " in text
     assert higher.index.size == 2
+
+
+def test_what_the_page_says_of_equations_stands_in_the_board():
+    text = (BOARD / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    standings = json.loads((BOARD / "board.json").read_text())["standings"]
+    of = {
+        (standing["label"], data["name"].rpartition(" ")[2]): data["ratio"]
+        for standing in standings
+        for data in standing["on"]
+        if data["name"].startswith("equation") and data["ratio"]
+    }
+
+    def shown(label, block, digits):
+        ends = [of[label, block][end] for end in ("value", "low", "high")]
+        value, low, high = (
+            f"{end:.{digits}{'g' if digits == 2 and end >= 2 else 'f'}}".lstrip("0") for end in ends
+        )
+        return f"{value} [{low}, {high}]"
+
+    assert f"sine has {shown('sine', 'waves', 2)} times GELU's error where the solution is of sines" in text
+    assert f"a ridge, {shown('sine', 'hills', 2)} times" in text
+    assert f"SiLU has {shown('silu', 'hills', 2)} times that" in text
+    runs = pd.read_csv(BOARD / "equations/values.csv").query("block == 'hills'")
+    medians = runs.groupby(UNIT)["test/relative_error@last"].median()
+    assert medians.idxmin() == "gelu"
+    assert f"{medians['gelu']:.4f}".lstrip("0") in text
 
 
 def test_what_the_page_says_of_processors_follows_from_the_runs():

@@ -50,15 +50,16 @@ def draw(scores: Scores) -> Figure:
     """Return the figure."""
     shown, labels = panels(scores), [standing.label for standing in scores.standings]
     reference, height = scores.board.reference, _HEAD + _ROW * len(labels)
-    heights = [height] * -(-len(shown) // _COLUMNS)
+    rows = -(-len(shown) // _COLUMNS)
+    columns = -(-len(shown) // rows)  # as few empty places as possible
     caption = _CAPTION.format(reference=reference)
     title = f"Error relative to {reference}"
-    figure, axes = style.framed("board", len(shown), _COLUMNS, _WIDTH, heights, title, caption)
+    figure, axes = style.framed("board", len(shown), columns, _WIDTH, [height] * rows, title, caption)
     colours = style.colours(labels, scores.board.users)
     for number, (ax, (name, ratios)) in enumerate(zip(axes, shown.items(), strict=True)):
         partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
         _draw_panel(ax, name, {label: ratios.get(label, ()) for label in labels}, partly, colours)
-        style.name_rows(ax, labels, scores.board.users, shown=number % _COLUMNS == 0)
+        style.name_rows(ax, labels, scores.board.users, shown=number % columns == 0)
     return figure
 
 
