@@ -14,7 +14,7 @@ from actlab.analysis.scoreboard import TABLE, KeptCell, KeptRow, Table
 from actlab.analysis.statistics import median
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
-from actlab.storage.files import read_json, write_json
+from actlab.storage.files import read_json, regular, write_json
 from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 from actlab.studies.reading import load
@@ -51,7 +51,7 @@ def write(folder: Path, activation: Any, licence: str, tables: Mapping[tuple[str
     folder.mkdir(parents=True, exist_ok=True)
     if file := _file(text):
         digest = contents.content_of(text, False) or ""
-        shutil.copy(file, folder / file.name)
+        shutil.copy(regular(file), folder / file.name)
         text = f"{file.name}:{text.rpartition(':')[2]}"
     shown = {**activation, "name": text} if isinstance(activation, Mapping) else text
     content = Submission(activation=shown, code=digest, licence=licence, tables=by_task)
