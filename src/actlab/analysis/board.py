@@ -7,7 +7,7 @@ and points, and its rows stand beside the kept ones; so do those of the activati
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -139,10 +139,8 @@ class Scores:
         over = {label: self._over(label, self.board.reference) for label in labels}
 
         def place(label: str) -> tuple[bool, int, float]:
-            mean, failed = (
-                over[label],
-                sum(t.places[label].chance for t in self.board.tasks if label in t.places),
-            )
+            failed = sum(task.places[label].chance for task in self.board.tasks if label in task.places)
+            mean = over[label]
             return mean is None, failed, mean.here.value if mean else math.inf
 
         order = sorted(labels, key=place)
@@ -206,12 +204,17 @@ def _named(table: Table, label: str) -> list[KeptRow]:
     return [{**row, "point": {**row["point"], table["compare"]: label}} for row in table["rows"]]
 
 
+def comparable(rows: Sequence[KeptRow], kept: Table) -> list[KeptRow]:
+    """Return rows at the points of a kept table, in which a single block holds settings and is no data."""
+    if len({row["point"].get(BLOCK) for row in kept["rows"]}) > 1:
+        return [*rows]
+    return [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
+
+
 def _record(title: str, data: DataSet, others: list[KeptRow], own: Table | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
-    rows = [*table["rows"], *others, *(own["rows"] if own else [])]
-    if len({row["point"].get(BLOCK) for row in table["rows"]}) == 1:  # one block per setting is no activation
-        rows = [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
+    rows = comparable([*table["rows"], *others, *(own["rows"] if own else [])], table)
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
     mine: Any = {"own": own["own"], "sources": own.get("sources", {})} if own else {"own": []}

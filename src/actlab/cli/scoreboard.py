@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import board
+from actlab.analysis import board, verdict
 from actlab.analysis.board import BoardTask, DataSet
 from actlab.analysis.scoreboard import TABLE, Table
 from actlab.analysis.wording import duration, plural
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
     if late:
         print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
     if args.smoke:
-        print("Smoke runs decide nothing: they make a few updates on samples.")
+        print(verdict.SMOKE)
     elif own:
         show(own, runs)
         if args.submit and not failed:

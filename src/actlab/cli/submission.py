@@ -16,7 +16,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
 from actlab.storage.files import read_json, regular, write_json
 from actlab.storage.resources import resource
-from actlab.studies.plan import BLOCK
+from actlab.studies.points import Point
 from actlab.studies.reading import load
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
@@ -97,9 +97,8 @@ def _check_table(folder: Path, name: str, table: Table, digest: str, kept: Table
         raise _wrong(folder, f"{name}: its runs are of other code than the file")
     if table["samples"] or table["cut"]:
         raise _wrong(folder, f"{name}: its runs are not of whole data and length")
-    key = table["compare"]
     theirs = [row for row in kept["rows"] if row["point"].get(kept["compare"]) == kept["reference"]]
-    if key != kept["compare"] or _points(table["rows"], key) != _points(theirs, key):
+    if table["compare"] != kept["compare"] or _points(table["rows"], kept) != _points(theirs, kept):
         raise _wrong(folder, f"{name}: its rows are not those of one activation on the board")
     for row in table["rows"]:
         cells = {_column(cell): cell for cell in row["columns"]}  # an activation may learn more of them
@@ -118,10 +117,9 @@ def _column(cell: KeptCell) -> tuple[str, str, str]:
     return cell["metric"], str(cell["at"]), cell["condition"]
 
 
-def _points(rows: Sequence[KeptRow], compare: str) -> list[dict[str, Any]]:
-    """Return what rows are of but the activation; a block alone is the activation's, and no data."""
-    points = [{key: value for key, value in row["point"].items() if key != compare} for row in rows]
-    return points if len(points) > 1 else [{key: value for key, value in points[0].items() if key != BLOCK}]
+def _points(rows: Sequence[KeptRow], kept: Table) -> list[Point]:
+    """Return what rows are of, but for the activation."""
+    return [Point(row["point"]).without([kept["compare"]]) for row in board.comparable(rows, kept)]
 
 
 def _check_name(name: str) -> None:

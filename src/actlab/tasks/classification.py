@@ -15,7 +15,6 @@ from actlab.config.metrics import KEY
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
-from actlab.random.positions import Block
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.batches import check_classes, class_numbers, targets_of
 from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
@@ -115,8 +114,8 @@ class ClassificationTask(Task):
 
     def check_targets(self, batch: Batch) -> None:
         """Raise a RunError for a label that is no class, at which a GPU would end the process."""
-        if not isinstance(batch, Block) and targets_of(batch).device.type == "cpu":
-            check_classes(targets_of(batch), self.num_classes, self.padding)
+        if (labels := targets_of(batch)).device.type == "cpu":
+            check_classes(labels, self.num_classes, self.padding)
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: log-probabilities and labels.

@@ -116,7 +116,7 @@ class Training(pl.LightningModule, ABC):
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
-        if self.device.type != "cpu" and not self.trainer.predicting:
+        if self.device.type != "cpu" and not (self.trainer.predicting or isinstance(batch, Block)):
             self.members[0].check_targets(as_batch(batch))
         return batch
 

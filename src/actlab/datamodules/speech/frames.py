@@ -7,6 +7,7 @@ Every frame is stored once, and a batch is one gather. Shapes: ``T`` frames of `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class ByFrame(Samples):
     def __init__(self, frames: Frames) -> None:
         self.frames, self.device = frames, frames.values.device
 
-    @property
+    @cached_property
     def groups(self) -> Tensor | None:  # type: ignore[override]
         """The first frame of the sentence of each target frame ``(N,)``."""
         return self.frames.first[self.frames.numbers.to(self.device)]
