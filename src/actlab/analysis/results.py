@@ -383,7 +383,7 @@ class Results:
         values = [self.values(setting, self.selected_by) for setting in place.settings]
         if len({*map(tuple, values)}) > 1 or not values[0] or self.missing_at(place):
             return None
-        return choice(np.array([[*of.values()] for of in values]), self.study.select.mode)
+        return choice(np.array([[*of.values()] for of in values], float), self.study.select.mode)
 
     def missing_at(self, place: Group) -> int:
         """Return the number of runs at a place that have not ended."""
