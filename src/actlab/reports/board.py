@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ OVER = "over these tasks"
 _CAPTION = (
     "Error divided by that of {reference}: geometric means over runs at chosen settings, with 95 % intervals "
     "of other seeds; below 1 is better. Each panel has its own axis. Crosses: most runs failed. Open circles: "
-    "over the other tasks alone. Other data, tasks and sizes may order activations otherwise."
+    "over the other tasks alone. {markers}Other data, tasks and sizes may order activations otherwise."
 )
-_WIDTH, _ROW, _HEAD = 6.75, 0.19, 0.62  # inches
+_WIDTH, _ROW, _HEAD = 6.75, 0.22, 0.62  # inches
 _COLUMNS = 4
+_MARKERS = {"o": "circles", "s": "squares", "^": "triangles", "D": "diamonds"}  # the data sets of a panel
 
 
 def write(scores: Scores, folder: Path) -> list[Path]:
@@ -47,41 +49,55 @@ def panels(scores: Scores) -> dict[str, dict[str, Ratio | None]]:
 
 
 def draw(scores: Scores) -> Figure:
-    """Return the figure."""
-    shown, labels = panels(scores), [standing.label for standing in scores.standings]
+    """Return the figure: a panel over tasks, and one for each task and its parts with all data sets."""
+    drawn = dict[str, dict[str, dict[str, Ratio | None]]]()  # panel → data set → label → ratio
+    for name, ratios in panels(scores).items():
+        task, _, on = name.partition(": ")
+        data, _, part = on.partition(", block ")
+        drawn.setdefault(f"{task}, {part}" if part else task, {})[data] = ratios
+    labels = [standing.label for standing in scores.standings]
     reference, height = scores.board.reference, _HEAD + _ROW * len(labels)
-    rows = -(-len(shown) // _COLUMNS)
-    columns = -(-len(shown) // rows)  # as few empty places as possible
-    caption = _CAPTION.format(reference=reference)
+    rows = -(-len(drawn) // _COLUMNS)
+    columns = -(-len(drawn) // rows)  # as few empty places as possible
+    caption = _CAPTION.format(reference=reference, markers=_markers(drawn))
     title = f"Error relative to {reference}"
-    figure, axes = style.framed("board", len(shown), columns, _WIDTH, [height] * rows, title, caption)
+    figure, axes = style.framed("board", len(drawn), columns, _WIDTH, [height] * rows, title, caption)
     colours = style.colours(labels, scores.board.users)
-    for number, (ax, (name, ratios)) in enumerate(zip(axes, shown.items(), strict=True)):
+    for number, (ax, (name, of)) in enumerate(zip(axes, drawn.items(), strict=True)):
         partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
-        _draw_panel(ax, name, {label: ratios.get(label, ()) for label in labels}, partly, colours)
+        ax.set_title(name)
+        _draw_panel(ax, labels, [*of.values()], partly, colours)
         style.name_rows(ax, labels, scores.board.users, shown=number % columns == 0)
     return figure
 
 
+def _markers(drawn: Mapping[str, Collection[str]]) -> str:
+    """Return which marker stands for which data set, where a panel has several."""
+    several = {name.partition(",")[0]: data for name, data in drawn.items() if len(data) > 1}
+    named = {task: map(" ".join, zip(data, _MARKERS.values(), strict=False)) for task, data in several.items()}
+    return "".join(f"{task.capitalize()}: {', '.join(names)}. " for task, names in named.items())
+
+
 def _draw_panel(
     ax: Axes,
-    name: str,
-    ratios: Mapping[str, Ratio | tuple[()] | None],
+    labels: Sequence[str],
+    data: Sequence[Mapping[str, Ratio | None]],
     partly: Collection[str],
     colours: Mapping[str, str],
 ) -> None:
-    ax.set_title(name.replace(": ", "\n", 1).replace(", block ", ", "))
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
-    ends = [end for ratio in ratios.values() if ratio for end in ratio]
+    ends = [end for ratios in data for ratio in ratios.values() if ratio for end in ratio]
     low, high = min([0.99, *ends]), max([1.01, *ends])
-    for y, (label, ratio) in enumerate(ratios.items()):
-        colour = colours[label]
-        if ratio is None:
-            ax.plot(0.97, y, "x", color=colour, transform=ax.get_yaxis_transform(), ms=4, mew=1.1)
-        elif ratio:
-            ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
-            inside = "white" if label in partly else colour
-            ax.plot(ratio.value, y, "o", color=colour, mfc=inside, ms=3.6, zorder=3)
+    for place, (ratios, marker) in enumerate(zip(data, cycle(_MARKERS))):
+        for row, label in enumerate(labels):
+            y = row + 0.7 * ((place + 0.5) / len(data) - 0.5)
+            colour, ratio = colours[label], ratios.get(label)
+            if ratio:
+                ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
+                inside = "white" if label in partly else colour
+                ax.plot(ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3)
+            elif label in ratios:
+                ax.plot(0.97, y, "x", color=colour, transform=ax.get_yaxis_transform(), ms=3.5, mew=1)
     style.show_ratios(ax, low, high, most=3)
     ax.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
 
