@@ -121,7 +121,10 @@ def with_value(place, kind, name, value):
 
 @pytest.mark.parametrize(
     "at_length",
-    [False, pytest.param(True, marks=pytest.mark.slow)],  # each value at each place, and 2,211 loads: 90 s
+    [
+        False,
+        pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],  # each value at each place, and 2,211 loads: 90 s
     ids=["some values", "every value"],
 )
 def test_no_place_of_a_record_runs_anything(at_length, trap, tmp_path, monkeypatch):

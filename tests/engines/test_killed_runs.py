@@ -132,7 +132,8 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
     assert left_in(tmp_path) == expected
 
 
-@pytest.mark.slow  # dozens of starts
+@pytest.mark.slow  # dozens of starts: 50 s of an idle core
+@pytest.mark.timeout(1800)
 def test_a_kill_before_any_write_changes_nothing(straight, tmp_path):
     runs, stacked, expected = straight
     for number in itertools.count():
