@@ -84,6 +84,8 @@ VALUES = {
     "equation: chosen by loss": ("board/equations", "test/relative_error@last", 1.0),
     "picture: CIFAR-10 mosaic": ("inr_image", "test/psnr@last", 12.26),
     "picture: photograph": ("board/photograph", "test/psnr@last", 10.86),
+    "picture: page of text": ("board/page", "test/psnr@last", 10.89),
+    "picture: texture": ("board/texture", "test/psnr@last", 12.89),
 }
 
 

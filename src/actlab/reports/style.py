@@ -143,9 +143,14 @@ def name_rows(ax: Axes, labels: Sequence[str], own: Collection[str], shown: bool
 
 
 def show_ratios(ax: Axes, low: float, high: float, most: int) -> None:
-    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10, …, or ``most`` others where few of these fit."""
-    ticks = [base * 10.0**power for power in (-2, -1, 0, 1) for base in (1, 2, 5)]
+    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10, …, or ``most`` others where few of these fit.
+
+    More than twice as many are thinned to powers of ten.
+    """
+    ticks = {base * 10.0**power: base for power in range(-4, 4) for base in (1, 2, 5)}
     inside = [tick for tick in ticks if low <= tick <= high]
+    if len(inside) > 2 * most:
+        inside = [tick for tick in inside if ticks[tick] == 1]
     ax.set_xscale("log")
     others = MaxNLocator(most, steps=[1, 2, 5, 10])
     ax.xaxis.set_major_locator(FixedLocator(inside) if len(inside) > 2 else others)
