@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
+from actlab.analysis.differences import Difference
 from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Tables
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
 from actlab.reports import effects, style
-from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
 from actlab.storage.files import DamagedError, regular
@@ -86,25 +86,23 @@ def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"name": "over tasks", "what": effects.over_tasks(board), "zero": 50, "rows": rows}] if rows else []
 
 
-def _panel(task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
+def _panel(task: ScoredTask, shown: Mapping[str, Difference], colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's differences, with positions in percent of the panel's axis."""
-    low, high = files.limits(shown)
+    low, high = files.limits(shown.values())
 
     def at(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / (high - low), 2)
 
     rows = [
         {
-            **colours[effect.label],
-            "text": effects.text(effect.difference, task.column),
-            "beside": "chance" if effect.place.chance else "",
-            "mean": at(effect.difference.mean),
-            "ends": [(at(effect.difference.low), at(effect.difference.high))]
-            if effect.difference.low is not None
-            else [],
+            **colours[label],
+            "text": effects.text(paired, task.column),
+            "beside": "chance" if task.places[label].chance else "",
+            "mean": at(paired.mean),
+            "ends": [(at(paired.low), at(paired.high))] if paired.low is not None else [],
         }
-        for effect in shown
+        for label, paired in shown.items()
     ]
-    direction, pairs = effects.direction(task.column), effects.pairs(shown)
+    direction, pairs = effects.direction(task.column), effects.pairs(shown.values())
     what = f"{task.column.name}, difference to {task.reference}; {direction}; {pairs}"
     return {"name": task.name, "what": what, "zero": at(0.0), "rows": rows}
