@@ -328,11 +328,9 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     won = {label: wins(sign * of, theirs) for label, of in values.items() if label != reference}
     if not (positive and math.isfinite(ours.median)):
         return replace(task, wins=won)
-
-    def ratio(value: float) -> float:
-        return task.column.divided(value, ours.median) if math.isfinite(value) else math.inf
-
-    ratios = {label: np.array([*map(ratio, of)]) for label, of in values.items()}
+    ratios = {
+        label: np.array([task.column.divided(v, ours.median) for v in of]) for label, of in values.items()
+    }
     return replace(task, wins=won, ratios=ratios)
 
 

@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -89,10 +90,9 @@ def _figure_of(
     tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
     whose = references.pop() if len(references) == 1 else "each task's reference"
-    title, name, heights = f"Differences to {whose}", effects.stem(board), [*map(_height, rows)]
-    figure, axes = style.framed(
-        *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
-    )
+    size = len(panels), len(rows[0]), width, [*map(_height, rows)]
+    texts = f"Differences to {whose}", caption_of(board)
+    figure, axes = style.framed(effects.stem(board), *size, *texts, paper=paper)
     colours = style.colours(board.labels, board.users)
     for ax, (task, shown, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
@@ -122,9 +122,8 @@ def _draw_panel(
         if label in users:
             ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
         if paired.mean is None:
-            ax.annotate(
-                "failed: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center"
-            )
+            place: Any = {"xy": (0.03, y), "xycoords": ("axes fraction", "data")}
+            ax.annotate("failed: no mean difference", va="center", **place)
             continue
         if paired.low is not None and paired.high is not None:
             ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)

@@ -160,9 +160,6 @@ def _caption(records: Sequence[StoredTable], title: str) -> str:
 def _title(records: Sequence[StoredTable]) -> str:
     if len(records) == 1:
         return records[0].table["title"]
-    points = [
-        (r.compare, row["point"]) for r in records for row in r.table["rows"] if r.compare in row["point"]
-    ]
-    write = printers(point for _, point in points)
-    names = dict.fromkeys(write(key, point[key]) for key, point in points)
+    write = printers(row["point"] for record in records for row in record.table["rows"])
+    names = dict.fromkeys(write(record.compare, value) for record in records for value in record.values)
     return f"{', '.join(names)} in {len(records)} studies"

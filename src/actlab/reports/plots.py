@@ -72,14 +72,8 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
-        panel = {
-            "lines": results.study.compare,
-            "x": EPOCH,
-            **entry,
-            **keys,
-            "published": keys.get("published"),
-        }
-        panel |= {"name": figure, "number": number, "curves": published}
+        panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
+        panel |= {"name": figure, "number": number, "published": keys.get("published"), "curves": published}
         panel |= {"over_epochs": panel["x"] in (EPOCH, SECONDS), "seconds": panel["x"] == SECONDS}
         panel["y"] = panel.get("y") or {results.study.select.metric: None}  # with names of published curves
         _check_names(results, panel)
@@ -96,13 +90,11 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
     if panel["over_epochs"] and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
     if panel.get("at") == EQUAL_TIME:
-        raise ActlabError(
-            f"'at: {EQUAL_TIME}' is for columns of the table; a panel has 'x: {SECONDS}'. {where}"
-        )
+        remedy = f"a panel has 'x: {SECONDS}'. {where}"
+        raise ActlabError(f"'at: {EQUAL_TIME}' is for columns of the table; {remedy}")
     if panel["seconds"] and panel["published"]:
-        raise ActlabError(
-            f"published curves are over epochs: leave 'published' out with 'x: {SECONDS}'. {where}"
-        )
+        remedy = f"leave 'published' out with 'x: {SECONDS}'. {where}"
+        raise ActlabError(f"published curves are over epochs: {remedy}")
     for metric, curve in panel["y"].items():
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)

@@ -31,12 +31,11 @@ def to_markdown(results: Results) -> str:
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
     for title, names, lines in parts:
-        lines = [
-            [f"**{line[0]}**", *line[1:]] if mine else line for line, mine in zip(lines, marks, strict=True)
-        ]
+        firsts = [f"**{line[0]}**" if mine else line[0] for line, mine in zip(lines, marks, strict=True)]
         rule = ["---"] + ["---:"] * (len(names) - 1)
         texts += [f"## {title}"] if title else []
-        cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *lines])
+        marked = ([first, *line[1:]] for first, line in zip(firsts, lines, strict=True))
+        cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *marked])
         texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
         texts += ["## Verdict", "\n".join(f"- {sentence}" for sentence in sentences)]
@@ -185,10 +184,8 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             at_equal_time = by_seed if setting is chosen else {}
             for run in (r for r in setting.runs if r.id in results.results):
-                values = [
-                    at_equal_time.get(c, {}).get(run.seed) if c.at == EQUAL_TIME else results.value(run, c)
-                    for c in columns
-                ]
+                of = {c: at_equal_time.get(c, {}).get(run.seed) for c in columns if c.at == EQUAL_TIME}
+                values = [of[c] if c in of else results.value(run, c) for c in columns]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]
@@ -202,7 +199,6 @@ FILES = {"table.md": to_markdown, "table.json": to_json, VALUES: to_csv}
 
 def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
     """Write some of `FILES`, by default all, and return their paths; the folder is created."""
-    folder.mkdir(parents=True, exist_ok=True)
     for path in (paths := [folder / name for name in names]):
         write_atomically(path, FILES[path.name](results))
     return paths

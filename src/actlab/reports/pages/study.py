@@ -84,10 +84,7 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 def config(study: Study) -> str:
     """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures."""
-    blocks = [
-        {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
-        for block in study.blocks
-    ]
+    blocks = [{"name": b.name, "grid": b.grid, "set": b.settings, "base": b.base} for b in study.blocks]
     stages = [{key: value for key, value in vars(stage).items() if value is not None} for stage in study.stages]
     record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
@@ -145,10 +142,9 @@ def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
 def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
     """Return the positions of a cell's marks between the column's smallest and largest value, in percent."""
     known = [value for other in column for value in _marks(other).values()]
-    low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
-    return {
-        name: round(100 * (value - low) / span, 2) if span else 50.0 for name, value in _marks(cell).items()
-    }
+    low = min(known, default=0.0)
+    span = max(known, default=0.0) - low
+    return {name: round(100 * (v - low) / span, 2) if span else 50.0 for name, v in _marks(cell).items()}
 
 
 def _marks(cell: Cell) -> dict[str, float]:
