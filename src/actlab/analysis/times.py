@@ -14,6 +14,8 @@ from actlab.analysis.results import Results
 from actlab.studies.folders import FINISHED
 from actlab.studies.groups import Group, Setting
 
+Sides = tuple[Column | None, Column | None]
+
 
 class Length(NamedTuple):
     """How long a run was trained."""
@@ -77,9 +79,7 @@ def _epochs(ratio: float, mine: Length, theirs: Length) -> tuple[float, float]:
     )
 
 
-def at_equal_time(
-    results: Results, group: Group, reference: Group | None, column: Column
-) -> tuple[Column | None, Column | None]:
+def at_equal_time(results: Results, group: Group, reference: Group | None, column: Column) -> Sides:
     """Return the columns from which a row and its reference are read for a column at equal time.
 
     Both are read at their ends if all runs of one side diverged. None without a measured cost.

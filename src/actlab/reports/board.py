@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,32 +55,27 @@ def draw(scores: Scores) -> Figure:
     caption = _CAPTION.format(reference=reference)
     title = f"Error relative to {reference}"
     figure, axes = style.framed("board", len(shown), columns, _WIDTH, [height] * rows, title, caption)
-    colours = style.colours(labels, scores.board.users)
     for number, (ax, (name, ratios)) in enumerate(zip(axes, shown.items(), strict=True)):
-        partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
-        _draw_panel(ax, name, {label: ratios.get(label, ()) for label in labels}, partly, colours)
+        _draw_panel(ax, name, ratios, scores)
         style.name_rows(ax, labels, scores.board.users, shown=number % columns == 0)
     return figure
 
 
-def _draw_panel(
-    ax: Axes,
-    name: str,
-    ratios: Mapping[str, Ratio | tuple[()] | None],
-    partly: Collection[str],
-    colours: Mapping[str, str],
-) -> None:
+def _draw_panel(ax: Axes, name: str, ratios: Mapping[str, Ratio | None], scores: Scores) -> None:
+    colours = style.colours((standing.label for standing in scores.standings), scores.board.users)
     ax.set_title(name.replace(": ", "\n", 1).replace(", block ", ", "))
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
     ends = [end for ratio in ratios.values() if ratio for end in ratio]
     low, high = min([0.99, *ends]), max([1.01, *ends])
-    for y, (label, ratio) in enumerate(ratios.items()):
-        colour = colours[label]
+    for y, standing in enumerate(scores.standings):
+        if standing.label not in ratios:
+            continue
+        colour, ratio = colours[standing.label], ratios[standing.label]
         if ratio is None:
             ax.plot(0.97, y, "x", color=colour, transform=ax.get_yaxis_transform(), ms=4, mew=1.1)
-        elif ratio:
+        else:
             ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
-            inside = "white" if label in partly else colour
+            inside = "white" if name == OVER and standing.failures else colour
             ax.plot(ratio.value, y, "o", color=colour, mfc=inside, ms=3.6, zorder=3)
     style.show_ratios(ax, low, high, most=3)
     ax.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +84,16 @@ def _height(row: Sequence[TaskPanel]) -> float:
     return max(_AXIS + _ROW * len(shown) + _LINE * len(title) for _, shown, title in row)
 
 
-def _figure_of(
-    board: Board, rows: Sequence[Sequence[TaskPanel]], width: float, paper: style.Paper | None
-) -> Figure:
+def _figure_of(board: Board, rows: list[list[TaskPanel]], width: float, paper: style.Paper | None) -> Figure:
     tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
     whose = references.pop() if len(references) == 1 else "each task's reference"
     size = len(panels), len(rows[0]), width, [*map(_height, rows)]
     texts = f"Differences to {whose}", caption_of(board)
     figure, axes = style.framed(effects.stem(board), *size, *texts, paper=paper)
-    colours = style.colours(board.labels, board.users)
     for ax, (task, shown, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
-        _draw_panel(ax, task, shown, colours, board.users)
+        _draw_panel(ax, task, shown, board)
     return figure
 
 
@@ -108,13 +105,8 @@ def caption_of(board: Board) -> str:
     return " ".join([*notes, *lacking, *(["Crosses: not better than guessing."] if failed else [])])
 
 
-def _draw_panel(
-    ax: Axes,
-    task: ScoredTask,
-    shown: Mapping[str, Difference],
-    colours: Mapping[str, str],
-    users: Collection[str],
-) -> None:
+def _draw_panel(ax: Axes, task: ScoredTask, shown: Mapping[str, Difference], board: Board) -> None:
+    colours, users = style.colours(board.labels, board.users), board.users
     scale = 100.0 if task.column.in_percent else 1.0
     ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
     for y, (label, paired) in enumerate(shown.items()):

@@ -55,11 +55,6 @@ def notes(boards: Sequence[Board]) -> list[str]:
     return [READING, WITHOUT] if lacking else [READING] if differences else []
 
 
-def over_tasks(board: Board) -> str:
-    """Return what the means over tasks are of, in the order of `better`."""
-    return f"probability of being better than {board.reference} [other seeds] [other seeds and tasks]"
-
-
 def better(mean: Mean) -> str:
     """Return a mean over tasks as printed, with its intervals: ``0.62 [0.55, 0.70] [0.31, 0.90]``."""
     ends = [f"[{low:.2f}, {high:.2f}]" for low, high in filter(None, (mean.runs, mean.tasks))]

@@ -32,13 +32,15 @@ def write(runs: Path, tables: Tables | None = None) -> Path:
         )
     boards = scoreboard.boards(records)
     compared = {task.record.folder for board in boards for task in board.tasks}
+    first, *others = [record.table["notes"] for record in records]
+    common = [note for note in first if others and all(note in notes for notes in others)]
     return rendering.write(
         "index.html",
         runs / page.INDEX,
         boards=[_board(board, runs) for board in boards],
         reading=effects.notes(boards),
         studies=[(record, _href(record), record.folder in compared) for record in records],
-        notes=[*left_out, *scoreboard.common_notes(records)],
+        notes=[*left_out, *common],
     )
 
 
@@ -83,7 +85,8 @@ def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for label, mean in board.means.items()
     ]
-    return [{"name": "over tasks", "what": effects.over_tasks(board), "zero": 50, "rows": rows}] if rows else []
+    what = f"probability of being better than {board.reference} [other seeds] [other seeds and tasks]"
+    return [{"name": "over tasks", "what": what, "zero": 50, "rows": rows}] if rows else []
 
 
 def _panel(task: ScoredTask, shown: Mapping[str, Difference], colours: Mapping[str, Any]) -> dict[str, Any]:
