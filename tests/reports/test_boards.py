@@ -50,19 +50,20 @@ def test_differences_are_to_gelu_whatever_a_study_refers_to() -> None:
     board = board_of(table("a", six(relu=0.02, gelu_tanh=0.0, mine=-0.01)), table("b", six(relu=0, mine=0.01)))
     one, other = effects.compared(board)
     assert [task.reference for task, _ in (one, other)] == ["gelu_tanh", "relu"]
-    assert [(e.label, e.by_user, effects.text(e.difference, one[0].column)) for e in one[1]] == [
-        ("Mine", True, "-1.00 [-1.00, -1.00]"),
-        ("relu", False, "+2.00 [+2.00, +2.00]"),
+    assert [(label, effects.text(found, one[0].column)) for label, found in one[1].items()] == [
+        ("Mine", "-1.00 [-1.00, -1.00]"),
+        ("relu", "+2.00 [+2.00, +2.00]"),
     ]
-    assert [(e.label, e.difference.pairs) for e in other[1]] == [("Mine", 6)]
+    assert board.users == {"Mine"}
+    assert [(label, found.pairs) for label, found in other[1].items()] == [("Mine", 6)]
 
 
 def test_only_seeds_that_both_have_are_pairs() -> None:
     values = six(gelu=0.0, relu=0.01)
     found = table("a", {**values, "relu": values["relu"][:4]})
-    (_, (one,)) = effects.compared(board_of(found))[0]
-    assert (one.difference.pairs, one.difference.low) == (4, None)
-    assert one.difference.mean == pytest.approx(0.01)
+    one = effects.compared(board_of(found))[0][1]["relu"]
+    assert (one.pairs, one.low) == (4, None)
+    assert one.mean == pytest.approx(0.01)
     assert effects.pairs([one]) == "4 pairs"
     assert any("Without interval: fewer than 6 pairs" in line for line in effects.notes([board_of(found)]))
 
@@ -71,16 +72,16 @@ def test_only_seeds_that_both_have_are_pairs() -> None:
 def test_a_run_that_failed_leaves_the_mean_of_the_others(lost: int, mean: float | None, text: str) -> None:
     diverged = [*shifted(0.0)[lost:], *[None] * lost]
     found = table("a", {"gelu": [*shifted(0.0)[lost:], *[0.1] * lost], "relu": diverged})
-    (_, (one,)) = effects.compared(board_of(found))[0]
-    assert (one.difference.mean, one.difference.low) == (mean, None)
+    one = effects.compared(board_of(found))[0][1]["relu"]
+    assert (one.mean, one.low) == (mean, None)
     assert f"relu {text}" in shown(found)
 
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_the_best_of_several_settings_has_no_interval(biased: bool) -> None:
     found = table("a", six(gelu=0.0, relu=0.01), biased=biased)
-    (_, (one,)) = effects.compared(board_of(found))[0]
-    assert (one.difference.low is None) == biased
+    one = effects.compared(board_of(found))[0][1]["relu"]
+    assert (one.low is None) == biased
 
 
 def test_tables_without_a_reference_have_no_differences(tmp_path: Path) -> None:

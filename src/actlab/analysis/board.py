@@ -113,10 +113,8 @@ def submission(folder: Path) -> Submission:
 
 def submitted() -> dict[str, Submission]:
     """Return the activations that users submitted, by name."""
-    return {
-        path.parent.name: submission(path.parent)
-        for path in sorted(resource(SUBMITTED).glob(f"*/{SUBMISSION}"))
-    }
+    folders = (file.parent for file in sorted(resource(SUBMITTED).glob(f"*/{SUBMISSION}")))
+    return {folder.name: submission(folder) for folder in folders}
 
 
 def data_of(task: BoardTask) -> dict[str, DataSet]:
@@ -226,10 +224,8 @@ def sentence(standing: Standing, reference: str) -> str:
     words = [f"{standing.label}:"]
     if over := standing.over:
         of = f"{plural(over.tasks, 'task')}, {plural(over.datasets, 'data set')}"
-        words.append(
-            f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"
-        )
-        words.append(f"practically equal with a probability of {over.equivalent:.2f}.")
+        words += [f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"]
+        words += [f"practically equal with a probability of {over.equivalent:.2f}."]
     elif data := [on.name for on in standing.on if on.ratio]:
         words.append(f"only on {'; '.join(data)}, which says nothing over tasks.")
     if failures := standing.failures:

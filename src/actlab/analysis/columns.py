@@ -93,9 +93,8 @@ class Column:
         """Return the size of a difference with its unit: ``0.31 points``, ``a ratio of 1.05``."""
         if self.by_ratio:
             return f"a ratio of {ratio_text(abs(difference))}"
-        return self.text(abs(difference)) + (
-            " points" if self.in_percent else " epochs" if self.is_epoch else ""
-        )
+        unit = " points" if self.in_percent else " epochs" if self.is_epoch else ""
+        return self.text(abs(difference)) + unit
 
     def signed(self, difference: float) -> str:
         """Return a difference with its sign and unit: ``−0.31 points``, ``×1.05``."""
@@ -183,7 +182,9 @@ class Column:
         return [math.log(value) if math.isfinite(value) else value for value in listed]
 
     def divided(self, value: float, by: float) -> float:
-        """Return ``value ÷ by`` of finite values; below 1 is good."""
+        """Return ``value ÷ by``; below 1 is good, and infinite is the value of a run that failed."""
+        if not math.isfinite(value):
+            return math.inf
         if self.scale == "decibels":
             return 10 ** ((by - value) / 10)
         return by / value if self.goal == "max" else value / by
@@ -249,11 +250,8 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     where = best["metric"] if best else study.select.metric if at == "selected" else ""
     watched = Column(where, "best_epoch", mode=study.mode_of(where)) if where else None
     margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
-    given = {
-        key: entry[key]
-        for key in ("percent", "condition", "ranked", "chance", "samples", "scale")
-        if entry.get(key) is not None
-    }
+    optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
+    given = {key: entry[key] for key in optional if entry.get(key) is not None}
     stated = Column(metric, at, mode=mode, margin=margin, relative=relative, watched=watched, **given)
     if not stated.describes:
         return stated

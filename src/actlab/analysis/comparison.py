@@ -14,14 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from actlab.analysis.choice import Choice
 from actlab.analysis.columns import EQUAL_TIME, Column
-from actlab.analysis.differences import (
-    Difference,
-    Estimate,
-    better,
-    equivalent,
-    paired_difference,
-    paired_differences,
-)
+from actlab.analysis.differences import Difference, Estimate, better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
@@ -208,7 +201,8 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
         return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
     if (theirs := cost_of(results, reference)) is None:
         # Without a measured run of the reference, ratios are to the run measured along with this one.
-        return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
+        timed = {cost["run"] for cost in results.costs}
+        return None if any(run.id in timed for s in reference.settings for run in s.runs) else mine
     parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
     return {
         **mine,
@@ -235,9 +229,8 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     others = results.values(chosen, places[1]) if chosen and places[1] and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
     samples = results.samples(column)
-    mine, theirs = (
-        column.compared(column.ranked_as([of[seed] for seed in seeds], samples)) for of in (values, others)
-    )
+    paired = ([of[seed] for seed in seeds] for of in (values, others))
+    mine, theirs = (column.compared(column.ranked_as(side, samples)) for side in paired)
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
     biased = _biased(results, group, reference, column)
     missing = results.missing_at(group) + (results.missing_at(reference) if reference else 0)
@@ -246,7 +239,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     margin = _margin(column, [others[seed] for seed in seeds])
     p_equivalent = None
     if tested and margin and not any(failures):
-        p_equivalent = equivalent(paired_differences(mine, theirs).tolist(), margin)
+        p_equivalent = equivalent([a - b for a, b in zip(mine, theirs, strict=True)], margin)
     family: Family = ""
     if column.ranked and reference and not biased:
         # With activations of the user, only these answer the study's question.

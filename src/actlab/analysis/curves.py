@@ -42,14 +42,12 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
     return fits[0] if len(fits) == 1 else results.chosen(Group(group.point, fits))
 
 
-def over_epochs(
-    results: Results, group: Group, column: Column, fixed: Mapping[str, Any] | None = None
-) -> Curve | None:
+def over_epochs(results: Results, group: Group, column: Column, fixed: Mapping[str, Any] = {}) -> Curve | None:
     """Return the curve of a metric over the epochs that all runs have; None without a run that recorded it.
 
     ``fixed`` are values of tuned keys, in place of the selected ones.
     """
-    drawn = setting(results, group, fixed or {})
+    drawn = setting(results, group, fixed)
     planned = drawn.runs if drawn else ()
     runs = [run for run in planned if results.series_of(run, column) or _is_worst(results, run, column)]
     places = _epochs(results, runs, column)
@@ -66,13 +64,13 @@ def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
     """Return a run's values at given epochs: nan where it has none, the worst one for nan and once diverged."""
-    nothing = np.empty(0), np.empty(0)
-    epochs, values = results.series_of(run, column) or nothing
-    recorded = np.where(np.isnan(values), column.worst, values)
-    by_epoch = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
+    epochs, values = results.series_of(run, column) or (np.empty(0), np.empty(0))
+    found = np.full(places.size, math.nan)
+    found[np.searchsorted(places, epochs)] = np.where(np.isnan(values), column.worst, values)
     # After a run has diverged its value is the worst one, from the start if nothing was recorded before.
-    end = epochs.max(initial=-math.inf) if _is_worst(results, run, column) else math.inf
-    return np.array([by_epoch.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
+    if _is_worst(results, run, column):
+        found[places > epochs.max(initial=-math.inf)] = column.worst
+    return found
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:
@@ -81,13 +79,13 @@ def _is_worst(results: Results, run: Run, column: Column) -> bool:
 
 
 def over_conditions(
-    results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] | None = None
+    results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] = {}
 ) -> Curve | None:
     """Return the curve of a metric over the number after ``key=`` in its conditions, as `over_epochs` does.
 
     ``column.condition`` contains the parts of the conditions other than the key.
     """
-    drawn = setting(results, group, fixed or {})
+    drawn = setting(results, group, fixed)
     if not drawn or column.metric not in results.conditions:
         return None
     places = along(results.conditions[column.metric], key, column.condition)
@@ -102,9 +100,8 @@ def parse(condition: str) -> dict[str, str]:
     parts = [part.partition("=") for part in condition.split(",") if condition]
     for key, equals, value in parts:
         if not (key.strip() and equals and value.strip()):
-            raise ActlabError(
-                f"condition {condition!r}: write key=value, such as noise=0.5; several are joined by a comma"
-            )
+            remedy = "write key=value, such as noise=0.5; several are joined by a comma"
+            raise ActlabError(f"condition {condition!r}: {remedy}")
     return {key.strip(): value.strip() for key, _, value in parts}
 
 

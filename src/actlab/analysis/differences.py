@@ -130,7 +130,9 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
     Where a run failed, the mean is that of the pairs in which both are finite, and nothing is tested.
     """
     d, both = paired_differences(a, b), np.array([a, b], float)
-    middle, finite = _middle(d), np.isfinite(both).all(0)
+    with np.errstate(invalid="ignore"):  # nan between minus and plus infinity
+        found = float(np.median(d)) if d.size else math.nan
+    middle, finite = None if math.isnan(found) else found, np.isfinite(both).all(0)
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
         return Difference(mean, None, None, middle, None, d.size)
@@ -142,14 +144,6 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
     flips = Flips(d) if test else None
     low, high = flips.interval() if flips else (None, None)
     return Difference(mean, low, high, middle, flips.p() if flips else None, d.size, sd, correlation)
-
-
-def _middle(d: Array) -> float | None:
-    """Return the median of differences; None if it would lie between minus and plus infinity."""
-    if d.size == 0:
-        return None
-    middle = np.sort(d)[[(d.size - 1) // 2, d.size // 2]]
-    return None if middle[0] == -math.inf and middle[1] == math.inf else float(middle.mean())
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:

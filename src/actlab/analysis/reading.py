@@ -50,7 +50,7 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
         if folder.finished:
             try:
                 result = folder.result()
-                recorded[folder.id], old = _recorded(folder, result["summary"], wanted)
+                recorded[folder.id], old = _recorded(folder, result, wanted)
             except DamagedError as error:
                 left_out.append(str(error))
                 continue
@@ -64,11 +64,9 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
     return recorded, results, left_out
 
 
-def _recorded(
-    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
-) -> tuple[Recorded, list[str]]:
+def _recorded(folder: RunFolder, result: Result, wanted: Mapping[str, str]) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request."""
-    probed, old = dict[Key, Series](), []
+    summary, probed, old = result["summary"], dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
         if wanted.get(probe, question) != question:
             old.append(probe)

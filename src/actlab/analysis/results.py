@@ -45,6 +45,8 @@ class Results:
     failures: Mapping[str, str] = field(default_factory=dict)
     chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
     chosen_in: Results | None = None  # the earlier stage that chose the settings
+    # what `samples` has returned: each answer takes the values of all runs
+    _samples: dict[Column, int | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def study(self) -> Study:
@@ -208,11 +210,6 @@ class Results:
             self._samples[column] = number if shares else None
         return self._samples[column]
 
-    @cached_property
-    def _samples(self) -> dict[Column, int | None]:
-        """What `samples` has returned by column: each answer takes the values of all runs."""
-        return {}
-
     def _scored(self, column: Column, runs: Sequence[Run]) -> int | None:
         """Return the number of samples on which runs measured an error or accuracy; None as in `samples`."""
         if not column.scored_on:
@@ -343,11 +340,6 @@ class Results:
         return frozenset(point for point in points if self.study.is_own(compare, point.get(compare)))
 
     @cached_property
-    def cost_places(self) -> dict[str, int]:
-        """Index of the first entry of ``costs`` by run id."""
-        return {cost["run"]: place for place, cost in [*enumerate(self.costs)][::-1]}
-
-    @cached_property
     def references(self) -> dict[Point, Group]:
         """The reference's group by the rest of its grid point."""
         by_rest: dict[Point, Group] = {}
@@ -425,11 +417,9 @@ def load(folder: StudyFolder) -> Results:
     recorded, results, left_out = reading.read(folder)
     _check_revisions(results.values())
     states = {run.id: run.state for run in folder.runs if run.id not in results}
-    failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
-    loaded = Results(
-        *(folder, results, recorded, tuple(left_out)),
-        failures={**folder.study.failed, **failures},
-    )
+    failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
+    failures = {**folder.study.failed, **failed}
+    loaded = Results(folder, results, recorded, tuple(left_out), failures=failures)
     if needed := [m for m in undirected(folder.study, loaded.planned) if m in loaded.conditions]:
         raise metrics.no_direction(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded

@@ -254,12 +254,6 @@ def column_of(cell: KeptCell) -> Column:
     return Column(**stated, scale=cell.get("scale", ""))
 
 
-def common_notes(records: Sequence[StoredTable]) -> list[str]:
-    """Return the notes that all of several studies have, such as that they ran on samples."""
-    first, *others = [record.table["notes"] for record in records] or [[]]
-    return [note for note in first if others and all(note in notes for notes in others)]
-
-
 def boards(records: Iterable[StoredTable]) -> list[Board]:
     """Return a scoreboard for each key that studies compare, the one with the most tasks first."""
     known = [record for record in records if not record.smoke]
@@ -270,14 +264,9 @@ def boards(records: Iterable[StoredTable]) -> list[Board]:
 
 
 def _board(compare: str, records: Sequence[StoredTable]) -> Board:
-    texts = _texts(records)
-    users = {
-        of[value_key(value)]
-        for record, of in zip(records, texts, strict=True)
-        for value in record.values
-        if record.is_own(value)
-    }
-    tasks = [task for record, of in zip(records, texts, strict=True) for task in _tasks(record, of)]
+    named = [*zip(records, _texts(records), strict=True)]
+    users = {of[value_key(v)] for record, of in named for v in record.values if record.is_own(v)}
+    tasks = [task for record, of in named for task in _tasks(record, of)]
     number = Counter(GELU if task.reference in GELU else (task.reference,) for task in tasks if task.reference)
     reference = max(number, key=lambda forms: (forms == GELU, number[forms]), default=())
     tasks = [_counted(task, reference) for task in tasks]
@@ -328,11 +317,9 @@ def _counted(task: ScoredTask, wanted: Sequence[str]) -> ScoredTask:
     won = {label: wins(sign * of, theirs) for label, of in values.items() if label != reference}
     if not (positive and math.isfinite(ours.median)):
         return replace(task, wins=won)
-
-    def ratio(value: float) -> float:
-        return task.column.divided(value, ours.median) if math.isfinite(value) else math.inf
-
-    ratios = {label: np.array([*map(ratio, of)]) for label, of in values.items()}
+    ratios = {
+        label: np.array([task.column.divided(v, ours.median) for v in of]) for label, of in values.items()
+    }
     return replace(task, wins=won, ratios=ratios)
 
 

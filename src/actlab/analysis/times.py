@@ -14,6 +14,8 @@ from actlab.analysis.results import Results
 from actlab.studies.folders import FINISHED
 from actlab.studies.groups import Group, Setting
 
+Sides = tuple[Column | None, Column | None]
+
 
 class Length(NamedTuple):
     """How long a run was trained."""
@@ -33,12 +35,9 @@ class EqualTime(NamedTuple):
 
 def cost_of(results: Results, group: Group, setting: Setting | None = None) -> Mapping[str, Any] | None:
     """Return the cost measured at a setting, by default the selected one, or one with another learning rate."""
-    if not results.costs:
-        return None
     wanted = (setting or results.chosen(group) or group.settings[0]).priced
-    runs = (run.id for s in group.settings if s.priced == wanted for run in s.runs)
-    places = [results.cost_places[name] for name in runs if name in results.cost_places]
-    return results.costs[min(places)] if places else None
+    runs = {run.id for s in group.settings if s.priced == wanted for run in s.runs}
+    return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 
 def length_of(results: Results, setting: Setting | None) -> Length | None:
@@ -80,9 +79,7 @@ def _epochs(ratio: float, mine: Length, theirs: Length) -> tuple[float, float]:
     )
 
 
-def at_equal_time(
-    results: Results, group: Group, reference: Group | None, column: Column
-) -> tuple[Column | None, Column | None]:
+def at_equal_time(results: Results, group: Group, reference: Group | None, column: Column) -> Sides:
     """Return the columns from which a row and its reference are read for a column at equal time.
 
     Both are read at their ends if all runs of one side diverged. None without a measured cost.

@@ -98,17 +98,12 @@ def outcome(cell: Cell, strictness: int) -> Outcome:
     if cell.difference.pairs < enough or cell.p_holm is None:
         return "too few pairs"
     if cell.p_holm < LEVEL:
-        return "better" if _is_better(cell) else "worse"
+        mean = None if cell.by_probability else cell.difference.mean
+        probability = (cell.better and cell.better.value) or 0
+        is_better = probability > 0.5 if mean is None else (mean < 0) == (cell.column.goal == "min")
+        return "better" if is_better else "worse"
     matches = cell.p_equivalent_holm is not None and cell.p_equivalent_holm < LEVEL
     return "equivalent" if matches else "undecided"
-
-
-def _is_better(cell: Cell) -> bool:
-    """Return the direction of the quantity that decides."""
-    mean = cell.difference.mean
-    if cell.by_probability or mean is None:
-        return cell.better is not None and (cell.better.value or 0) > 0.5
-    return (mean < 0) == (cell.column.goal == "min")
 
 
 def needs(results: Results, size: float) -> list[str]:

@@ -62,11 +62,8 @@ def draw(scores: Scores) -> Figure:
     caption = _CAPTION.format(reference=reference, markers=_markers(drawn))
     title = f"Error relative to {reference}"
     figure, axes = style.framed("board", len(drawn), columns, _WIDTH, [height] * rows, title, caption)
-    colours = style.colours(labels, scores.board.users)
     for number, (ax, (name, of)) in enumerate(zip(axes, drawn.items(), strict=True)):
-        partly = {standing.label for standing in scores.standings if name == OVER and standing.failures}
-        ax.set_title(name)
-        _draw_panel(ax, labels, [*of.values()], partly, colours)
+        _draw_panel(ax, name, [*of.values()], scores)
         style.name_rows(ax, labels, scores.board.users, shown=number % columns == 0)
     return figure
 
@@ -78,26 +75,24 @@ def _markers(drawn: Mapping[str, Collection[str]]) -> str:
     return "".join(f"{task.capitalize()}: {', '.join(names)}. " for task, names in named.items())
 
 
-def _draw_panel(
-    ax: Axes,
-    labels: Sequence[str],
-    data: Sequence[Mapping[str, Ratio | None]],
-    partly: Collection[str],
-    colours: Mapping[str, str],
-) -> None:
+def _draw_panel(ax: Axes, name: str, data: Sequence[Mapping[str, Ratio | None]], scores: Scores) -> None:
+    colours = style.colours((standing.label for standing in scores.standings), scores.board.users)
+    ax.set_title(name)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
     ends = [end for ratios in data for ratio in ratios.values() if ratio for end in ratio]
     low, high = min([0.99, *ends]), max([1.01, *ends])
     for place, (ratios, marker) in enumerate(zip(data, cycle(_MARKERS))):
-        for row, label in enumerate(labels):
+        for row, standing in enumerate(scores.standings):
+            if standing.label not in ratios:
+                continue
             y = row + 0.7 * ((place + 0.5) / len(data) - 0.5)
-            colour, ratio = colours[label], ratios.get(label)
-            if ratio:
-                ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
-                inside = "white" if label in partly else colour
-                ax.plot(ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3)
-            elif label in ratios:
+            colour, ratio = colours[standing.label], ratios[standing.label]
+            if ratio is None:
                 ax.plot(0.97, y, "x", color=colour, transform=ax.get_yaxis_transform(), ms=3.5, mew=1)
+            else:
+                ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
+                inside = "white" if name == OVER and standing.failures else colour
+                ax.plot(ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3)
     style.show_ratios(ax, low, high, most=3)
     ax.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from actlab.analysis.differences import Difference
 from actlab.analysis.scoreboard import Board, ScoredTask
 from actlab.analysis.wording import plural
 from actlab.reports import effects, style
 from actlab.reports.canvas import Axes, Figure, MaxNLocator, mpl
-from actlab.reports.effects import Effect
 from actlab.storage.files import write_atomically
 
 _WIDTH = 6.75  # inches
@@ -30,7 +31,7 @@ _READING = (
 )
 _LARGEST = 100.0  # largest ratio of the axis to the reference, and of the reference to it
 
-TaskPanel = tuple[ScoredTask, Sequence[Effect], list[str]]  # with the lines of its title
+TaskPanel = tuple[ScoredTask, Mapping[str, Difference], list[str]]  # with the lines of its title
 
 
 def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = None) -> list[Path]:
@@ -61,15 +62,16 @@ def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
     tasks = effects.compared(board)
     width = paper.width if paper else _WIDTH
     columns = min(len(tasks), 1 if width < _WIDTH else 2)
-    longest = max(len(effect.label) for _, shown in tasks for effect in shown)
+    longest = max(len(label) for _, shown in tasks for label in shown)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
     room = style.PAGE - style.HEAD - style.EDGE if paper else math.inf
     panels: list[TaskPanel] = []
     for task, shown in tasks:
-        what = f"{task.column.name} − {task.reference}, {effects.pairs(shown)}"
+        what = f"{task.column.name} − {task.reference}, {effects.pairs(shown.values())}"
         title = [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]
         most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(shown)
-        panels += [(task, shown[start : start + most], title) for start in range(0, len(shown), most)]
+        rows = [*shown.items()]
+        panels += [(task, dict(rows[at : at + most]), title) for at in range(0, len(rows), most)]
     pages: list[list[list[TaskPanel]]] = [[]]
     for row in (panels[start : start + columns] for start in range(0, len(panels), columns)):
         if pages[-1] and sum(map(_height, [*pages[-1], row])) > room:
@@ -82,39 +84,46 @@ def _height(row: Sequence[TaskPanel]) -> float:
     return max(_AXIS + _ROW * len(shown) + _LINE * len(title) for _, shown, title in row)
 
 
-def _figure_of(
-    board: Board, rows: Sequence[Sequence[TaskPanel]], width: float, paper: style.Paper | None
-) -> Figure:
+def _figure_of(board: Board, rows: list[list[TaskPanel]], width: float, paper: style.Paper | None) -> Figure:
     tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
     whose = references.pop() if len(references) == 1 else "each task's reference"
-    title, name, heights = f"Differences to {whose}", effects.stem(board), [*map(_height, rows)]
-    figure, axes = style.framed(
-        *(name, len(panels), len(rows[0]), width, heights, title, caption_of(board)), paper=paper
-    )
-    colours = style.colours(board.labels, board.users)
+    size = len(panels), len(rows[0]), width, [*map(_height, rows)]
+    texts = f"Differences to {whose}", caption_of(board)
+    figure, axes = style.framed(effects.stem(board), *size, *texts, paper=paper)
     for ax, (task, shown, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
-        _draw_panel(ax, task, shown, colours)
+        _draw_panel(ax, task, shown, board)
     return figure
 
 
 def caption_of(board: Board) -> str:
     """Return how to read a forest plot."""
-    shown = [effect for _, rows in effects.compared(board) for effect in rows]
-    guess = "Crosses: not better than guessing." if any(effect.place.chance for effect in shown) else ""
-    lacking = "Open circles: no interval." if effects.WITHOUT in effects.notes([board]) else ""
-    return " ".join(filter(None, [*effects.notes([board]), lacking, guess]))
+    notes = effects.notes([board])
+    lacking = ["Open circles: no interval."] if effects.WITHOUT in notes else []
+    failed = any(task.places[label].chance for task, shown in effects.compared(board) for label in shown)
+    return " ".join([*notes, *lacking, *(["Crosses: not better than guessing."] if failed else [])])
 
 
-def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, str]) -> None:
+def _draw_panel(ax: Axes, task: ScoredTask, shown: Mapping[str, Difference], board: Board) -> None:
+    colours, users = style.colours(board.labels, board.users), board.users
     scale = 100.0 if task.column.in_percent else 1.0
     ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
-    for y, effect in enumerate(shown):
-        _draw_effect(ax, y, effect, scale, colours[effect.label])
-    own = {effect.label for effect in shown if effect.by_user}
-    style.name_rows(ax, [effect.label for effect in shown], own)
-    ax.set_xlim(*(scale * end for end in limits(shown)))
+    for y, (label, paired) in enumerate(shown.items()):
+        colour, thick, size = colours[label], *((1.8, 5.0) if label in users else (1.0, 3.6))
+        if label in users:
+            ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
+        if paired.mean is None:
+            place: Any = {"xy": (0.03, y), "xycoords": ("axes fraction", "data")}
+            ax.annotate("failed: no mean difference", va="center", **place)
+            continue
+        if paired.low is not None and paired.high is not None:
+            ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
+        marker = "x" if task.places[label].chance else "o"
+        inside = "white" if paired.low is None and marker == "o" else colour
+        ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
+    style.name_rows(ax, [*shown], users)
+    ax.set_xlim(*(scale * end for end in limits(shown.values())))
     ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     if task.column.by_ratio:
@@ -123,24 +132,9 @@ def _draw_panel(ax: Axes, task: ScoredTask, shown: Sequence[Effect], colours: Ma
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
 
 
-def _draw_effect(ax: Axes, y: int, effect: Effect, scale: float, colour: str) -> None:
-    paired, thick = effect.difference, 1.8 if effect.by_user else 1.0
-    if effect.by_user:
-        ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
-    if paired.mean is None:
-        ax.annotate("failed: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
-        return
-    if paired.low is not None and paired.high is not None:
-        ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
-    marker = "x" if effect.place.chance else "o"
-    inside = "white" if paired.low is None and marker == "o" else colour
-    size = 5.0 if effect.by_user else 3.6
-    ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
-
-
-def limits(shown: Sequence[Effect]) -> tuple[float, float]:
+def limits(differences: Iterable[Difference]) -> tuple[float, float]:
     """Return limits of the x axis that contain 0, all means and all intervals."""
-    values = (value for effect in shown for value in effect.difference[:3] if value is not None)
+    values = (value for difference in differences for value in difference[:3] if value is not None)
     ends = [0.0, *filter(math.isfinite, values)]
     low, high = min(ends), max(ends)
     margin = 0.08 * (high - low) or 1.0
@@ -177,11 +171,11 @@ def to_csv(boards: Sequence[Board]) -> str:
         for task, shown in effects.compared(board):
             mode = "min" if task.column.worst > 0 else "max"
             of = [task.record.table["study"], task.point, task.column.key, mode, task.left_out]
-            for effect in shown:
-                place, paired = effect.place, effect.difference
-                won = task.wins[effect.label].mean() if effect.label in task.wins else None
+            for label, paired in shown.items():
+                place = task.places[label]
+                won = task.wins[label].mean() if label in task.wins else None
                 values = [paired.pairs, paired.mean, paired.low, paired.high, paired.p, won, int(place.chance)]
-                lines.append([*of, effect.label, task.reference, place.median, *values])
+                lines.append([*of, label, task.reference, place.median, *values])
     head = ["study", "point", "column", "mode", "left_out", "activation", "reference", "median", "pairs"]
     frame = pd.DataFrame(lines, columns=[*head, "difference", "low", "high", "p", "better", "chance"])
     return frame.to_csv(index=False, lineterminator="\n")

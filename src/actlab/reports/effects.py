@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference
 from actlab.analysis.over_tasks import Mean
-from actlab.analysis.scoreboard import Board, Place, ScoredTask
+from actlab.analysis.scoreboard import Board, ScoredTask
 from actlab.analysis.statistics import FEWEST
 from actlab.analysis.wording import plural
 from actlab.config.keys import short
@@ -24,24 +23,11 @@ WITHOUT = (
 )
 
 
-class Effect(NamedTuple):
-    """One activation in one task."""
-
-    label: str
-    by_user: bool  # whether it is the user's
-    difference: Difference  # to the task's reference; without a mean where no pair succeeded
-    place: Place
-
-
-def compared(board: Board) -> list[tuple[ScoredTask, list[Effect]]]:
+def compared(board: Board) -> list[tuple[ScoredTask, dict[str, Difference]]]:
     """Return the tasks with differences to a reference, and these: the user's activations, then the best."""
     order = sorted(board.labels, key=lambda label: label not in board.users)
-    found = []
-    for task in board.tasks:
-        known = task.differences
-        shown = [Effect(x, x in board.users, known[x], task.places[x]) for x in order if x in known]
-        found += [(task, shown)] if shown else []
-    return found
+    known = [(task, task.differences) for task in board.tasks if task.differences]
+    return [(task, {label: found[label] for label in order if label in found}) for task, found in known]
 
 
 def text(difference: Difference, column: Column) -> str:
@@ -51,9 +37,9 @@ def text(difference: Difference, column: Column) -> str:
     return mean_difference(difference.mean, difference.low, difference.high, column)
 
 
-def pairs(shown: Sequence[Effect]) -> str:
+def pairs(differences: Collection[Difference]) -> str:
     """Return the number of pairs in words: ``15 pairs``, or ``3–15 pairs`` if it varies."""
-    numbers = sorted({effect.difference.pairs for effect in shown})
+    numbers = sorted({difference.pairs for difference in differences})
     return plural(numbers[0], "pair") if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]} pairs"
 
 
@@ -64,14 +50,9 @@ def direction(column: Column) -> str:
 
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
-    differences = [effect.difference for b in boards for _, shown in compared(b) for effect in shown]
+    differences = [difference for b in boards for _, shown in compared(b) for difference in shown.values()]
     lacking = any(difference.low is None and difference.mean is not None for difference in differences)
     return [READING, WITHOUT] if lacking else [READING] if differences else []
-
-
-def over_tasks(board: Board) -> str:
-    """Return what the means over tasks are of, in the order of `better`."""
-    return f"probability of being better than {board.reference} [other seeds] [other seeds and tasks]"
 
 
 def better(mean: Mean) -> str:

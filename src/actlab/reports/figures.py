@@ -45,9 +45,8 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     palette = style.colours((line.label for line in plot.lines), plot.users)
     styles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
     legends = [*_units(plot, palette, width), *([styles] if len(styles) > 1 else [])]
-    figure, axes = style.framed(
-        plot.name, len(plot.panels), columns, width, rows, results.study.title, plot.caption, legends, paper
-    )
+    texts = results.study.title, plot.caption, legends
+    figure, axes = style.framed(plot.name, len(plot.panels), columns, width, rows, *texts, paper)
     for ax, panel in zip(axes, plot.panels, strict=True):
         _draw_panel(ax, panel, palette, int(_WIDE * width / columns))
     return figure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
@@ -66,9 +66,7 @@ def _greek(char: str) -> str:
     return f"$\\{word.capitalize() if letter[1] == 'CAPITAL' else word}$"
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], bold: Collection[int], caption: str, label: str
-) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str) -> str:
     """Return a ``table`` environment with the first column left-aligned and the others right-aligned.
 
     A row of a single cell is a heading over all columns. ``bold`` are indices of rows whose first cell is bold,
@@ -84,8 +82,7 @@ def table(
         line = " & ".join([first, *others]) + r" \\"
         heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"
         lines.append(heading if len(row) == 1 < len(head) else line)
-    begins_with_heading = len(lines) > 1 and lines[1].startswith(r"\midrule")
-    rule = [] if begins_with_heading else [r"\midrule"]
+    rule = [] if lines[1:] and lines[1].startswith(r"\midrule") else [r"\midrule"]
     body = "\n".join([r"\toprule", lines[0], *rule, *lines[1:], r"\bottomrule"])
     tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
     above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"
@@ -102,8 +99,7 @@ def with_packages(tables: Sequence[str]) -> str:
 
 def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
-    lines: list[list[str]] = []
-    bold: list[int] = []
+    lines, bold = list[list[str]](), set[int]()
     for record in records:
         reference = f"reference {name}" if (name := record.table["reference"]) else ""
         write = printers(row["point"] for row in record.table["rows"])
@@ -115,7 +111,7 @@ def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
             for row, cell in zip(rows, cells, strict=True):
                 value = row["point"].get(record.compare, "")
                 if record.is_own(value):
-                    bold.append(len(lines))
+                    bold.add(len(lines))
                 lines.append([write(record.compare, value), *_studies_cells(cell, column)])
     return with_packages([table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
 
@@ -160,9 +156,6 @@ def _caption(records: Sequence[StoredTable], title: str) -> str:
 def _title(records: Sequence[StoredTable]) -> str:
     if len(records) == 1:
         return records[0].table["title"]
-    points = [
-        (r.compare, row["point"]) for r in records for row in r.table["rows"] if r.compare in row["point"]
-    ]
-    write = printers(point for _, point in points)
-    names = dict.fromkeys(write(key, point[key]) for key, point in points)
+    write = printers(row["point"] for record in records for row in record.table["rows"])
+    names = dict.fromkeys(write(record.compare, value) for record in records for value in record.values)
     return f"{', '.join(names)} in {len(records)} studies"

@@ -11,7 +11,7 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.choice import STABLE, Choice
-from actlab.analysis.columns import EQUAL_TIME, Column
+from actlab.analysis.columns import EQUAL_TIME
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
@@ -173,19 +173,15 @@ def _published(results: Results) -> str:
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    gaps: dict[tuple[str, ...], list[Column]] = {}
+    chosen = [(row, of) for row, of in zip(rows, map(results.chosen, results.groups), strict=True) if of]
+    lacking = []
     for i, column in enumerate(results.columns):
-        chosen = zip(rows, map(results.chosen, results.groups), strict=True)
-        lacking = tuple(
-            run.id
-            for row, setting in chosen
-            for run in (setting.runs if setting else ())
-            if run.id in results.results and run.seed not in row.cells[i].values
-            if row.cells[i].values
-            or not column.is_parameter  # not each activation has a parameter of this name
-        )
-        gaps.setdefault(lacking, []).append(column)
-    gaps.pop((), None)
+        cells = [(row.cells[i].values, setting.runs) for row, setting in chosen]
+        # Not each activation has a parameter of this name.
+        sought = [(of, runs) for of, runs in cells if of or not column.is_parameter]
+        pairs = [(of, run) for of, runs in sought for run in runs if run.id in results.results]
+        lacking.append((tuple(run.id for of, run in pairs if run.seed not in of), column))
+    gaps = by_key((runs, column) for runs, column in lacking if runs)
     if not gaps:
         return ""
     ended = sum(row.finished + row.diverged for row in rows)
@@ -201,20 +197,18 @@ def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
-    cells = [cell for row in rows for cell in row.cells if cell.interval and len(cell.values) > 1]
-    kinds = {cell.interval.kind for cell in cells if cell.interval}
-    exact = {len(c.values): c.interval.coverage for c in cells if c.interval and c.interval.kind == "interval"}
-    coverages = ", ".join(f"{100 * exact[n]:.1f} % with {n} runs" for n in sorted(exact))
-    meaning = {
-        "interval": f"{INTERVAL} ({coverages})",
-        "range": f"the range of the runs (fewer than {FEWEST} give no interval)",
-    }
-    if not kinds:
+    cells = [cell for row in rows for cell in row.cells if len(cell.values) > 1]
+    known = [(len(cell.values), cell.interval) for cell in cells if cell.interval]
+    exact = dict(sorted((n, interval.coverage) for n, interval in known if interval.kind == "interval"))
+    coverages = ", ".join(f"{100 * covered:.1f} % with {n} runs" for n, covered in exact.items())
+    meant = [f"{INTERVAL} ({coverages})"] if exact else []
+    if any(interval.kind == "range" for _, interval in known):
+        meant.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
+    if not meant:
         return ""
-    words = " or ".join(meaning[kind] for kind in sorted(kinds))
     worst = " A diverged run counts as the worst value." if results.diverged else ""
     means = " ±: mean and standard deviation over runs (n - 1)." if any(c.mean_and_sd for c in cells) else ""
-    return f"Medians over seeds; in brackets {words}.{worst}{means}"
+    return f"Medians over seeds; in brackets {' or '.join(meant)}.{worst}{means}"
 
 
 def _selection(results: Results, rows: Sequence[TableRow]) -> str:
@@ -306,15 +300,11 @@ def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
     text, reference = "", comparison.reference_text(results)
     if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.biased):
-        text = (
-            f"No p for {' and '.join(names)}: these values are the best of several epochs or settings, not a "
-            "fair sample."
-        )
+        why = "these values are the best of several epochs or settings, not a fair sample"
+        text = f"No p for {' and '.join(names)}: {why}."
     if any(row.reference_tried not in (None, row.tried) for row in rows):
-        text += (
-            f" Rows that tried another number of settings than {reference} show both numbers; more settings "
-            "are an advantage."
-        )
+        text += f" Rows that tried another number of settings than {reference} show both numbers; more settings"
+        text += " are an advantage."
     return text.strip()
 
 

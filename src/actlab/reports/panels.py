@@ -114,11 +114,11 @@ def limits(panel: Panel) -> tuple[float, float]:
             theirs, values = map(np.asarray, line.published[:2])
             drawn.append(values[(theirs >= first) & (theirs <= x[-1]) & np.isfinite(values)])
     known = np.concatenate(drawn)
+    known = known[known > 0] if panel.log else known
+    nothing = panel.scale if panel.log else 0.0, panel.scale
+    low, high = (float(known.min()), float(known.max())) if known.size else nothing
     if panel.log:
-        known = known[known > 0]
-        low, high = (float(known.min()), float(known.max())) if known.size else (panel.scale, panel.scale)
         return low / 1.5, high * 1.5
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, panel.scale)
     if low < high and all(is_parameter(line.metric) for line in panel.lines):
         return low - 0.08 * (high - low), high + 0.08 * (high - low)
     return min(0.0, 1.08 * low), max(0.0, 1.08 * high) or panel.scale

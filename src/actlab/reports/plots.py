@@ -14,6 +14,7 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
+from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
 from actlab.config.metrics import INITIAL, LEARNT, is_parameter
 from actlab.errors import ActlabError, unknown
@@ -46,12 +47,10 @@ def read(results: Results) -> list[Plot]:
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
-    panels, planned = [], checked(results, entry)
+    planned = checked(results, entry)
     # Without a measured cost there are no seconds.
     drawn = [panel for panel in planned if results.costs or not panel["seconds"]]
-    for panel in drawn:
-        if lines := list(_lines(results, panel)):
-            panels.append(panel_of(results, panel, lines))
+    panels = [panel_of(results, panel, lines) for panel in drawn if (lines := [*_lines(results, panel)])]
     if not panels and ((results.results and not results.finished) or (planned and not drawn)):
         return None
     if not panels:
@@ -72,14 +71,8 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
-        panel = {
-            "lines": results.study.compare,
-            "x": EPOCH,
-            **entry,
-            **keys,
-            "published": keys.get("published"),
-        }
-        panel |= {"name": figure, "number": number, "curves": published}
+        panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
+        panel |= {"name": figure, "number": number, "published": keys.get("published"), "curves": published}
         panel |= {"over_epochs": panel["x"] in (EPOCH, SECONDS), "seconds": panel["x"] == SECONDS}
         panel["y"] = panel.get("y") or {results.study.select.metric: None}  # with names of published curves
         _check_names(results, panel)
@@ -96,13 +89,11 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
     if panel["over_epochs"] and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
     if panel.get("at") == EQUAL_TIME:
-        raise ActlabError(
-            f"'at: {EQUAL_TIME}' is for columns of the table; a panel has 'x: {SECONDS}'. {where}"
-        )
+        remedy = f"a panel has 'x: {SECONDS}'. {where}"
+        raise ActlabError(f"'at: {EQUAL_TIME}' is for columns of the table; {remedy}")
     if panel["seconds"] and panel["published"]:
-        raise ActlabError(
-            f"published curves are over epochs: leave 'published' out with 'x: {SECONDS}'. {where}"
-        )
+        remedy = f"leave 'published' out with 'x: {SECONDS}'. {where}"
+        raise ActlabError(f"published curves are over epochs: {remedy}")
     for metric, curve in panel["y"].items():
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)
@@ -231,9 +222,8 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
 def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     """Return how many runs lines are medians of, and what is shaded."""
     counts = sorted({line.ours.n for line in lines})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    noun = "runs" if counts[-1] > 1 else "run"
-    text = f"Lines: median of {runs} {noun} (seeds {spans(seeds)})."
+    fewest = f"{counts[0]} to " if len(counts) > 1 else ""
+    text = f"Lines: median of {fewest}{plural(counts[-1], 'run')} (seeds {spans(seeds)})."
     if counts[-1] < 2:
         return text
     kinds = {"interval": INTERVAL, "range": "their range"}

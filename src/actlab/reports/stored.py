@@ -34,7 +34,6 @@ COLUMNS = (*_WORDS, *_NUMBERS, *_PUBLISHED)
 
 def write(results: Results, folder: Path) -> Path:
     """Write ``curves.csv`` and return its path; the folder is created."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / NAME, to_csv(plots.read(results)))
     return folder / NAME
 
@@ -47,9 +46,8 @@ def load_curves(path: Path) -> pd.DataFrame:
         if missing := [name for name in (*_WORDS, *_NUMBERS) if name not in frame]:
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
     except (OSError, ValueError) as error:
-        raise DamagedError(
-            f"{path} is damaged ({one_line(error, 100)}): let `actlab study report` write it again"
-        ) from error
+        remedy = "let `actlab study report` write it again"
+        raise DamagedError(f"{path} is damaged ({one_line(error, 100)}): {remedy}") from error
     return frame
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
 
 MOST_COLUMNS = 10  # of a single table in Markdown
+_VERDICT = ("name", "column", "family", "outcome", "text")
 
 
 def to_markdown(results: Results) -> str:
@@ -31,12 +32,11 @@ def to_markdown(results: Results) -> str:
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
     for title, names, lines in parts:
-        lines = [
-            [f"**{line[0]}**", *line[1:]] if mine else line for line, mine in zip(lines, marks, strict=True)
-        ]
+        firsts = [f"**{line[0]}**" if mine else line[0] for line, mine in zip(lines, marks, strict=True)]
         rule = ["---"] + ["---:"] * (len(names) - 1)
         texts += [f"## {title}"] if title else []
-        cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *lines])
+        marked = ([first, *line[1:]] for first, line in zip(firsts, lines, strict=True))
+        cells = ([word.replace("\n", " ") for word in line] for line in [names, rule, *marked])
         texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
         texts += ["## Verdict", "\n".join(f"- {sentence}" for sentence in sentences)]
@@ -60,20 +60,17 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
     counts = {family: comparison.correction(results, family).comparisons for family in comparison.FAMILIES}
     families = " and ".join(f"{number} {family}" for family, number in counts.items() if number)
     looks = f" and for {results.looks + 1} looks" if results.looks else ""
-    said = [
-        f"{results.study.title}: {title}.",
-        f"Median over seeds {spans(results.study.seeds)} [interval].",
-        f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
-        if f"difference to {reference}" in names
-        else "",
-        f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}."
-        if "p" in names
-        else "",
-        f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
-        f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
-        "Trained on a sample of the data." if results.study.samples else "",
-    ]
-    return " ".join(filter(None, said))
+    interval = "mean of pairs [uncorrected 95 % interval of the sign-flip test]"
+    said = {
+        f"{results.study.title}: {title}.": True,
+        f"Median over seeds {spans(results.study.seeds)} [interval].": True,
+        f"Difference to {reference}: {interval}.": f"difference to {reference}" in names,
+        f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}.": "p" in names,
+        f"Unfinished: {len(results.results)} of {len(results.runs)} runs.": results.missing,
+        f"{results.diverged} runs diverged and count as the worst value.": results.diverged,
+        "Trained on a sample of the data.": results.study.samples,
+    }
+    return " ".join(text for text, holds in said.items() if holds)
 
 
 def to_json(results: Results) -> str:
@@ -83,12 +80,12 @@ def to_json(results: Results) -> str:
             "point": _json_value(shareable(row.point)),
             "chosen": _json_value(shareable(row.chosen)),
             "edges": list(row.edges),
-            **({"choice": _all_finite(row.choice._asdict())} if row.choice else {}),
+            **({"choice": mapped(row.choice._asdict(), _finite)} if row.choice else {}),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
-            **{name: getattr(row, name) for name in ("planned", "finished", "diverged", "provisional")},
+            **_fields(row, "planned", "finished", "diverged", "provisional"),
             "cost": _json_value(row.cost),
-            "columns": [_record(cell, results.primary) for cell in row.cells],
+            "columns": [mapped(_record(cell, results.primary), _finite) for cell in row.cells],
         }
         for row in comparison.rows(results)
     ]
@@ -97,6 +94,8 @@ def to_json(results: Results) -> str:
     users = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
     ended = (run for run in results.runs if run.id in results.results)
     sources = {name: digest for run in ended for name, digest in run.sources.items()}
+    of = verdict.verdicts(results)
+    verdicts = ((v.name, v.column.key, v.correction.family, v.outcome, v.text) for v in of)
     record = {
         "study": study.name,
         "title": study.title,
@@ -109,16 +108,7 @@ def to_json(results: Results) -> str:
         "published": study.published.get("source"),
         "cut": study.cut,
         "samples": study.samples,
-        "verdicts": [
-            {
-                "name": v.name,
-                "column": v.column.key,
-                "family": v.correction.family,
-                "outcome": v.outcome,
-                "text": v.text,
-            }
-            for v in verdict.verdicts(results)
-        ],
+        "verdicts": [dict(zip(_VERDICT, said, strict=True)) for said in verdicts],
         "rows": rows,
         "notes": list(study.notes),
     }
@@ -128,39 +118,33 @@ def to_json(results: Results) -> str:
 def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
     mean, sd = cell.mean_and_sd or (None, None)
     published, published_sd = cell.published or (None, None)
-    paired = {key: getattr(cell.difference, key) for key in ("mean", "low", "high", "median", "sd")}
-    columns = ("metric", "at", "condition", "name", "mode", "ranked", "chance")
-    tests = ("p", "p_holm", "margin", "p_equivalent", "p_equivalent_holm")
     return {
-        **{name: getattr(cell.column, name) for name in columns},
+        **_fields(cell.column, "metric", "at", "condition", "name", "mode", "ranked", "chance"),
         **({"scale": cell.column.scale} if cell.column.scale else {}),
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "diverged": cell.diverged,
-        "median": _finite(cell.median),
-        "interval": _all_finite(cell.interval._asdict()) if cell.interval else None,
+        "median": cell.median,
+        "interval": cell.interval and cell.interval._asdict(),
         "mean": mean,
         "sd": sd,
         "published": published,
         "published_sd": published_sd,
-        "difference": _finite(cell.beyond_published),
-        "samples": cell.samples,
-        "sampling_error": cell.sampling_error,
-        "at_chance": cell.at_chance,
+        "difference": cell.beyond_published,
+        **_fields(cell, "samples", "sampling_error", "at_chance"),
         "primary": cell.column == primary,
-        "biased": cell.biased,
-        "family": cell.family,
+        **_fields(cell, "biased", "family"),
         "pairs": cell.difference.pairs,
-        "paired": _all_finite(paired),
+        "paired": _fields(cell.difference, "mean", "low", "high", "median", "sd"),
         "better": cell.better and dict(zip(("probability", "low", "high", "p"), cell.better, strict=True)),
         "decides": "probability" if cell.by_probability else "mean",
-        **{name: getattr(cell, name) for name in tests},
-        "values": _all_finite(cell.values),
+        **_fields(cell, "p", "p_holm", "margin", "p_equivalent", "p_equivalent_holm"),
+        "values": cell.values,
     }
 
 
-def _all_finite(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key): _finite(value) for key, value in values.items()}
+def _fields(thing: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
 
 
 def _finite(value: Any) -> Any:
@@ -185,10 +169,8 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             at_equal_time = by_seed if setting is chosen else {}
             for run in (r for r in setting.runs if r.id in results.results):
-                values = [
-                    at_equal_time.get(c, {}).get(run.seed) if c.at == EQUAL_TIME else results.value(run, c)
-                    for c in columns
-                ]
+                of = {c: at_equal_time.get(c, {}).get(run.seed) for c in columns if c.at == EQUAL_TIME}
+                values = [of[c] if c in of else results.value(run, c) for c in columns]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]
@@ -202,7 +184,6 @@ FILES = {"table.md": to_markdown, "table.json": to_json, VALUES: to_csv}
 
 def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
     """Write some of `FILES`, by default all, and return their paths; the folder is created."""
-    folder.mkdir(parents=True, exist_ok=True)
     for path in (paths := [folder / name for name in names]):
         write_atomically(path, FILES[path.name](results))
     return paths

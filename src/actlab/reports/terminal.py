@@ -34,14 +34,11 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     console.print(Text(results.study.title, style="bold"), "", sep="\n", soft_wrap=False)
     console.print(*printed, "", sep="\n", soft_wrap=False)
     if sentences := verdict.lines(results):
-        console.print(
-            Text("Verdict", style="bold"), *map(Text, sentences), "", sep="\n", soft_wrap=not terminal
-        )
+        head = Text("Verdict", style="bold")
+        console.print(head, *map(Text, sentences), "", sep="\n", soft_wrap=not terminal)
     notes = footnotes(results, brief=not whole)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
-        notes.append(
-            "Median differences and probabilities of being better: `show --json`, or a wider terminal."
-        )
+        notes += ["Median differences and probabilities of being better: `show --json`, or a wider terminal."]
     console.print(*map(Text, notes), sep="\n", soft_wrap=not terminal)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
+from actlab.analysis.differences import Difference
 from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable, Tables
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.reports import boards as files
 from actlab.reports import effects, style
-from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
 from actlab.storage.files import DamagedError, regular
@@ -32,13 +32,15 @@ def write(runs: Path, tables: Tables | None = None) -> Path:
         )
     boards = scoreboard.boards(records)
     compared = {task.record.folder for board in boards for task in board.tasks}
+    first, *others = [record.table["notes"] for record in records]
+    common = [note for note in first if others and all(note in notes for notes in others)]
     return rendering.write(
         "index.html",
         runs / page.INDEX,
         boards=[_board(board, runs) for board in boards],
         reading=effects.notes(boards),
         studies=[(record, _href(record), record.folder in compared) for record in records],
-        notes=[*left_out, *scoreboard.common_notes(records)],
+        notes=[*left_out, *common],
     )
 
 
@@ -83,28 +85,27 @@ def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for label, mean in board.means.items()
     ]
-    return [{"name": "over tasks", "what": effects.over_tasks(board), "zero": 50, "rows": rows}] if rows else []
+    what = f"probability of being better than {board.reference} [other seeds] [other seeds and tasks]"
+    return [{"name": "over tasks", "what": what, "zero": 50, "rows": rows}] if rows else []
 
 
-def _panel(task: ScoredTask, shown: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
+def _panel(task: ScoredTask, shown: Mapping[str, Difference], colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's differences, with positions in percent of the panel's axis."""
-    low, high = files.limits(shown)
+    low, high = files.limits(shown.values())
 
     def at(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / (high - low), 2)
 
     rows = [
         {
-            **colours[effect.label],
-            "text": effects.text(effect.difference, task.column),
-            "beside": "chance" if effect.place.chance else "",
-            "mean": at(effect.difference.mean),
-            "ends": [(at(effect.difference.low), at(effect.difference.high))]
-            if effect.difference.low is not None
-            else [],
+            **colours[label],
+            "text": effects.text(paired, task.column),
+            "beside": "chance" if task.places[label].chance else "",
+            "mean": at(paired.mean),
+            "ends": [(at(paired.low), at(paired.high))] if paired.low is not None else [],
         }
-        for effect in shown
+        for label, paired in shown.items()
     ]
-    direction, pairs = effects.direction(task.column), effects.pairs(shown)
+    direction, pairs = effects.direction(task.column), effects.pairs(shown.values())
     what = f"{task.column.name}, difference to {task.reference}; {direction}; {pairs}"
     return {"name": task.name, "what": what, "zero": at(0.0), "rows": rows}

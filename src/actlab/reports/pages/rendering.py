@@ -17,9 +17,8 @@ from actlab.storage.files import write_atomically
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     loader = PackageLoader("actlab.reports.pages")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    how: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **how)
     # One of our scripts or style sheets, unescaped.
     environment.globals["source"] = lambda name: Markup(loader.get_source(environment, name)[0])
     environment.globals["tables"] = tables
@@ -29,6 +28,5 @@ def _environment() -> Environment:
 
 def write(template: str, path: Path, **values: Any) -> Path:
     """Fill a template with values, write it to ``path``, whose folder is created, and return the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _environment().get_template(template).render(values))
     return path

@@ -20,9 +20,9 @@ from actlab.reports.notes import facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
-from actlab.studies.groups import Group, Setting
+from actlab.studies.groups import Group
 from actlab.studies.plan import Study
-from actlab.studies.points import short_names
+from actlab.studies.points import Point, short_names
 
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
@@ -84,10 +84,7 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 def config(study: Study) -> str:
     """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures."""
-    blocks = [
-        {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
-        for block in study.blocks
-    ]
+    blocks = [{"name": b.name, "grid": b.grid, "set": b.settings, "base": b.base} for b in study.blocks]
     stages = [{key: value for key, value in vars(stage).items() if value is not None} for stage in study.stages]
     record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
@@ -132,7 +129,7 @@ def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
 def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
     return {
         "name": tables.title(results, cells[0].column),
-        "cells": [(cell, _places(cell, cells)) for cell in cells],
+        "cells": [*zip(cells, _places(cells), strict=True)],
         "sd": any(cell.mean_and_sd for cell in cells),
         "published": any(cell.published for cell in cells),
         "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
@@ -142,23 +139,18 @@ def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
-    """Return the positions of a cell's marks between the column's smallest and largest value, in percent."""
-    known = [value for other in column for value in _marks(other).values()]
-    low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
-    return {
-        name: round(100 * (value - low) / span, 2) if span else 50.0 for name, value in _marks(cell).items()
-    }
-
-
-def _marks(cell: Cell) -> dict[str, float]:
-    marks = {
-        "low": cell.interval.low if cell.interval else None,
-        "high": cell.interval.high if cell.interval else None,
-        "median": cell.median,
-        "published": cell.published.value if cell.published else None,
-    }
-    return {name: value for name, value in marks.items() if value is not None and math.isfinite(value)}
+def _places(cells: Sequence[Cell]) -> list[dict[str, float]]:
+    """Return the positions of the marks of each cell between the smallest and largest of all, in percent."""
+    marks = []
+    for cell in cells:
+        low, high = cell.interval[:2] if cell.interval else (None, None)
+        published = cell.published and cell.published.value
+        of = {"low": low, "high": high, "median": cell.median, "published": published}
+        marks.append({name: v for name, v in of.items() if v is not None and math.isfinite(v)})
+    known = [value for of_cell in marks for value in of_cell.values()]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    span = high - low
+    return [{x: round(100 * (v - low) / span, 2) if span else 50.0 for x, v in of.items()} for of in marks]
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
@@ -168,33 +160,28 @@ def heat_map(results: Results) -> dict[str, Any] | None:
             return None
         ended = {name: result for name, result in results.results.items() if name in results.chose}
         results = replace(results, results=ended)
-    settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
+    settings = list(dict.fromkeys(_text(results, s.tuned) for group in results.groups for s in group.settings))
     several = any(len(group.settings) > 1 for group in results.groups)
     if not several or len(settings) < 2 or not results.results:
         return None
+    rows = ((_text(results, group.point) or "all", group) for group in results.groups)
     return {
         "value": results.study.select.value,
         "points": ", ".join(short_names(results.groups[0].point).values()),
         "tuned": ", ".join(short_names(results.study.select.tune).values()),
         "settings": settings,
-        "rows": [
-            {
-                "label": ", ".join(results.text(key, value) for key, value in group.point.items()) or "all",
-                "cells": _heat_row(results, group, settings),
-            }
-            for group in results.groups
-        ],
+        "rows": [{"label": text, "cells": _heat_row(results, group, settings)} for text, group in rows],
     }
 
 
-def _text(results: Results, setting: Setting) -> str:
-    return ", ".join(results.text(key, value) for key, value in setting.tuned.items())
+def _text(results: Results, point: Point) -> str:
+    return ", ".join(results.text(key, value) for key, value in point.items())
 
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
     column, chosen = results.selected_by, results.chosen(group)
-    tried = {_text(results, setting): setting for setting in group.settings}
+    tried = {_text(results, setting.tuned): setting for setting in group.settings}
     ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
     begun = [text for text, n in ended.items() if n]
     scores = dict(zip(begun, results.scores([tried[text] for text in begun]), strict=True))
