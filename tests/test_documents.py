@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from actlab.checks.properties import ROWS
 from actlab.cli.commands import COMMANDS, FITS
 from page_blocks import blocks_of
 
@@ -90,7 +91,7 @@ def folder(tmp_path, monkeypatch):
 
 
 # Pages whose training takes seconds, of kinds that other pages run; by default their commands are only read.
-LATER = ("logging", "studies", "tune")
+LATER = ("compare", "logging", "studies", "tune")
 LONG = {f"docs/guide/{name}.md" for name in LATER} | {"README.md", "docs/index.md"}  # test_packaging runs two
 
 
@@ -116,8 +117,12 @@ def carry_out(cli, words, read_only):
     ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else "read" if value else "run",
 )
-def test_examples_run(document, read_only, folder, cli):
-    """Files are written, Python and commands are run in one folder, in the order of the document."""
+def test_examples_run(document, read_only, folder, cli, undrawn, monkeypatch):
+    """Files are written, Python and commands are run in one folder, in the order of the document.
+
+    Without what takes most time: pictures of figures, and torch.compile in the table of ``actlab check``.
+    """
+    monkeypatch.delitem(ROWS, "torch.compile")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks_of(document):
         if block.package:

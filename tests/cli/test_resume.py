@@ -29,8 +29,6 @@ SMALL = [
 FALLING = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)  # after each epoch
 HALVED = partial(StepLR, step_size=1, gamma=0.5)
 CASES: dict[str, dict[str, Any]] = {
-    "intervals": {"val_check_interval": 0.334, "limit_train_batches": 6},
-    "epochs": {"val_check_interval": 1.0},
     "validations": {"val_check_interval": 0.334},
     "second": {"check_val_every_n_epoch": 2},
     "steps": {"max_steps": 6},

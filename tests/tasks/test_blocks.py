@@ -121,7 +121,13 @@ def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
 @pytest.mark.parametrize(
     "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow if kind in ("convolutions, batch norm", "language") else ())
+        for kind in KINDS
+    ],
+)
 def test_replayed_updates_leave_what_single_updates_leave(kind, stacked, tmp_path, monkeypatch):
     """Traced as one program, an update is as frozen as a CUDA graph."""
     study, settings = KINDS[kind]
