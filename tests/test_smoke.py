@@ -18,8 +18,8 @@ CONFIGS = sorted(path for path in resource("configs").glob("*.yaml") if "model" 
 STUDIES = sorted(resource("configs/studies").glob("*.yaml"))
 SHORT = {"sample": "true", "batch_size": 4, "eval_batch_size": 4, "workers": 0}  # of a datamodule that has them
 LIMITS = [f"--trainer.limit_{split}_batches={n}" for split, n in (("train", 2), ("val", 1), ("test", 1))]
-# Of the kinds: a probe of layers, stages, photographs, speech. Others run one of curves (test_api.py), of a probe
-# of inputs (studies/test_stages.py) and of bytes (cli/test_cli.py).
+# Of the kinds: a probe of layers, stages, photographs, speech. Other tests run curves (test_api.py), a probe of
+# inputs (studies/test_stages.py) and bytes (cli/test_cli.py).
 KINDS = ["claim_net_inputs", "claim_sparse_inputs", "elu_imagenet", "soi_timit"]
 BRIEF = ("seeds=1", "model.optimizer.lr=1e-3", "trainer.limit_train_batches=2")
 

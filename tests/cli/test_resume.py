@@ -71,7 +71,10 @@ def train(folder, case, resumed=None):
     return task.state_dict()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case in ("rates", "of-steps") else ()) for case in CASES],
+)
 def test_training_resumes_at_any_batch(tmp_path, case):
     """Each resume starts from a checkpoint of the resume before."""
     weights = train(tmp_path / "whole", case)
