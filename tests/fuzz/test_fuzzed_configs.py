@@ -44,7 +44,7 @@ def place_of(values, path):
 
 def own_places():
     """By config, the places that no config before it has, in the order of their names."""
-    found, known = {}, set()
+    found, known = dict[str, list[Any]](), set[Any]()
     for name in CONFIGS:
         values = config(name)
         places = {path: place_of(values, path) for path in paths(values)}
