@@ -105,7 +105,7 @@ def carry_out(cli, words, read_only):
     else:
         import_module(COMMANDS[words[0]]).parser().parse_args(words[1:])
         if words[:2] == ["study", "run"]:
-            options = [word for word in words[2:] if word not in ("--html", "--logger", "wandb")]
+            options = [word for word in words[2:] if word not in ("--html", "--report", "--logger", "wandb")]
             carry_out(cli, ["study", "plan", *options], False)
 
 
