@@ -96,7 +96,12 @@ LONG = {f"docs/guide/{name}.md" for name in LATER} | {"README.md", "docs/index.m
 
 
 def carry_out(cli, words, read_only):
-    """Run a command; a long one is only read if asked for: its study is planned, its config resolved."""
+    """Run a command, with three batches an epoch; a long one is only read if asked for.
+
+    Then its study is planned, and its config resolved.
+    """
+    if words[0] in FITS and "--print_config" not in words:
+        words = [*words, "--trainer.limit_train_batches", "3"]
     if not read_only:
         outcome = cli(*words)
         assert outcome.code == 0, f"{words}\n{outcome.err}"
