@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import settings
 
-import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
-from suite_times import SuiteTimes
-
-# Rewritten assertions are kept on disk until all tests are collected: else each worker rewrites every file.
+# Rewritten assertions, also hypothesis's, are kept on disk until all tests are collected: else each worker
+# rewrites every file.
 _WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+
+from hypothesis import settings  # noqa: E402
+
+import actlab  # noqa: E402, F401  (before torchmetrics, which imports torchvision)
+from suite_times import SuiteTimes  # noqa: E402
 
 # Environment first: libraries read it when they are imported, child processes inherit it.
 _MEMORY = Path("/dev/shm")  # for thousands of small files: on a disk they take a tenth longer

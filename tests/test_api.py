@@ -91,11 +91,11 @@ def test_a_study_runs_and_gives_frames_and_figures(finished):
         assert (finished.root / name / "checkpoints/last.ckpt").is_file()
 
 
-def test_the_seed_of_a_script_stays_its_own(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_seed_of_a_script_stays_its_own(tmp_path, monkeypatch):
     for value in ("7", None):
         monkeypatch.setenv("PL_GLOBAL_SEED", value) if value else monkeypatch.delenv("PL_GLOBAL_SEED")
-        actlab.run_study("demo", jobs=0, runs_dir="seeded", **CHANGES, seeds=1 + (value is None))
+        one: dict[str, Any] = {"smoke": True, "settings": {"model.activation": "gelu"}}
+        actlab.run_study("demo", jobs=0, runs_dir=tmp_path, **one, seeds=1 + (value is None))
         assert os.environ.get("PL_GLOBAL_SEED") == value
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from actlab.checks.properties import ROWS
 from actlab.cli.commands import COMMANDS, FITS
 from page_blocks import blocks_of
 
@@ -90,12 +91,17 @@ def folder(tmp_path, monkeypatch):
 
 
 # Pages whose training takes seconds, of kinds that other pages run; by default their commands are only read.
-LATER = ("logging", "studies", "tune")
+LATER = ("compare", "logging", "studies", "tune")
 LONG = {f"docs/guide/{name}.md" for name in LATER} | {"README.md", "docs/index.md"}  # test_packaging runs two
 
 
 def carry_out(cli, words, read_only):
-    """Run a command; a long one is only read if asked for: its study is planned, its config resolved."""
+    """Run a command, with three batches an epoch; a long one is only read if asked for.
+
+    Then its study is planned, and its config resolved.
+    """
+    if words[0] in FITS and "--print_config" not in words:
+        words = [*words, "--trainer.limit_train_batches", "3"]
     if not read_only:
         outcome = cli(*words)
         assert outcome.code == 0, f"{words}\n{outcome.err}"
@@ -104,7 +110,7 @@ def carry_out(cli, words, read_only):
     else:
         import_module(COMMANDS[words[0]]).parser().parse_args(words[1:])
         if words[:2] == ["study", "run"]:
-            options = [word for word in words[2:] if word not in ("--html", "--logger", "wandb")]
+            options = [word for word in words[2:] if word not in ("--html", "--report", "--logger", "wandb")]
             carry_out(cli, ["study", "plan", *options], False)
 
 
@@ -116,8 +122,12 @@ def carry_out(cli, words, read_only):
     ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else "read" if value else "run",
 )
-def test_examples_run(document, read_only, folder, cli):
-    """Files are written, Python and commands are run in one folder, in the order of the document."""
+def test_examples_run(document, read_only, folder, cli, undrawn, monkeypatch):
+    """Files are written, Python and commands are run in one folder, in the order of the document.
+
+    Without what takes most time: pictures of figures, and torch.compile in the table of ``actlab check``.
+    """
+    monkeypatch.delitem(ROWS, "torch.compile")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks_of(document):
         if block.package:

@@ -396,7 +396,7 @@ def test_every_archive_is_compared() -> None:
 
 
 @pytest.mark.parametrize(  # seconds for each archive of hundreds of runs
-    "study", [pytest.param(name, marks=pytest.mark.slow if n >= 700 else ()) for name, (n, _) in ROWS.items()]
+    "study", [pytest.param(name, marks=pytest.mark.slow if n >= 100 else ()) for name, (n, _) in ROWS.items()]
 )
 def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str, tmp_path: Path) -> None:
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:

@@ -23,9 +23,10 @@ def test_there_are_notebooks():
     assert [path.stem for path in NOTEBOOKS] == ["activations", "elu_paper", "gelu_paper"]
 
 
-# Both papers' notebooks draw kept results, so one runs by default.
+# The papers' notebooks draw kept results, which takes seconds; tests/reports/test_kept.py draws some.
 @pytest.mark.parametrize(
-    "name", ["activations", "elu_paper", pytest.param("gelu_paper", marks=pytest.mark.slow)]
+    "name",
+    ["activations", *(pytest.param(f"{name}_paper", marks=pytest.mark.slow) for name in ("elu", "gelu"))],
 )
 def test_a_notebook_runs(name, monkeypatch):
     """Its cells in order, as a kernel would run them; CI executes them in one."""

@@ -79,6 +79,7 @@ def test_wheel_has_the_licence_and_is_small(wheel):
     assert wheel.stat().st_size < 10e6
 
 
+@pytest.mark.slow  # a fresh environment; by default the files in the wheel are compared
 def test_installed_package_is_the_wheels_and_finds_a_study_by_name(installed, tmp_path):
     code = (
         "from actlab.storage import resources as r; print(r.__file__, r.config_file('demo', 'configs/studies'))"
@@ -87,6 +88,7 @@ def test_installed_package_is_the_wheels_and_finds_a_study_by_name(installed, tm
         assert Path(path).is_relative_to(installed.parent)
 
 
+@pytest.mark.slow  # the same
 def test_installed_package_reports_the_version_of_the_wheel(installed, wheel, tmp_path):
     name, version, *_ = wheel.name.split("-")
     assert name == "actlab"

@@ -13,8 +13,9 @@ from toys import QUIET, Frames, FrameTask
 TWO = {"devices": 2, "accelerator": "cpu", "enable_progress_bar": True, "max_epochs": 2}
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["bar first", "bar last"])
-@pytest.mark.parametrize("bar", [BestSoFar, RichProgressBar, TQDMProgressBar])
+@pytest.mark.parametrize(
+    ("bar", "first"), [(BestSoFar, True), (BestSoFar, False), (RichProgressBar, True), (TQDMProgressBar, False)]
+)
 def test_a_bar_reads_what_callbacks_log(tmp_path, bar, first):
     """In a plain Trainer; its processes are forked, which takes no imports."""
     callbacks = [TestEveryEpoch(), UnitStatistics(samples=8)]
@@ -25,6 +26,7 @@ def test_a_bar_reads_what_callbacks_log(tmp_path, bar, first):
     assert {"test/loss", "units/median_of_means"} <= trainer.callback_metrics.keys()
 
 
+@pytest.mark.slow  # two processes import everything; the tests beside it fork, and send the logger by a pickle
 @pytest.mark.usefixtures("spawning")
 def test_a_spawned_fit_with_the_default_logger_and_bar(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -54,40 +53,6 @@ def test_workflow_is_valid(path):
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
 
 
-def test_schema_refuses_a_wrong_workflow():
-    workflow = load(WORKFLOWS[0])
-    workflow["jobs"]["lint"].pop("runs-on")
-    with pytest.raises(jsonschema.ValidationError):
-        validate(workflow, "github-workflow.json")
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
-def test_no_job_installs_again_what_setup_installs(path):
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    installed = {"dev", *re.findall(r"\w+", re.findall(r"actlab\[(.*?)\]", str(extras["dev"]))[0])}
-    for job in load(path)["jobs"].values():
-        commands = [step.get("run", "") for step in job["steps"]]
-        again = [set(re.findall(r"\w+", found)) for found in re.findall(r"\.\[(.*?)\]", "\n".join(commands))]
-        assert "make setup" not in commands or not set().union(*again) & installed
-
-
-def test_workflows_are_not_parsed_by_github_where_node_is_missing(tmp_path):
-    bash, dirname = (str(shutil.which(name)) for name in ("bash", "dirname"))
-    (tmp_path / "dirname").symlink_to(dirname)
-    shown = subprocess.run(
-        [bash, ROOT / ".ci" / "workflows"],
-        env={"PATH": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert shown.stdout.splitlines() == [
-        "workflows not parsed by GitHub's parser: node and npm are not installed"
-    ]
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
 def test_workflow_calls_what_exists(path):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
@@ -104,16 +69,6 @@ def test_actions_are_pinned_to_a_commit_with_its_version(path):
     assert [text for text in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text)] == []
 
 
-def test_an_action_has_one_commit_in_all_workflows():
-    pinned = {
-        text
-        for path in WORKFLOWS
-        for text in re.findall(r"uses: +(.+)$", path.read_text(encoding="utf-8"), re.M)
-    }
-    names = [text.partition("@")[0] for text in pinned]
-    assert len(names) == len(set(names))
-
-
 def test_classifiers_are_the_versions_of_python_that_ci_tests():
     matrix = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -122,16 +77,6 @@ def test_classifiers_are_the_versions_of_python_that_ci_tests():
     ]
     assert [found[1] for found in named if found] == matrix
     assert project["requires-python"] == f">={matrix[0]}"
-
-
-def test_ci_prints_coverage_into_the_summary_and_tests_the_lowest_versions():
-    jobs = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
-    coverage, lowest = (
-        [step["run"] for step in jobs[name]["steps"] if "run" in step] for name in ("coverage", "lowest")
-    )
-    assert coverage[0] == "make coverage"
-    assert coverage[1].endswith('>> "$GITHUB_STEP_SUMMARY"')
-    assert any("-c constraints-lowest.txt" in command for command in lowest)
 
 
 def test_only_a_tag_releases_and_only_publishing_may_sign_in():
@@ -147,41 +92,11 @@ def test_only_a_tag_releases_and_only_publishing_may_sign_in():
     assert jobs["attach"]["needs"] == jobs["publish"]["needs"] == "build"
 
 
-def test_each_night_runs_what_is_slow_the_smoke_runs_and_the_settings_that_contributing_names(request):
-    workflow = load(ROOT / ".github" / "workflows" / "slow.yml")
-    assert [entry["cron"].split()[2:] for entry in workflow["on"]["schedule"]] == [["*", "*", "*"]]
-    jobs = workflow["jobs"]
-    assert " -m slow" in jobs["slow"]["steps"][-1]["run"]
-    assert jobs["smoke"]["steps"][-1]["run"] == ".ci/smoke"
-    section = (
-        (ROOT / "CONTRIBUTING.md")
-        .read_text(encoding="utf-8")
-        .partition("\n## Tests\n")[2]
-        .partition("\n## ")[0]
-    )
-    entries = jobs["settings"]["strategy"]["matrix"]["include"]
-    assert len(entries) == 4
-    for entry in entries:
-        setting = entry.get("variables") or entry["words"].partition(" ")[0]
-        assert setting in section
-    used = [entry["variables"] for entry in entries if "variables" in entry]
-    assert "ACTLAB_TEST_THREADS" in os.environ, "conftest sets it"
-    assert any(word.startswith("ACTLAB_TEST_THREADS=") for word in used)
-    assert request.config.getoption("--random-order", default=-1) != -1
-    assert jobs["macos"]["runs-on"].startswith("macos-")
-    assert jobs["macos"]["steps"][-1]["run"] == "make test"
-
-
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
 def test_script_is_executable_and_parses(path):
     assert os.access(path, os.X_OK)
     assert "set -euo pipefail" in path.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", path], check=True)
-
-
-def test_ci_parses_workflows_and_lints_before_it_tests():
-    steps = re.findall(r"^step (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
-    assert steps == [".ci/workflows", "make lint", "make test", ".ci/smoke", "make cluster"]
 
 
 def test_citation_is_valid_and_agrees_with_the_package():

@@ -40,11 +40,20 @@ def curves_of(run: Run) -> Curves:
     return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
 
 
+_KEPT: dict[str, dict[str, bytes]] = {}  # what was written → its files, as writing takes ten times as long
+
+
 def write(
     root: Path, run: Run, curves: Curves, status: str = FINISHED, rows: Sequence[Row] = (), **facts: Any
 ) -> None:
-    """A run folder with each metric's values at epochs 1, 2, …, and some rows."""
+    """A run folder with each metric's values at epochs 1, 2, …, and some rows; a copy of an equal one."""
     folder = RunFolder(root, run)
+    asked, is_new = repr((run, curves, status, rows, facts)), not folder.path.exists()
+    if is_new and asked in _KEPT:
+        folder.path.mkdir(parents=True)
+        for name, content in _KEPT[asked].items():
+            (folder.path / name).write_bytes(content)
+        return
     folder.open()
     measured = [
         Row(float(epoch), 10 * epoch, split, metric, "", value)
@@ -53,6 +62,8 @@ def write(
         for epoch, value in enumerate(values, 1)
     ]
     folder.finish(status, [*rows, *measured], seconds=1.0, **facts)
+    if is_new:
+        _KEPT[asked] = {file.name: file.read_bytes() for file in folder.path.iterdir()}
 
 
 def finished(

@@ -1,9 +1,9 @@
-"""Write Fashion-MNIST from the Debian package dataset-fashion-mnist (Zalando, MIT licence), in the hub's layout.
+"""Write Fashion-MNIST (Zalando, MIT licence) from a Debian package, in the hub's layout.
 
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb packages
     python results/board/fashion_mnist.py packages FOLDER
 
-Writes ``FOLDER/fashion_mnist``. Its images and labels are those of ``zalando-datasets/fashion_mnist`` on the hub.
+Writes ``FOLDER/fashion_mnist``, with the images and labels of the hub's ``zalando-datasets/fashion_mnist``.
 """
 
 import gzip

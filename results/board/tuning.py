@@ -18,7 +18,7 @@ from actlab.analysis.wording import digits
 HERE = Path(__file__).parent
 ACTIVATION = "model.activation"
 EQUATION = ["model.optimizer.lr", "model.network.gain"]
-# Kept table, its metric, the keys of a setting, where, the sign that makes low good, and the numbers of settings.
+# Kept table, its metric, the keys of a setting, where, the sign that makes low good, the numbers of settings.
 TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
     "text, plain": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "plain"}, 1, [1, 2, 4]),
     "text, gated": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "gated"}, 1, [1, 2, 4]),

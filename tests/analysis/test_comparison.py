@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from actlab.analysis import comparison, results
-from actlab.config.values import same
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
@@ -353,19 +352,3 @@ def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
     last, best, _ = comparison.rows(loaded)[0].cells
     assert last.values == {0: 0.9, 1: -math.inf}
     assert best.values[0] == 0.9
-
-
-def test_a_table_looks_each_point_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    for module in (results, comparison):
-        monkeypatch.setattr(module, "same", lambda *values: calls.append(1) or same(*values))
-    counts = []
-    for points in (10, 40):
-        grid = {ACT: ["gelu", "relu"], DROP: [0.001 * i for i in range(points)]}
-        of_points = study(grids=(grid,), select=Selection(), seeds=(0,))
-        run = of_points.runs()[0]
-        write(tmp_path, run, {"test/error": [0.5]})
-        comparison.rows(results.load(StudyFolder(of_points, tmp_path)))
-        counts.append(len(calls))
-        calls.clear()
-    assert counts[1] <= 4 * counts[0]

@@ -1,6 +1,5 @@
 """Damaged files of a study: named with their remedy, never a traceback, never another result."""
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from actlab.analysis import results
-from actlab.storage import checkpoints, series
+from actlab.storage import series
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import Row, StudyFolder, frame_of
 from damaging import WAYS, damaged
@@ -46,19 +45,6 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
         rows = rows_of(loaded)
         if name == "metrics.parquet":
             assert rows == {run: rows for run, rows in all_rows.items() if run not in lost}
-
-
-def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
-    plan = study()
-    run = plan.runs()[0]
-    write(tmp_path, run, curves_of(run))
-    for file in (tmp_path / "cost.json", tmp_path / run.id / "result.json"):
-        file.unlink(missing_ok=True)
-        os.mkfifo(file)
-    assert all("not a regular file" in line for line in results.load(StudyFolder(plan, tmp_path)).left_out)
-    os.mkfifo(tmp_path / "x.ckpt")
-    with pytest.raises(DamagedError, match="not a regular file"):
-        checkpoints.read(tmp_path / "x.ckpt")
 
 
 def test_a_result_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Records with values of other types: named in one line, the others still shown, never a traceback."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from actlab.reports import notes, stored, table_files
 from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS, SELECTION, StudyFolder
-from fuzzing import OTHER_TYPES, listed, retyped, tried, within
+from fuzzing import OTHER_TYPES, listed, retyped, tried
 from written_runs import finished, probe, study
 
 COST = {
@@ -194,25 +193,3 @@ def test_malformed_curves_are_named(tmp_path: Path) -> None:
             DamagedError, match=r"curves\.csv is damaged \(.+let `actlab study report` write it again"
         ):
             stored.load_curves(tmp_path / "curves.csv")
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_what_never_ends_in_place_of_tables_and_curves_is_not_read(
-    cli: Any, whole: Path, tmp_path: Path, kind: str
-) -> None:
-    def place(file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        os.mkfifo(file) if kind == "fifo" else file.symlink_to("/dev/zero")
-
-    for name in ("a", "b"):
-        shutil.copytree(whole, tmp_path / name)
-    place(tmp_path / "a/table.json")
-    place(tmp_path / "gelu_mnist_classifier/curves.csv")
-    with within():
-        code, _, err = cli("report", "--runs-dir", tmp_path)
-        assert (code, err.count("\n")) == (0, 1)
-        assert "a/table.json is damaged (not a regular file)" in err
-        with pytest.raises(DamagedError, match="not a regular file"):
-            stored.draw("gelu_mnist_classifier", results=tmp_path)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actlab.analysis import comparison, curves, results
+from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column, read_at
 from actlab.storage import series
 from actlab.storage.files import write_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Study
-from written_runs import ACT, LR, finished, one_unit, study, write
+from written_runs import finished, one_unit, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
 EPOCHS = (0.0, 1 / 3, 1 - 2 / 3, 2 / 3, 1.0, 3 * (1 / 3), 2.0, 1.9999999)
@@ -108,19 +108,6 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypat
     monkeypatch.setattr(series, "read", lambda file, *_: read.append(file))
     assert len(comparison.rows(results.load(StudyFolder(plan, tmp_path)))) == 2
     assert read == []
-
-
-def test_rows_are_read_once_and_of_the_runs_that_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded = lambda run: {"val/loss": [1.0, run.point[LR]], "test/error": [0.3, 0.2]}  # noqa: E731
-    loaded, read, files = finished(tmp_path, study(), recorded), series.read, []
-    monkeypatch.setattr(series, "read", lambda file, *rest: (files.append(file), read(file, *rest))[1])
-    first = loaded.groups[0]
-    for _ in range(2):
-        assert curves.over_epochs(loaded, first, Column("test/error"), {LR: 0.1}) is not None
-    asked = [run.id for run in loaded.runs if run.point == {ACT: "gelu", LR: 0.1}]
-    assert [file.parent.name for file in files] == asked
 
 
 def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:

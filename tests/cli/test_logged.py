@@ -53,11 +53,6 @@ def test_it_is_the_loss_of_the_batch(rows):
     assert of_steps == of_epochs
 
 
-def test_the_progress_bar_shows_it(succeed):
-    words = [*QUICK[:-4], "--trainer.logger", "false", "--trainer.limit_train_batches", "2", *EACH]
-    assert "train/loss_step" in succeed("fit", "-c", "mnist_classifier", *words).out
-
-
 def test_a_study_records_no_row_of_it(succeed, tmp_path):
     (tmp_path / "one.yaml").write_text(study_text(seeds=1, epochs=1, trainer__log_every_n_steps=1))
     outcome = succeed("study", "run", "one.yaml", "--logger", "csv")

@@ -29,8 +29,6 @@ SMALL = [
 FALLING = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)  # after each epoch
 HALVED = partial(StepLR, step_size=1, gamma=0.5)
 CASES: dict[str, dict[str, Any]] = {
-    "intervals": {"val_check_interval": 0.334, "limit_train_batches": 6},
-    "epochs": {"val_check_interval": 1.0},
     "validations": {"val_check_interval": 0.334},
     "second": {"check_val_every_n_epoch": 2},
     "steps": {"max_steps": 6},
@@ -73,7 +71,10 @@ def train(folder, case, resumed=None):
     return task.state_dict()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case in ("rates", "of-steps") else ()) for case in CASES],
+)
 def test_training_resumes_at_any_batch(tmp_path, case):
     """Each resume starts from a checkpoint of the resume before."""
     weights = train(tmp_path / "whole", case)

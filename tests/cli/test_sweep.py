@@ -38,6 +38,7 @@ def agent(tmp_path, monkeypatch):
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # it keeps the address of W&B's service
 
 
+@pytest.mark.slow  # imports W&B's launcher and stops the server of workers; test_wandb_fit.py sets variables
 # wandb leaves the file of the sweep's parameters to the garbage collector
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(agent, succeed, tmp_path):

@@ -127,6 +127,7 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tuned
     assert {seed for name, seed in runs if name == '"elu"'} == {100, 101}
 
 
+@pytest.mark.slow  # tests/studies/test_last_values.py selects by last values without a search
 def test_trials_count_with_their_last_values_where_the_study_says_so(tuned, tmp_path, without_page):
     text = STUDY.replace("max_epochs: 1", "max_epochs: 4") + "select: {at: last}\n"
     (tmp_path / "tiny.yaml").write_text(text)
@@ -140,6 +141,7 @@ def test_trials_count_with_their_last_values_where_the_study_says_so(tuned, tmp_
     assert trials == {f"{loss['last']:.4g}" for loss in losses}
 
 
+@pytest.mark.slow  # two searches
 def test_more_trials_begin_with_the_same_also_by_another_version_of_optuna(tune, monkeypatch, without_page):
     monkeypatch.setattr(search, "BATCH", 2)
     words = ("--search", "alpha=0.1..3", "--reference", "gelu", "--fresh", "1", "--trials")
@@ -159,7 +161,7 @@ def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(tune,
     assert "6 pairs)" in first.out
     assert "looks" not in first.out
     assert "looks" not in tune(*words, "6").out  # the same verdict again
-    further = tune(*words, "8").out
+    further = tune(*words, "7").out
     assert "1 comparison and 2 looks" in further
 
 

@@ -94,7 +94,7 @@ class Own(ClassificationTask):
 NUMBERS: list[Any] = []
 
 
-@pytest.mark.parametrize(("first", "second"), [(200, 200.0), (200.0, 200), (1, 1.0)])
+@pytest.mark.parametrize(("first", "second"), [(200, 200.0), (200.0, 200)])
 def test_the_numbers_of_a_users_class_keep_their_types(primed, cli, tmp_path, monkeypatch, first, second):
     monkeypatch.chdir(tmp_path)
     model = {"class_path": f"{__name__}.Own", "init_args": {"first": first, "second": second}}

@@ -10,7 +10,6 @@ import yaml
 
 from actlab import experiments
 from actlab.config import parsing, records
-from actlab.stacking import building
 from actlab.storage.resources import resource
 
 
@@ -74,17 +73,6 @@ def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkey
         sys.modules.pop("nets", None)
         config = config_of(path, 0, network={"class_path": "nets.Net"})
         assert json.loads(told(config))["model"]["init_args"]["network"]["init_args"]["width"] == width
-
-
-def test_members_are_parsed_once():
-    path = resource("configs/mnist_classifier.yaml")
-    given = [config_of(path, seed, activation="elu") for seed in (0, 1, 2)]
-    first = experiments.build(given[0])
-    tasks = list(building.build_tasks(given, first))
-    assert number_kept() == 3
-    assert [task.seed for task in tasks] == [0, 1, 2]
-    assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
-    assert records.SOURCES in tasks[0].config
 
 
 def test_each_config_has_its_own_links_and_defaults():

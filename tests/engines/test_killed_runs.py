@@ -57,7 +57,10 @@ class Drawing(nn.Module):
         return self.soi(x) + self.slope * drawn * x
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["stacked", "alone"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(True, id="stacked"), pytest.param(False, id="alone", marks=pytest.mark.slow)],
+)
 def straight(request, tmp_path_factory):
     """The runs, whether they are stacked, and what they leave without a kill."""
     folder = tmp_path_factory.mktemp("straight")

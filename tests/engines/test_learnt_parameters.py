@@ -106,12 +106,12 @@ def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
     assert [len(logged[name].dropna()) for name in names] == [2, 2]
 
 
-@pytest.mark.parametrize("engine", ["auto", "sequential"])
-def test_wandb_has_them(cli, program, tmp_path, monkeypatch, engine):
+def test_wandb_has_them(cli, program, tmp_path, monkeypatch):
+    """In a stack; runs alone log by the same callback, as a fit does."""
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY.replace("UNITS", "./learnt_parameters.py:Swish"))
-    assert cli("study", "run", "study.yaml", "--engine", engine, "--logger", "wandb").code == 0
+    assert cli("study", "run", "study.yaml", "--logger", "wandb").code == 0
     root = tmp_path / "runs/study"
     logs = list(root.glob("wandb/offline-run-*/*.wandb"))
     assert len(logs) == 2

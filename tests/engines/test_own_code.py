@@ -77,7 +77,10 @@ ADAGRAD = "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.opti
     "changes",
     [
         {"set:": "set:\n  model.class_path: parts_that_draw.Annealed"},  # a task that asks for the epoch
-        {RATES: "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1", "set:": ADAGRAD},
+        pytest.param(  # state outside the groups of an optimiser
+            {RATES: "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1", "set:": ADAGRAD},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["epoch", "state outside the groups of an optimiser"],
 )

@@ -227,10 +227,9 @@ probes:
 """
 
 
-@pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
+def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n" + PROBE.replace("AT", "last")
-    study = load(text, overrides=[f"trainer.precision={precision}"])
+    study = load(text, overrides=["trainer.precision=64-true"])
     runs = study.runs()
     execute(runs, tmp_path, stacked=False)
     evaluation.execute(runs, tmp_path, study.probes)

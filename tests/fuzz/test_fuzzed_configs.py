@@ -42,14 +42,19 @@ def place_of(values, path):
     return kind, keys
 
 
-def own_paths(name):
-    """The places of a config that no config before it has, in the order of their names."""
-    before = {
-        place_of(values, path)
-        for values in map(config, CONFIGS[: CONFIGS.index(name)])
-        for path in paths(values)
-    }
-    return [path for path in paths(config(name)) if place_of(config(name), path) not in before]
+def own_places():
+    """By config, the places that no config before it has, in the order of their names."""
+    found, known = dict[str, list[Any]](), set[Any]()
+    for name in CONFIGS:
+        values = config(name)
+        places = {path: place_of(values, path) for path in paths(values)}
+        if own := [path for path, place in places.items() if place not in known]:
+            found[name] = own
+        known.update(places.values())
+    return found
+
+
+OWN = own_places()
 
 
 @pytest.fixture
@@ -72,19 +77,19 @@ def built(tmp_path, monkeypatch):
     return fault
 
 
-@pytest.mark.parametrize("name", [*filter(own_paths, CONFIGS)])
+@pytest.mark.parametrize("name", OWN)
 def test_mistakes_in_configs(built, name):
     """Every place that no config before has: values of every kind, and keys dropped, misspelt and added."""
     values, source = config(name), random.Random(name)
     assert not built(as_yaml(values))
     faults = {}
-    for path in own_paths(name):
+    for path in OWN[name]:
         for kind, change in STRUCTURES.items():
             faults[path, kind] = built(as_yaml(changed(values, path, change)))
         for text in source.sample(VALUES, 6):
             faults[path, text[:60]] = built(replaced(values, path, text))
     assert not (wrong := listed(faults)), wrong
-    assert len(faults) >= 6 * len(own_paths(name))
+    assert len(faults) >= 6 * len(OWN[name])
 
 
 def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):

@@ -1,8 +1,10 @@
-"""Every record of a study with values of every other type: shown as before or named; no traceback, no hang."""
+"""Records by which a study resumes, with values of every other type: named; no traceback, no hang.
+
+`tests/analysis/test_record_types.py` has those that are shown.
+"""
 
 import json
 from functools import partial
-from itertools import cycle
 
 import pytest
 
@@ -23,31 +25,6 @@ def study(cli, tmp_path, monkeypatch):
     outcome = cli("study", "run", "mine.yaml", "--html")
     assert outcome.code == 0, outcome.err
     return lambda command: cli("study", command, "mine.yaml")
-
-
-def records(root):
-    """One file of each kind of record, with what it holds."""
-    by_name = {path.name: path for path in sorted(root.rglob("*.json"), reverse=True)}
-    for name in ("result.json", "cost.json", "selection.json", "table.json"):
-        yield by_name[name], json.loads(by_name[name].read_text())
-
-
-def test_records_that_are_shown(study, cli, tmp_path):
-    """By show, plan or the report over all studies, in turn: by all three it takes most of an hour."""
-    root, faults = tmp_path / "runs/mine", {}
-    commands = {"show": lambda: study("show"), "plan": lambda: study("plan"), "report": lambda: cli("report")}
-    turns = cycle(commands.items())
-    for file, content in records(root):
-        whole = file.read_bytes()
-        for case, changed, _ in retyped(content):
-            file.write_text(json.dumps(changed))
-            name, command = next(turns)
-            outcome, fault = tried(command)
-            faults[file.name, case, name] = fault or mistake(outcome)
-        file.write_bytes(whole)
-    assert not (wrong := listed(faults)), wrong
-    print(f"{len(faults)} cases")
-    assert len(faults) >= 1300
 
 
 def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from actlab import activations
 from actlab.networks import Dropout
 from actlab.random import hashing, streams
-from actlab.random.streams import MemberStream, Source, Stream, Uniform, attach, attach_like, uniform
+from actlab.random.streams import Source, Stream, Uniform, attach, uniform
 
 SIZES = 8, 8, 8, 5, 8, 8  # of batches: a ragged one breaks what is expected of the next
 RATES = torch.tensor([[0.1], [0.6]], dtype=torch.float64)  # of two runs
@@ -147,22 +147,6 @@ def masks(network: nn.Module, stream: Stream, number: int) -> Tensor:
     return result
 
 
-def test_all_sites_hash_once_from_the_second_step_on(hashed: list[torch.Size]) -> None:
-    network, stream = nn.Sequential(*[Dropout(0.5) for _ in range(5)]), Stream((3, 9))
-    attach(network, stream)
-    stream.steps = True
-    masks(network, stream, 0)
-    assert hashed == [(2, 24)] * 5
-    for number in (1, 2):
-        hashed.clear()
-        masks(network, stream, number)
-        assert hashed == [(5, 2, 24)]
-    hashed.clear()
-    masks(network[:3], stream, 3)
-    masks(network[1:], stream, 4)  # two sites did not draw in the step before
-    assert hashed == [(5, 2, 24), (2, 2, 24), (2, 24), (2, 24)]
-
-
 def test_a_site_that_draws_another_number_does_not_get_what_was_expected() -> None:
     network, stream = nn.Sequential(Dropout(0.5), Dropout(0.5)), Stream((3, 9))
     attach(network, stream)
@@ -188,17 +172,6 @@ def test_two_sources_of_one_site_draw_equal_numbers() -> None:
         first, other, last = (layer(torch.ones(2, 4, 6)) for layer in network)
         assert torch.equal(first, last)
         assert not torch.equal(first, other)
-
-
-def test_members_called_one_by_one_draw_alone(hashed: list[torch.Size]) -> None:
-    network, stream = nn.Sequential(Dropout(0.5), Dropout(0.5)), Stream((3, 9))
-    attach(network, stream)
-    attach_like(network, MemberStream(stream, 1))
-    stream.steps = True
-    for number in range(3):
-        stream.move(0, number)
-        network(torch.ones(4, 6))
-    assert hashed == [(1, 24)] * 6
 
 
 @pytest.mark.parametrize("context", [torch.inference_mode, None], ids=["inference", "transform"])

@@ -1,10 +1,5 @@
 """Stacks that do not fit into memory, and what is kept between updates."""
 
-import os
-import platform
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
 import torch
@@ -81,24 +76,6 @@ def called_before(first, kind):
         return original(self, *args)
 
     return both
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")
-@pytest.mark.slow  # two processes that train, for what only speed depends on
-def test_freed_memory_is_kept_for_the_next_update(programs):
-    """Faults of pages, counted: the second tensor of a size finds the memory of the first."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-
-    def run(**settings):
-        words = [sys.executable, programs / "page_faults.py"]
-        done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment | settings)
-        kept, number = done.stdout.split()
-        return kept == "True", int(number)
-
-    kept, few = run()
-    trimmed, many = run(MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072")
-    assert (kept, trimmed) == (True, False)
-    assert few < 100 < many
 
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["stack", "alone"])

@@ -73,7 +73,7 @@ def rows_of(outcome):
     return {row["point"]["model.activation"].rpartition(":")[2]: row for row in json.loads(outcome.out)["rows"]}
 
 
-@pytest.mark.parametrize("fails", ["in training", "in the trial"])
+@pytest.mark.parametrize("fails", ["in training", pytest.param("in the trial", marks=pytest.mark.slow)])
 def test_the_next_stage_opens_for_the_others_and_then_for_what_was_fixed(study, tmp_path, fails):
     first = study(STAGED, "run", fails=fails)
     said = " ".join(first.out.split())

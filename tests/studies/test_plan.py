@@ -6,7 +6,6 @@ import dataclasses
 import json
 import pickle
 import textwrap
-from collections import Counter
 from typing import Any
 
 import jsonschema
@@ -17,7 +16,6 @@ from actlab import experiments
 from actlab.checks import configs
 from actlab.cli import loggers
 from actlab.config import identity, keys, values
-from actlab.engines import compatibility
 from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
@@ -112,23 +110,6 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
             keys.set_dotted(config, key, value)
         assert run.config == config
         assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
-
-
-def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
-    called = []
-
-    def count(module, name):
-        original = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given: called.append(name) or original(*given))
-
-    count(identity, "counted")
-    count(points, "canonical")
-    count(compatibility, "_without")
-    mine = study(TEXT.replace("seeds: 2", "seeds: 50") + "set: {data.sample: true}\n")
-    assert len(mine.runs()) == 200
-    groups.groups(mine)
-    assert {len(group) for group in compatibility.similar(mine.runs()).values()} == {50}
-    assert Counter(called) == {"counted": 4, "canonical": 12, "_without": 8}
 
 
 def test_points_are_equal_where_their_values_are_in_other_processes_too():

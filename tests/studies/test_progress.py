@@ -136,26 +136,6 @@ def test_progress_within_an_epoch_is_shown(cli, tmp_path, monkeypatch, every_lin
     assert shown[-1] == 1
 
 
-def test_phases_are_lines_where_there_is_no_terminal(capsys):
-    with progress.phase("measuring"):
-        assert capsys.readouterr().out == "measuring …\n"
-
-
-def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeypatch):
-    looked = []
-    monkeypatch.setattr(progress, "RunFolder", lambda root, run: looked.append(run.id) or RunFolder(root, run))
-    runs = [Run(f"run{i}", Point({}), i, {}) for i in range(30)]
-    with display_of(tmp_path, runs) as display:
-        for run in runs:
-            for fraction in (0.1, 0.3, 0.7):
-                display.update(run, fraction)
-        for run in runs:
-            finish(tmp_path, run, [0.5])
-            display.update(run, 1.0)
-    assert looked == [run.id for run in runs]
-    assert display.bar.tasks[0].completed == len(runs)
-
-
 def test_runs_that_fail_are_counted_apart(tmp_path, capsys, every_line):
     with display_of(tmp_path) as display:
         for run in RUNS[:2]:

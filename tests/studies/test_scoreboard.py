@@ -77,7 +77,7 @@ def small(here, kept, monkeypatch):
     return file
 
 
-def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
+def test_an_activation_of_ones_own_stands_on_the_board_and_is_submitted(here, kept, small, cli, monkeypatch):
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
     assert outcome.code == 0, outcome.err
     out = outcome.out
@@ -96,17 +96,13 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     first = json.loads((runs / "picture/compare/table.json").read_text())
     assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
-    # Again nothing is trained, and all is equal.
+    # Again nothing is trained and all is equal; the submission is checked and stands under its name.
     before = {path.name: path.read_bytes() for path in runs.glob("board.*")}
-    again = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
-    assert "0 to run" in again.out
-    assert {path.name: path.read_bytes() for path in runs.glob("board.*")} == before
-
-
-def test_an_activation_is_submitted_checked_and_stands_under_its_name(here, kept, small, cli, monkeypatch):
     mine = ["--activation", "./learnt_swish.py:Mine", "--data", kept]
     outcome = cli("scoreboard", *mine, "--submit", "submitted/slope", "--licence", "Apache-2.0")
     assert outcome.code == 0, outcome.err
+    assert "0 to run" in outcome.out
+    assert {path.name: path.read_bytes() for path in runs.glob("board.*")} == before
     folder = here / "submitted/slope"
     assert sorted(path.name for path in folder.iterdir()) == ["learnt_swish.py", "submission.json"]
     assert "submitted/slope has what a pull request adds" in outcome.out
@@ -119,13 +115,13 @@ def test_an_activation_is_submitted_checked_and_stands_under_its_name(here, kept
     )
     for message, change in WRONG.items():
         submission.check(folder)
-        before = {path: path.read_text() for path in folder.iterdir()}
+        texts = {path: path.read_text() for path in folder.iterdir()}
         content = json.loads((folder / "submission.json").read_text())
         change(content, folder)
         (folder / "submission.json").write_text(json.dumps(content))
         with pytest.raises(ActlabError, match=message):
             submission.check(folder)
-        for path, text in before.items():
+        for path, text in texts.items():
             path.write_text(text)
     again = cli("scoreboard", *mine, "--submit", "submitted/slope", "--licence", "MIT")
     assert again.code == 2

@@ -148,7 +148,7 @@ def test_a_selection_by_runs_of_other_settings_is_made_again(study, tmp_path, tr
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}'])
+@pytest.mark.parametrize("content", ["[]", '{"compare": {"POINT": 1}}'])
 def test_a_malformed_selection_is_rejected(study, tmp_path, trained, content):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"

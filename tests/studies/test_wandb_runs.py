@@ -33,7 +33,7 @@ figures: [{name: curves}]
 """
 
 
-@pytest.fixture(scope="module", params=["auto", "sequential"])
+@pytest.fixture(scope="module", params=["auto", pytest.param("sequential", marks=pytest.mark.slow)])
 def logged(request, tmp_path_factory):
     """The folder of a study whose runs were logged."""
     from actlab.__main__ import main

@@ -38,6 +38,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+REPLAYED = ("dropout, clipping", "a stochastic map", "learnt parameters", "derivatives")  # by default
+
+
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
     """Blocks end by their number of updates, not by a second."""
@@ -121,7 +124,10 @@ def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
 @pytest.mark.parametrize(
     "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in REPLAYED else pytest.mark.slow) for kind in KINDS],
+)
 def test_replayed_updates_leave_what_single_updates_leave(kind, stacked, tmp_path, monkeypatch):
     """Traced as one program, an update is as frozen as a CUDA graph."""
     study, settings = KINDS[kind]

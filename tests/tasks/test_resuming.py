@@ -139,14 +139,23 @@ NOT_HERE = ("Optimizer", "SparseAdam", "Muon")  # abstract; takes sparse gradien
 OPTIMIZERS = [
     kind for name, kind in vars(torch.optim).items() if isinstance(kind, type) and name not in NOT_HERE
 ]
-CASES: list[tuple[Any, dict[str, Any]]] = [
-    *[(kind, {"max_iter": 2} if kind is torch.optim.LBFGS else {}) for kind in OPTIMIZERS],
-    (torch.optim.SGD, {"momentum": 0.5}),
+USUAL = ("Adam", "LBFGS", "SGD")  # with tensors, with a list and without a state
+CASES = [
+    *(
+        pytest.param(
+            kind,
+            {"max_iter": 2} if kind is torch.optim.LBFGS else {},
+            id=kind.__name__,
+            marks=() if kind.__name__ in USUAL else pytest.mark.slow,
+        )
+        for kind in OPTIMIZERS
+    ),
+    pytest.param(torch.optim.SGD, {"momentum": 0.5}, id="SGD with momentum"),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")  # no ModelCheckpoint in the second
-@pytest.mark.parametrize(("kind", "options"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
+@pytest.mark.parametrize(("kind", "options"), CASES)
 def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, options):
     # torch restores a float32 number of NAdam as float64 beside weights in float64
     single = {"precision": "32-true", "data": partial(Frames, dtype=torch.float32)}
