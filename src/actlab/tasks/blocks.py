@@ -69,8 +69,6 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
             return f"{type(callback).__name__} watches single updates"
     if trainer.accumulate_grad_batches > 1:
         return "gradients are accumulated"
-    if module.members[0].ragged:
-        return "batches differ in size"
     if type(trainer.strategy) is not SingleDeviceStrategy:
         return f"the strategy is {type(trainer.strategy).__name__}"
     if type(plugin) not in _PRECISIONS or getattr(plugin, "scaler", None) is not None:
