@@ -37,6 +37,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "derivatives": ("pinn_helmholtz", {}),
 }
 
+RAGGED = {  # no program serves two sizes
+    "batches that differ in size": (
+        "gelu_twitter_pos",
+        {**DROPOUT, "data.batch_size": 16, "trainer.val_check_interval": 1.0},
+    )
+}
+
 
 REPLAYED = ("dropout, clipping", "a stochastic map", "learnt parameters", "derivatives")  # by default
 
@@ -108,13 +115,16 @@ def check_equal(one: Any, other: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "stacked"),
     [
-        *(pytest.param(kind, False, id=f"{kind}, alone") for kind in KINDS),
-        *(pytest.param(kind, True, id=f"{kind}, stacked", marks=pytest.mark.slow) for kind in [*KINDS][1:]),
+        *(pytest.param(kind, False, id=f"{kind}, alone") for kind in KINDS | RAGGED),
+        *(
+            pytest.param(kind, True, id=f"{kind}, stacked", marks=pytest.mark.slow)
+            for kind in [*(KINDS | RAGGED)][1:]
+        ),
         pytest.param(next(iter(KINDS)), True, id="stacked"),
     ],
 )
 def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
-    configs = [run.config for run in runs_of(*KINDS[kind])]
+    configs = [run.config for run in runs_of(*(KINDS | RAGGED)[kind])]
     single, several = (left(configs, tmp_path, one, stacked) for one in (True, False))
     assert max(single.pop("sizes")) == 1 < max(several.pop("sizes"))
     check_equal(single, several)
@@ -329,7 +339,6 @@ class OwnTransfer(Frames):
     ],
 )
 def test_single_updates_say_why(reason, task, data, options, tmp_path):
-    """Frame tasks are ragged, so that their reason is another where there is no other."""
     made, others = task(), {name: value for name, value in options.items() if name != "callbacks"}
     fitted(made, data(), tmp_path, *options.get("callbacks", ()), max_epochs=1, **others)
     assert made.single_updates.startswith(reason)

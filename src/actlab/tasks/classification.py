@@ -110,7 +110,7 @@ class ClassificationTask(Task):
         except IndexError:  # torch's own check, which costs nothing on a CPU
             check_classes(labels, output.shape[-1], self.padding)
             raise
-        return losses.view_as(labels)
+        return losses if flat[1] is labels else losses.view_as(labels)
 
     def check_targets(self, batch: Batch) -> None:
         """Raise a RunError for a label that is no class, at which a GPU would end the process."""

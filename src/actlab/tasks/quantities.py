@@ -41,7 +41,8 @@ class Quantity(NamedTuple):
 
     def products(self, axes: int) -> tuple[Tensor, Tensor | None]:
         """Return values·weights, and the weights if there are any, with all but the first axes flattened."""
-        values = at_least_float(self.values.reshape(*self.values.shape[:axes], -1))
+        shape = (*self.values.shape[:axes], -1)
+        values = at_least_float(self.values if self.values.dim() == axes + 1 else self.values.reshape(shape))
         if self.weights is None:
             return values, None
         weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))

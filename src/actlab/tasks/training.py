@@ -174,14 +174,15 @@ class Training(pl.LightningModule, ABC):
         if self._has_clean_pass:
             # A network may change its inputs in place.
             given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
-            with evaluating(self):
+            with evaluating(self, (nn.Module.train, Training.train)):
                 measured["train/clean_loss"] = self._mean(self.measured(given, shared=False)["loss"])
         quantities = self.measured(batch, shared=False)
         measured |= {f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained}
         loss, weight = measured["train/loss"]
         if self.members[0].penalised:
             measured["train/penalised_loss"] = loss + self.penalty(), weight
-        return self._scaled_for_devices(loss, weight).sum(), measured
+        loss = self._scaled_for_devices(loss, weight)
+        return loss.sum() if self.stacked else loss, measured
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record the loss of an update and what is measured of its batch."""
