@@ -32,6 +32,7 @@ TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
         -1,
         [1, 5, 12, 25],
     ),
+    "classifier, error": ("board/mnist", "val/error@last", ["model.optimizer.lr"], {}, 1, [1, 2, 4]),
 }
 HEAD = """# Expected best of k settings
 

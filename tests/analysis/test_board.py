@@ -86,6 +86,8 @@ VALUES = {
     "picture: photograph": ("board/photograph", "test/psnr@last", 10.86),
     "picture: page of text": ("board/page", "test/psnr@last", 10.89),
     "picture: texture": ("board/texture", "test/psnr@last", 12.89),
+    "classifier: MNIST": ("board/mnist", "test/error@last", 0.886),
+    "classifier: Fashion-MNIST": ("board/fashion_mnist", "test/error@last", 0.899),
 }
 
 
@@ -144,14 +146,14 @@ def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
     assert higher.index.size == 2
 
 
-def test_what_the_page_says_of_equations_stands_in_the_board():
+def test_what_the_page_says_of_equations_and_the_classifier_stands_in_the_board():
     text = (BOARD / "README.md").read_text(encoding="utf-8").replace("\n", " ")
     standings = json.loads((BOARD / "board.json").read_text())["standings"]
     of = {
         (standing["label"], data["name"].rpartition(" ")[2]): data["ratio"]
         for standing in standings
         for data in standing["on"]
-        if data["name"].startswith("equation") and data["ratio"]
+        if data["ratio"]
     }
 
     def shown(label, block, digits):
@@ -161,7 +163,10 @@ def test_what_the_page_says_of_equations_stands_in_the_board():
         )
         return f"{value} [{low}, {high}]"
 
-    assert f"sine has {shown('sine', 'waves', 2)} times GELU's error where the solution is of sines" in text
+    waves = shown("sine", "waves", 2)
+    assert f"it has {waves} times GELU's error where the solution of an equation is of sines" in text
+    digits, clothes = shown("sine", "MNIST", 2), shown("sine", "Fashion-MNIST", 2)
+    assert f"it has {digits} times GELU's error on MNIST, and {clothes} on Fashion-MNIST" in text
     assert f"a ridge, {shown('sine', 'hills', 2)} times" in text
     assert f"SiLU has {shown('silu', 'hills', 2)} times that" in text
     runs = pd.read_csv(BOARD / "equations/values.csv").query("block == 'hills'")
