@@ -62,13 +62,13 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def small(here, kept, monkeypatch):
-    """A board of one task, on a picture and on another one at the same settings; a second task has no data."""
+    """A board of one task, on a picture, and twice on another at the same settings; `empty` has no data."""
     tables = {name: {"table": str(kept / "runs" / name), "file": f"{name}.png"} for name in ("first", "second")}
     task = {
         "title": "picture",
         "study": str(kept / "first.yaml"),
         "data": {"first": tables["first"]},
-        "further": {"second one": {**tables["second"], "seeds": 6}},
+        "further": {name: {**tables["second"], "seeds": 6} for name in ("second one", "third")},
     }
     empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}, "further": {}}
     file = {"reference": "gelu", "equivalence": 1.02, "tasks": {"picture": task, "empty": empty}}
@@ -95,6 +95,7 @@ def test_an_activation_of_ones_own_stands_on_the_board_and_is_submitted(here, ke
     further = json.loads((runs / "picture/second-one/table.json").read_text())
     first = json.loads((runs / "picture/compare/table.json").read_text())
     assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
+    assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [26, 27, 28, 29, 30, 31]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
     # Again nothing is trained and all is equal; the submission is checked and stands under its name.
     before = {path.name: path.read_bytes() for path in runs.glob("board.*")}

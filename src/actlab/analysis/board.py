@@ -101,9 +101,11 @@ def board_file() -> BoardFile:
     return checked(read_mapping(resource(FILE)), BoardFile)
 
 
-def seeds_of(further: DataSet) -> tuple[int, ...]:
-    """Return the seeds of further activations on further data of a task."""
-    return (*range(FIRST_SEED, FIRST_SEED + further["seeds"]),)
+def seeds_of(task: BoardTask, data: str) -> tuple[int, ...]:
+    """Return the seeds of further activations on a further data set of a task; no two data sets share one."""
+    names = [*task["further"]]
+    before = sum(task["further"][name]["seeds"] for name in names[: names.index(data)])
+    return (*range(FIRST_SEED + before, FIRST_SEED + before + task["further"][data]["seeds"]),)
 
 
 def submission(folder: Path) -> Submission:

@@ -186,7 +186,8 @@ def planned_task(
     settings = {COMPARED: [*units], **dataset(first)}
     study = load(task["study"], settings=settings, activations=units, reference=units[0], smoke=smoke)
     later = [
-        Stage(stage_of(of), board.seeds_of(d), {**d.get("set", {}), **dataset(d)}) for of, d in further.items()
+        Stage(stage_of(of), board.seeds_of(task, of), {**d.get("set", {}), **dataset(d)})
+        for of, d in further.items()
     ]
     title = f"{task['title'].capitalize()}: {study.title}"
     named = f"{name}{SMOKE_SUFFIX}" if smoke else name

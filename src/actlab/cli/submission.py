@@ -84,7 +84,7 @@ def check(folder: Path) -> None:
             of = tasks[task]
             if data not in (known := board.data_of(of)):
                 raise unknown("data set", data, known)
-            seeds = load(of["study"]).stages[-1].seeds if data in of["data"] else board.seeds_of(known[data])
+            seeds = load(of["study"]).stages[-1].seeds if data in of["data"] else board.seeds_of(of, data)
             _check_table(folder, f"{task}, {data}", table, submission["code"], _kept(known[data]), [*seeds])
 
 
