@@ -169,7 +169,7 @@ def killed(study, tmp_path, monkeypatch):
             reading.load("mine.yaml", overrides=["seeds=1"] * ("sequential" in words)).runs(),
         )
         with monkeypatch.context() as patch:
-            patch.setattr(progress.Display, "__call__", stop)
+            patch.setattr(progress.Display, "update", stop)
             for first in (False, True):  # the second start finds the first job's runs held by another
                 begun = [run.id for run in runs if (root / run.id).exists()] if first else []
                 calls = iter([0, 1, 2] if "sequential" not in words else [0])
