@@ -203,4 +203,5 @@ def test_every_study_says_what_guessing_gives() -> None:
         if column["metric"].endswith("/error"):
             data = json.dumps(study.blocks[0].base["data"]).lower()
             classes = next(number for name, number in CLASSES.items() if name in data)
-            assert column["chance"] == pytest.approx(1 - 1 / classes, abs=1e-4)
+            # At most that of equal guesses; guessing the most frequent class of a test set has a little less.
+            assert 1 - 1.15 / classes < column["chance"] < 1 - 1 / classes + 1e-4
