@@ -201,8 +201,7 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
         return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
     if (theirs := cost_of(results, reference)) is None:
         # Without a measured run of the reference, ratios are to the run measured along with this one.
-        timed = {cost["run"] for cost in results.costs}
-        return None if any(run.id in timed for s in reference.settings for run in s.runs) else mine
+        return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
     parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
     return {
         **mine,

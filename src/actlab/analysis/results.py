@@ -340,6 +340,11 @@ class Results:
         return frozenset(point for point in points if self.study.is_own(compare, point.get(compare)))
 
     @cached_property
+    def cost_places(self) -> dict[str, int]:
+        """Index of the first entry of ``costs`` by run id."""
+        return {cost["run"]: place for place, cost in [*enumerate(self.costs)][::-1]}
+
+    @cached_property
     def references(self) -> dict[Point, Group]:
         """The reference's group by the rest of its grid point."""
         by_rest: dict[Point, Group] = {}

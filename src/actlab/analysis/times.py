@@ -35,9 +35,12 @@ class EqualTime(NamedTuple):
 
 def cost_of(results: Results, group: Group, setting: Setting | None = None) -> Mapping[str, Any] | None:
     """Return the cost measured at a setting, by default the selected one, or one with another learning rate."""
+    if not results.costs:
+        return None
     wanted = (setting or results.chosen(group) or group.settings[0]).priced
-    runs = {run.id for s in group.settings if s.priced == wanted for run in s.runs}
-    return next((cost for cost in results.costs if cost["run"] in runs), None)
+    runs = (run.id for s in group.settings if s.priced == wanted for run in s.runs)
+    places = [results.cost_places[name] for name in runs if name in results.cost_places]
+    return results.costs[min(places)] if places else None
 
 
 def length_of(results: Results, setting: Setting | None) -> Length | None:
