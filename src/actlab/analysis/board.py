@@ -226,8 +226,10 @@ def sentence(standing: Standing, reference: str) -> str:
     words = [f"{standing.label}:"]
     if over := standing.over:
         of = f"{plural(over.tasks, 'task')}, {plural(over.datasets, 'data set')}"
-        words += [f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},"]
-        words += [f"practically equal with a probability of {over.equivalent:.2f}."]
+        words += [
+            f"{over.here} times the error of {reference} on {of}; on others such as these {over.ratio},",
+            f"practically equal with a probability of {over.equivalent:.2f}.",
+        ]
     elif data := [on.name for on in standing.on if on.ratio]:
         words.append(f"only on {'; '.join(data)}, which says nothing over tasks.")
     if failures := standing.failures:

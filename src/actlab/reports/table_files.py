@@ -169,8 +169,10 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             at_equal_time = by_seed if setting is chosen else {}
             for run in (r for r in setting.runs if r.id in results.results):
-                of = {c: at_equal_time.get(c, {}).get(run.seed) for c in columns if c.at == EQUAL_TIME}
-                values = [of[c] if c in of else results.value(run, c) for c in columns]
+                values = [
+                    at_equal_time.get(c, {}).get(run.seed) if c.at == EQUAL_TIME else results.value(run, c)
+                    for c in columns
+                ]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]

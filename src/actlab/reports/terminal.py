@@ -38,7 +38,9 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
         console.print(head, *map(Text, sentences), "", sep="\n", soft_wrap=not terminal)
     notes = footnotes(results, brief=not whole)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
-        notes += ["Median differences and probabilities of being better: `show --json`, or a wider terminal."]
+        notes.append(
+            "Median differences and probabilities of being better: `show --json`, or a wider terminal."
+        )
     console.print(*map(Text, notes), sep="\n", soft_wrap=not terminal)
 
 

@@ -54,8 +54,9 @@ def runs_of(study: Study) -> str:
 
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
     """Return a report: table in Markdown, empty before a run has ended, notes, curves, settings and runs."""
-    of_runs: Any = {"filters": runs_of(study), "groupby": [f"config.{SETTING}"]}
-    runset = wr.Runset(entity=entity, project=project, name=study.name, **of_runs)
+    runset = wr.Runset(
+        entity=entity, project=project, name=study.name, filters=runs_of(study), groupby=[f"config.{SETTING}"]
+    )
     blocks: list[Any] = [wr.H1(study.title)]
     blocks += [wr.H2("Table"), wr.MarkdownBlock(table)] if table else []
     blocks += [wr.UnorderedList(list(study.notes))] if study.notes else []

@@ -17,8 +17,9 @@ from actlab.storage.files import write_atomically
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     loader = PackageLoader("actlab.reports.pages")
-    how: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
-    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **how)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     # One of our scripts or style sheets, unescaped.
     environment.globals["source"] = lambda name: Markup(loader.get_source(environment, name)[0])
     environment.globals["tables"] = tables
