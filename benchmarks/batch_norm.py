@@ -33,7 +33,7 @@ def measure(batch: int = 100) -> dict[Place, dict[str, Any]]:
     settings = {"data.sample": True, "data.batch_size": batch, "seeds": 1}
     runs = load_study("elu_cifar100", settings=settings).runs()
     wanted = [run for run in runs if place(run.point) in (PLAIN, *OPPONENTS)]
-    entries = cost.measure(wanted, "model.activation", "relu")
+    entries = cost.measure(wanted, "model.activation")
     return {place(entry["point"]): entry for entry in entries}
 
 

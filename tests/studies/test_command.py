@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import results
-from actlab.analysis.reading import busy
 from actlab.checks import cost
+from actlab.engines.running import busy
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
@@ -104,8 +104,7 @@ def test_a_second_run_executes_nothing(finished, tmp_path, trained):
 def test_cost_is_measured_for_every_unit_in_the_precision_that_was_trained_in(study, tmp_path, trained):
     costs = {c["compared"]: c for c in read_json(trained / "tiny/cost.json", list, "")}
     assert costs.keys() == {"relu", "elu"}
-    assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
-    assert costs["elu"]["seconds_per_update"] > 0
+    assert min(entry["seconds_per_update"] for entry in costs.values()) > 0
     # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
     least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
     assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64

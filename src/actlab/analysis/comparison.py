@@ -20,7 +20,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
 from actlab.analysis.times import at_equal_time, cost_of
 from actlab.analysis.wording import plural
-from actlab.config.values import in_full, same
+from actlab.config.values import in_full
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
@@ -192,32 +192,17 @@ def _row(results: Results, group: Group) -> TableRow:
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """Return the cost of a group at its selected setting, relative to that of the reference."""
-    mine, reference = cost_of(results, group), _reference(results, group)
-    if mine is None:
-        return None
-    if reference is None:
-        # The study's reference may have changed since the measurement.
-        is_reference = same(group.point.get(results.study.compare), results.study.reference)
-        return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
-    if (theirs := cost_of(results, reference)) is None:
-        # Without a measured run of the reference, ratios are to the run measured along with this one.
-        return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
+    mine, reference = cost_of(results, group), results.references.get(results.rest_of(group))
+    theirs = cost_of(results, reference) if reference else None
+    if mine is None or theirs is None:  # older files hold ratios to whatever else was measured
+        return mine and {key: value for key, value in mine.items() if "relative" not in key}
     parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
     return {
         **mine,
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
         "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
-        "relative_in_parts": [a / b for a, b in zip(*parts, strict=False)],
+        **({"relative_in_parts": [a / b for a, b in zip(*parts, strict=False)]} if mine is not theirs else {}),
     }
-
-
-def cost_base(results: Results) -> str | None:
-    """Return what costs are relative to: the reference if measured, else the entry of ratio 1, or None."""
-    compare, reference = results.study.compare, results.study.reference
-    measured = [(cost["point"].get(compare), cost.get("relative_to_reference")) for cost in results.costs]
-    bases = [value for value, _ in measured if same(value, reference)]
-    bases += [value for value, ratio in measured if ratio == 1]
-    return results.text(compare, bases[0]) if bases else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from actlab.config.keys import by_key
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Key, Series, Summary
 from actlab.studies import probe_files
 from actlab.studies.folders import RunFolder, StudyFolder
-from actlab.studies.formats import Cost, Result
-
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
+from actlab.studies.formats import Result
 
 
 @dataclass
@@ -76,18 +72,3 @@ def _recorded(folder: RunFolder, result: Result, wanted: Mapping[str, str]) -> t
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
         probed.update(measured)
     return Recorded(folder.metrics, series.from_entry(summary) | series.summaries(probed), probed), old
-
-
-def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
-    """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
-    return [*by_key((cost.get("measured"), cost) for cost in costs).values()][::-1]
-
-
-def busy(costs: Iterable[Mapping[str, Any]]) -> str:
-    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
-    for machine in (cost.get("machine", {}) for cost in costs):
-        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
-        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
-            got = "" if share is None else f", {share:.2f} s of processor time a second"
-            return f"load {load:.1f} on {cores} cores{got}"
-    return ""

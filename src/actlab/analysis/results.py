@@ -22,7 +22,7 @@ from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
-from actlab.studies.folders import DIVERGED, FAILED, StudyFolder
+from actlab.studies.folders import DIVERGED, FAILED, StudyFolder, timed_together
 from actlab.studies.formats import Cost, Result, Timed
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run, Study
@@ -82,7 +82,7 @@ class Results:
     def _costs(self) -> tuple[list[Cost], str]:
         try:
             ids = {run.id for run in self.folder.runs}
-            together = reading.timed_together(cost for cost in self.folder.costs if cost["run"] in ids)
+            together = timed_together(cost for cost in self.folder.costs if cost["run"] in ids)
             return max(together, key=len, default=[]), ""
         except DamagedError as error:
             return [], str(error)

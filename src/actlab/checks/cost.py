@@ -1,4 +1,4 @@
-"""Measure the cost of activations: time per update and memory for the backward pass, against a reference.
+"""Measure the cost of activations: time per update and memory for the backward pass.
 
 An activation is timed without the hooks by which actlab seeds the global generators for it (`SeedGlobal`); what
 these hooks add in training is timed beside it.
@@ -20,7 +20,7 @@ from torch import Tensor
 from actlab import experiments
 from actlab.config.keys import class_of
 from actlab.config.signatures import locate
-from actlab.config.values import label, same
+from actlab.config.values import label
 from actlab.errors import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
@@ -42,22 +42,17 @@ PATIENCE = 60.0  # seconds after which no further round starts: large networks g
 
 
 def measure(
-    runs: Iterable[Run],
-    key: str,
-    reference: Any,
-    tuned: Sequence[str] = (),
-    rounds: int | None = None,
+    runs: Iterable[Run], key: str, tuned: Sequence[str] = (), rounds: int | None = None
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
-    The first run of each grid point is measured. The fastest update counts: other programs only add time. The
-    value ``reference`` of the grid key ``key`` divides the others at the same point, apart from ``tuned`` keys.
-    If a point lacks this value, the reference of another point is used; if all lack it, the first run.
+    The first run of each grid point is measured; points that differ in ``tuned`` keys are one. The fastest
+    update counts: other programs only add time. Messages name a point by its value of the grid key ``key``.
 
     Returns:
         A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its model
         is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an accident ended has no
-        entry, and a line is printed; nothing has if it was a reference.
+        entry, and a line is printed.
     """
     first: dict[Point, Run] = {}
     for run in runs:
@@ -77,20 +72,8 @@ def measure(
     for point, how in accidents.items():
         run = first.pop(point)
         print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
-        if same(run.point.get(key), reference):
-            return []
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
-    beside = (*tuned, key)
-    bases = {
-        first[point].point.without(beside): trial
-        for point, trial in trials.items()
-        if same(first[point].point.get(key), reference)
-    }
-    other = next(iter((*bases.values(), *trials.values())), None)
-    entries = (
-        _entry(run, key, trials.get(point), bases.get(run.point.without(beside), other), machine)
-        for point, run in first.items()
-    )
+    entries = (_entry(run, key, trials.get(point), machine) for point, run in first.items())
     return [{**entry, "measured": now} for entry in entries]
 
 
@@ -99,18 +82,14 @@ def updates_of(run: Run) -> int | None:
     return experiments.build(run.config).updates_per_epoch()
 
 
-def _entry(
-    run: Run, key: str, trial: TimedTask | None, base: TimedTask | None, machine: Mapping[str, Any]
-) -> dict[str, Any]:
+def _entry(run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]) -> dict[str, Any]:
     of = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
-    if trial is None or base is None:
+    if trial is None:
         return {**of, "failed": True}
     return {
         **of,
         "seconds_per_update": trial.best,
-        "relative_to_reference": trial.best / base.best,
         "bytes_kept": trial.bytes_kept,
-        "bytes_relative": trial.bytes_kept / base.bytes_kept,
         "hardware": name_of(trial.device),
         "rounds": len(trial.seconds),
         "seconds_in_parts": in_parts(trial.seconds),

@@ -6,13 +6,12 @@ This process stays light: it plans, asks workers (`actlab.engines.workers`), and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.analysis.reading import busy, timed_together
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
@@ -28,13 +27,15 @@ from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
 from actlab.studies import changes, locks, stacks
-from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder
+from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
+
+LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 class Engine(NamedTuple):
@@ -277,6 +278,16 @@ class Start:
             return 1
 
 
+def busy(costs: Iterable[Mapping[str, Any]]) -> str:
+    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
+    for machine in (cost.get("machine", {}) for cost in costs):
+        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+            got = "" if share is None else f", {share:.2f} s of processor time a second"
+            return f"load {load:.1f} on {cores} cores{got}"
+    return ""
+
+
 def uncosted(folder: StudyFolder) -> list[Run]:
     """Return the finished runs unless the costs of all their grid points were measured together.
 
@@ -310,7 +321,7 @@ def measure_costs(
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         found: list[dict[str, Any]] = worker.call(
-            "actlab.checks.cost:measure", runs, study.compare, study.reference, tuned, rounds
+            "actlab.checks.cost:measure", runs, study.compare, tuned, rounds
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")

@@ -98,7 +98,7 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
     if not moved:
         return ""
     _, low, high, row = max(moved, key=lambda entry: entry[0])
-    key, base = results.study.compare, comparison.cost_base(results)
+    key, base = results.study.compare, comparison.reference_text(results)
     return (
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
         f"{results.text(key, row.point.get(key))}, and moves less for the others."

@@ -20,23 +20,22 @@ EDGE = " (edge)"  # after a chosen value at an end of what was tried
 
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table as text, without columns that are empty in every row."""
-    reference, base, lines = comparison.reference_text(results), comparison.cost_base(results), []
+    reference, lines = comparison.reference_text(results), []
     seen = shown(results)
     for row in comparison.rows(results):
         line = point(results, row) | trained(results, row) | learnt(results, row)
         for cell in (row.cells[number] for number in seen):
             texts = _cells(cell, reference, brief=False)
             line |= {_joined(cell.column.name, head): text for head, text in texts.items()}
-        lines.append(line | cost(row.cost, base))
+        lines.append(line | cost(row.cost, reference))
     return filled(lines)
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return title, header and rows of each part: settings and costs without a title, then each metric."""
-    rows, base = comparison.rows(results), comparison.cost_base(results)
-    reference = comparison.reference_text(results)
+    rows, reference = comparison.rows(results), comparison.reference_text(results)
     points = [point(results, row) for row in rows]
-    whole = (trained(results, row) | learnt(results, row) | cost(row.cost, base) for row in rows)
+    whole = (trained(results, row) | learnt(results, row) | cost(row.cost, reference) for row in rows)
     parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
     for number in shown(results):
         cells = [row.cells[number] for row in rows]
@@ -104,14 +103,11 @@ def learnt(results: Results, row: TableRow) -> dict[str, str]:
     return {head: few(texts, 8) for head, texts in by_head.items()}
 
 
-def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
-    """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
-    known = cost or {}
-    seconds = digits(1e3 * cost["seconds_per_update"]) if cost else ""
-    line = {"ms per\nupdate": seconds}
-    if base is not None:
-        for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
-            line[f"{head}\n/ {base}"] = f"{known[key]:.2f}" if known.get(key) is not None else ""
+def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:
+    """Return time and memory of an update, by header; empty where its own or the reference's are unknown."""
+    line = {"ms per\nupdate": digits(1e3 * cost["seconds_per_update"]) if cost else ""}
+    for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
+        line[f"{head}\n/ {reference}"] = f"{cost[key]:.2f}" if cost and key in cost else ""
     return line
 
 

@@ -27,6 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
+from actlab.config.keys import by_key
 from actlab.config.metrics import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
 from actlab.runtime.machine import hardware, versions
@@ -342,3 +343,8 @@ def directions_in(root: Path) -> dict[str, Literal["min", "max"]]:
     """Return ``min`` or ``max`` by metric, as a study's folder stores it; few studies need the file."""
     remedy = "delete it; the next start of the study writes it again"
     return stored_json(root / DIRECTIONS, dict[str, Literal["min", "max"]], remedy)
+
+
+def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
+    """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
+    return [*by_key((cost.get("measured"), cost) for cost in costs).values()][::-1]

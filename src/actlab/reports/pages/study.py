@@ -103,7 +103,7 @@ def table(results: Results) -> dict[str, Any]:
         "tuned": [names[key] for key in study.select.tune],
         "settings": tables.shows_settings(results),
         "reference": comparison.reference_text(results),
-        "base": comparison.cost_base(results),
+        "ratios": any("bytes_relative" in (row.cost or {}) for row in rows),
         "learnt": [head.replace("\n", " ") for head in tables.learnt(results, rows[0])],
         "costs": any(row.cost for row in rows),
         "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
@@ -113,7 +113,7 @@ def table(results: Results) -> dict[str, Any]:
 
 def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
     *chosen, tried, runs = tables.trained(results, row).values()
-    cost = tables.cost(row.cost, comparison.cost_base(results))
+    cost = tables.cost(row.cost, comparison.reference_text(results))
     return {
         "chosen": [text or tables.NONE for text in chosen],
         "settings": tried,
