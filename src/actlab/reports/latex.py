@@ -6,15 +6,14 @@ One table is of several studies, from their ``table.json``: the primary column o
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
-from actlab.analysis.statistics import FEWEST
+from actlab.analysis.statistics import FEWEST, p_text
 from actlab.analysis.wording import plural
 from actlab.config.values import printers
-from actlab.reports.tables import NONE, mean_difference, number, p_value
+from actlab.reports.tables import NONE, mean_difference, number
 
 _SPECIAL = {
     **{char: f"\\{char}" for char in "#$%&_{}"},
@@ -43,27 +42,16 @@ _SPECIAL = {
 }
 LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
-# Letters without a command: those that look like Latin ones.
-_LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
 _HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 
 
 def escaped(text: str) -> str:
     r"""Return text as LaTeX prints it literally, with mathematical minus signs before numbers.
 
-    >>> print(escaped("gelu_tanh, -0.10 % & α"))
-    gelu\_tanh, $-$0.10 \% \& $\alpha$
+    >>> print(escaped("gelu_tanh, -0.10 % & more"))
+    gelu\_tanh, $-$0.10 \% \& more
     """
-    return "".join(_SPECIAL.get(char) or _greek(char) for char in _MINUS.sub("−", text.replace("\n", " ")))
-
-
-def _greek(char: str) -> str:
-    name = unicodedata.name(char, "")
-    letter = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
-    if char in _LIKE_LATIN or not letter:
-        return _LIKE_LATIN.get(char, char)
-    word = letter[2].replace("LAMDA", "lambda").lower()
-    return f"$\\{word.capitalize() if letter[1] == 'CAPITAL' else word}$"
+    return "".join(_SPECIAL.get(char, char) for char in _MINUS.sub("−", text.replace("\n", " ")))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str) -> str:
@@ -125,7 +113,7 @@ def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
         median += f" [{text(spread['low'])}, {text(spread['high'])}]"
     if cell["pairs"] >= FEWEST:
         difference = mean_difference(paired["mean"], paired["low"], paired["high"], column)
-    ps = [p_value(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
+    ps = [p_text(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
     return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
 
 

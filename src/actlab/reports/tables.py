@@ -140,9 +140,7 @@ def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
 
 def p_values(cell: Cell) -> str:
     """Return the p-value before and after correction, ``0.04 / 0.23``."""
-    if cell.p is None:
-        return NONE
-    return f"{p_value(cell.p)} / {p_value(cell.p_holm)}" if cell.family else p_value(cell.p)
+    return " / ".join(p_text(p) for p in (cell.p, cell.p_holm) if p is not None) or NONE
 
 
 def probability(cell: Cell) -> str:
@@ -212,8 +210,3 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"
     return column.text(value, signed)
-
-
-def p_value(p: float | None) -> str:
-    """Return a p-value as printed: two digits."""
-    return NONE if p is None else p_text(p)
