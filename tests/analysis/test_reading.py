@@ -87,7 +87,7 @@ def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
     asking = one_unit(probes=(ProbePart(name=name, class_path="actlab.probes.InputNoise"),))
     (run,) = asking.runs()
     write(tmp_path, run, {"test/error": [0.5]})
-    question = probe_files.asked(asking.probes[0], asking.keep)
+    question = probe_files.request_of(asking.probes[0], asking.keep)
     new = probe(tmp_path, run, name, {("test/error", "noise=1"): 0.7})
     old = new.with_name(f"{name}.parquet")
     pd.read_parquet(new).to_parquet(old)

@@ -173,8 +173,8 @@ class Scores:
         if any(place is None or place.chance for place in sides):
             return None
         runs = [[v for v in place.values.values() if math.isfinite(v)] for place in sides if place]
-        one = 0.0 if task.column.scale == "decibels" else 1.0
-        return hierarchy.effect(*([task.column.divided(value, one) for value in of] for of in runs))
+        equal = 0.0 if task.column.scale == "decibels" else 1.0
+        return hierarchy.effect(*([task.column.divided(value, equal) for value in of] for of in runs))
 
     def _on(self, task: ScoredTask, label: str) -> OnData:
         place, theirs = task.places[label], task.places[self.board.reference]
@@ -185,16 +185,16 @@ class Scores:
         return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, place.edge, won)
 
 
-def scores(own: Mapping[tuple[str, str], Table] | None = None) -> Scores:
-    """Return the board, with the rows of one's ``own`` tables by task and data set."""
+def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
+    """Return the board, with the rows of the user's ``tables`` by task and data set."""
     file, places, records, others = board_file(), dict[str, tuple[str, str]](), [], submitted()
     for task, of in file["tasks"].items():
         for name, data in data_of(of).items():
             title = f"{task}: {name}"
             places[title] = task, name
-            tables = {label: s["tables"].get(task, {}).get(name) for label, s in others.items()}
-            rows = [row for label, table in tables.items() if table for row in _named(table, label)]
-            records.append(_record(title, data, rows, (own or {}).get((task, name))))
+            of_submitted = {label: s["tables"].get(task, {}).get(name) for label, s in others.items()}
+            rows = [row for label, table in of_submitted.items() if table for row in _named(table, label)]
+            records.append(_record(title, data, rows, (tables or {}).get((task, name))))
     (board,) = scoreboard.boards(records)
     return Scores(file, board, places)
 
@@ -211,14 +211,14 @@ def comparable(rows: Sequence[KeptRow], kept: Table) -> list[KeptRow]:
     return [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
 
 
-def _record(title: str, data: DataSet, others: list[KeptRow], own: Table | None) -> StoredTable:
+def _record(title: str, data: DataSet, others: list[KeptRow], users: Table | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
     table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
-    rows = comparable([*table["rows"], *others, *(own["rows"] if own else [])], table)
+    rows = comparable([*table["rows"], *others, *(users["rows"] if users else [])], table)
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
-    mine: Any = {"own": own["own"], "sources": own.get("sources", {})} if own else {"own": []}
-    return StoredTable(folder, {**table, "study": title, "rows": rows, **mine})
+    marks: Any = {"own": users["own"], "sources": users.get("sources", {})} if users else {"own": []}
+    return StoredTable(folder, {**table, "study": title, "rows": rows, **marks})
 
 
 def sentence(standing: Standing, reference: str) -> str:

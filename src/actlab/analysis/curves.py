@@ -65,12 +65,12 @@ def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
     """Return a run's values at given epochs: nan where it has none, the worst one for nan and once diverged."""
     epochs, values = results.series_of(run, column) or (np.empty(0), np.empty(0))
-    found = np.full(places.size, math.nan)
-    found[np.searchsorted(places, epochs)] = np.where(np.isnan(values), column.worst, values)
+    filled = np.full(places.size, math.nan)
+    filled[np.searchsorted(places, epochs)] = np.where(np.isnan(values), column.worst, values)
     # After a run has diverged its value is the worst one, from the start if nothing was recorded before.
     if _is_worst(results, run, column):
-        found[places > epochs.max(initial=-math.inf)] = column.worst
-    return found
+        filled[places > epochs.max(initial=-math.inf)] = column.worst
+    return filled
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:

@@ -131,8 +131,8 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
     """
     d, both = paired_differences(a, b), np.array([a, b], float)
     with np.errstate(invalid="ignore"):  # nan between minus and plus infinity
-        found = float(np.median(d)) if d.size else math.nan
-    middle, finite = None if math.isnan(found) else found, np.isfinite(both).all(0)
+        centre = float(np.median(d)) if d.size else math.nan
+    middle, finite = None if math.isnan(centre) else centre, np.isfinite(both).all(0)
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
         return Difference(mean, None, None, middle, None, d.size)

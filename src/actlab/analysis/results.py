@@ -369,12 +369,12 @@ class Results:
         """Return how far the choice at a place depends on its seeds; None without one, or without its runs."""
         if before := self.chosen_in:
             group = {group.point: group for group in before.groups}.get(place.point)
-            chose, found = (before.chosen(group), before.choice_at(group)) if group else (None, None)
-            if not chose or not found or chose.tuned != place.settings[0].tuned:
+            chose, stability = (before.chosen(group), before.choice_at(group)) if group else (None, None)
+            if not chose or not stability or chose.tuned != place.settings[0].tuned:
                 return None  # other runs chose
             setting = self.chosen(place)
             fresh = self.values(setting, self.selected_by).values() if setting else ()
-            return found._replace(elsewhere=median(fresh) if fresh else None)
+            return stability._replace(elsewhere=median(fresh) if fresh else None)
         if len(place.settings) < 2:
             return None
         values = [self.values(setting, self.selected_by) for setting in place.settings]

@@ -341,8 +341,8 @@ def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
 
 
 def _place(cell: KeptCell, column: Column, most: int, row: KeptRow) -> Place:
-    found = (column.worst if value is None else value for value in cell["values"].values())
-    values = dict(zip(cell["values"], column.ranked_as(found, column.samples), strict=True))
+    recorded = (column.worst if value is None else value for value in cell["values"].values())
+    values = dict(zip(cell["values"], column.ranked_as(recorded, column.samples), strict=True))
     median = column.worst if cell["median"] is None else cell["median"]
     chance = column.failed(median, column.samples)
     return Place(median, cell["n"], most, cell["diverged"], chance, values, bool(row.get("edges")))

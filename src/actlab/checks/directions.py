@@ -36,11 +36,11 @@ def direct(folder: StudyFolder) -> None:
     grid = known.of(whole(study, study.stages[0])) if study.stages else known
     if undirected(study, columns_of(study)) or not all(run.finished for run in grid.runs):
         print("asking the module which values of its metrics are better …")
-        found = directions(grid.study.runs())
-        study = replace(study, directions=found)
+        directed = directions(grid.study.runs())
+        study = replace(study, directions=directed)
         if unknown := undirected(study, columns_of(study)):
             raise no_direction(unknown[0])
-        folder.store(DIRECTIONS, found)
+        folder.store(DIRECTIONS, directed)
 
 
 def directions(runs: Iterable[Run]) -> dict[str, str]:

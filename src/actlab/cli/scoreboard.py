@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{said}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
     from actlab.reports import output
 
-    failed, late, own = 0, list[str](), dict[tuple[str, str], Table]()
+    failed, late, tables = 0, list[str](), dict[tuple[str, str], Table]()
     for name, study in studies.items():
         if time.monotonic() - start + seconds[study.name] / cores > limit:
             late.append(name)
@@ -106,24 +106,24 @@ def main(argv: Sequence[str]) -> int:
             if number < len(loaded) and loaded[number].results:
                 at = folder.path / study.stages[number].name
                 output.write(loaded[: number + 1], at, html=True)
-                own[name, data] = read_json(at / TABLE, Table, "start the same command again")
+                tables[name, data] = read_json(at / TABLE, Table, "start the same command again")
     if late:
         print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
     if args.smoke:
         print(verdict.SMOKE)
-    elif own:
-        show(own, runs)
+    elif tables:
+        show(tables, runs)
         if args.submit and not failed:
-            submission.write(args.submit, units[0], args.licence, own)
+            submission.write(args.submit, units[0], args.licence, tables)
             print(f"{args.submit} has what a pull request adds; {SUBMITTED_GUIDE}")
     return int(failed > 0)
 
 
-def show(own: Mapping[tuple[str, str], Table], folder: Path) -> int:
+def show(tables: Mapping[tuple[str, str], Table], folder: Path) -> int:
     """Print where one's own activations stand, or all, and write the board; return 0."""
     from actlab.reports import board as report
 
-    scores = board.scores(own)
+    scores = board.scores(tables)
     print(*board.lines(scores), sep="\n")
     print(*report.write(scores, folder), sep="\n")
     return 0
@@ -164,8 +164,8 @@ def lacking(data: DataSet, folder: Path | None) -> str:
         return ""
     if folder is None or not (file := folder / name).exists():
         return f"{name} is not in the folder of --data" if folder else f"--data is missing, for {name}"
-    if (right := data.get("sha256")) and (found := digest_of(file)) != right:
-        raise ActlabError(f"{file} is not the board's: its sha256 is {found[:12]}…, not {right[:12]}…")
+    if (right := data.get("sha256")) and (digest := digest_of(file)) != right:
+        raise ActlabError(f"{file} is not the board's: its sha256 is {digest[:12]}…, not {right[:12]}…")
     return ""
 
 

@@ -240,7 +240,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     else:
         opened = loaded(folder, args.stage)
         study_output.show(opened[-1], args.form)
-        if line := ignored([one.folder for one in opened]):
+        if line := ignored([stage.folder for stage in opened]):
             print(f"note: {line}", file=sys.stderr)
     return 0
 
@@ -286,7 +286,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         opened = loaded(folder, args.stage)
         study_output.record_look(opened[-1])
         study_output.show(opened[-1])
-        if loggers and (line := unlogged([one.folder for one in opened])):
+        if loggers and (line := unlogged([stage.folder for stage in opened])):
             print(f"\nnote: {line}")
         path = study_output.folder_of(folder, args.stage)
         if args.report or args.html:

@@ -71,8 +71,8 @@ def check(folder: Path) -> None:
     if not _SPDX.fullmatch(submission["licence"]):
         raise _wrong(folder, f"licence {submission['licence']!r} is not of the SPDX list's form")
     if file := _file(text):
-        found = contents.content_of(f"{folder / file.name}:{text.rpartition(':')[2]}", False)
-        if found is None or found != submission["code"]:
+        digest = contents.content_of(f"{folder / file.name}:{text.rpartition(':')[2]}", False)
+        if digest is None or digest != submission["code"]:
             raise _wrong(folder, f"{file.name} is not the code of the runs")
     if not submission["tables"]:
         raise _wrong(folder, "it has no table")

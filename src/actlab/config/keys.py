@@ -161,7 +161,7 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     >>> by_key([("a", 1), ("b", 2), ("a", 3)])
     {'a': [1, 3], 'b': [2]}
     """
-    found: dict[K, list[V]] = {}
+    values: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        values.setdefault(key, []).append(value)
+    return values

@@ -76,13 +76,13 @@ def connected(options: Options) -> Iterator[Cluster]:
     finally:
         signal.signal(signal.SIGTERM, before)  # `ray.init` replaces our handler
     try:
-        found = Cluster(options)
-        if not found.room:
+        cluster = Cluster(options)
+        if not cluster.room:
             raise ActlabError(
                 f"--cluster {options.address}: no node has {options.cpus:g} cores and {options.gpus:g} "
                 "accelerators: give fewer"
             )
-        yield found
+        yield cluster
     finally:
         ray.shutdown()
 
@@ -122,17 +122,17 @@ class Cluster:
 
     @_errors_in_words()
     def train(
-        self, found: Arranged, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None = None
+        self, arranged: Arranged, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None = None
     ) -> list[Job]:
         """Train jobs on the nodes, the longest first; return those that other starts are training.
 
         Raises the first error of a task when all are over.
         """
-        if not found.single:
+        if not arranged.single:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
         ray, token = _ray(), os.urandom(8).hex()
         write_atomically(root / locks.FOLDER / _TOKEN, token)
-        home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), found.settings)
+        home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), arranged.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
         task_of = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train).remote
         waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
@@ -196,9 +196,9 @@ class Home(NamedTuple):
             raise ActlabError(
                 f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at the same path"
             )
-        own = facts()
+        here = facts()
         if other := [
-            f"{name} {own[name]}, not {value}" for name, value in self.facts.items() if own[name] != value
+            f"{name} {here[name]}, not {value}" for name, value in self.facts.items() if here[name] != value
         ]:
             raise ActlabError(f"{host} has {', '.join(other)}: install the versions of the first machine there")
 

@@ -70,21 +70,21 @@ def structure(task: pl.LightningModule) -> str:
 def _classes(value: Any) -> Any:
     """Return the class paths among nested values, in their places."""
     if isinstance(value, dict):
-        found = {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in found.items() if inner} or None
+        classes = {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in classes.items() if inner} or None
     return None
 
 
 def _without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """Return a config with the values of some keys replaced by 0, but objects by their class paths."""
     # Members of a stack may differ in the settings of their optimiser, but not in its class.
-    found = copy.deepcopy(dict(config))
+    copied = copy.deepcopy(dict(config))
     for key in keys:
-        value = get_dotted(found, key)
+        value = get_dotted(copied, key)
         if value is not None:
             kind = value.get("class_path", 0) if isinstance(value, dict) else value
-            set_dotted(found, key, kind if isinstance(kind, str) else 0)
-    return found
+            set_dotted(copied, key, kind if isinstance(kind, str) else 0)
+    return copied
 
 
 def as_text(value: Any) -> str:

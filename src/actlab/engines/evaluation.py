@@ -94,8 +94,8 @@ class _ProbeOfStudy:
     def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
         """Return the probe's name, what it shall measure, and the ``version`` of its class, if any."""
         version = getattr(find(self.probe.class_path, (object,), "probe"), "version", None)
-        asked = probe_files.asked(self.probe, run.keep, self.digests)
-        return self.probe.name, asked, [] if version is None else [version]
+        request = probe_files.request_of(self.probe, run.keep, self.digests)
+        return self.probe.name, request, [] if version is None else [version]
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
@@ -136,14 +136,14 @@ class _ProbeOfStudy:
                 else:
                     lost = f"kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
                     print(f"probe {self.probe.name}: {run.id} {lost}")
-            for found in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
-                values = found.values.flatten().tolist()
+            for measured in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
+                values = measured.values.flatten().tolist()
                 if len(values) != len(moments):
                     raise ActlabError(
-                        f"a probe returned {len(values)} values of {found.metric!r} for {len(moments)} runs"
+                        f"a probe returned {len(values)} values of {measured.metric!r} for {len(moments)} runs"
                     )
                 for (r, moment), value in zip(moments.items(), values, strict=True):
-                    rows[r].append(Row(*moment, found.split, found.metric, found.condition, value))
+                    rows[r].append(Row(*moment, measured.split, measured.metric, measured.condition, value))
         for r, run in enumerate(runs):
             if r not in damaged:
                 probe_files.write(probe_files.file_of(self.root / run.id, *self._request(run)), rows[r])
@@ -187,8 +187,8 @@ class Apart(pl.LightningModule):
     @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
-        found = [task.measured(batch) for task in self.members]
-        return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
+        by_run = [task.measured(batch) for task in self.members]
+        return {name: stacked_quantity([quantities[name] for quantities in by_run]) for name in by_run[0]}
 
     def apart(self) -> Iterable[Task]:
         """Return the task of each run."""

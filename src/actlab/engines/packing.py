@@ -144,20 +144,20 @@ def _is_over_or_alone(folder: RunFolder) -> bool:
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     """Return the jobs of the stacks that have begun, or of the parts into which they were split."""
-    by_id, found = {run.id: run for run in runs}, stacks.begun(root)
-    split = [one.members for one in found if one.parts]
-    groups = [(one, group) for one in found for group in one.parts or [one.members] if group not in split]
+    by_id, known = {run.id: run for run in runs}, stacks.begun(root)
+    split = [stack.members for stack in known if stack.parts]
+    groups = [(stack, part) for stack in known for part in stack.parts or [stack.members] if part not in split]
     jobs = []
-    for one, group in groups:
+    for stack, group in groups:
         missing = [name for name in group if name not in by_id]
         if unfinished.isdisjoint(group):
             continue
         if missing:
             raise ActlabError(
-                f"{one.folder} contains {missing[0]}, which this study no longer has: run the study with the "
+                f"{stack.folder} contains {missing[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        jobs.append(Job(tuple(by_id[name] for name in group), one.threads))
+        jobs.append(Job(tuple(by_id[name] for name in group), stack.threads))
     return jobs
 
 
@@ -165,7 +165,7 @@ def form_stacks(
     groups: Mapping[str, list[Run]], failed: set[str], root: Path, max_stack: int, settings: Settings
 ) -> Packing:
     """Return stacks of runs that have not all ``failed``, and why other compatible runs are not stacked."""
-    found: list[Job] = []
+    jobs: list[Job] = []
     stackable: dict[str, list[Run]] = {}
     reasons: dict[str, None] = {}
     for key, group in groups.items():
@@ -184,8 +184,8 @@ def form_stacks(
         largest = min(max_stack, decision["size"] or max_stack)
         size = for_all(len(group), largest, max(1, settings.jobs), len(groups))
         for part in even_parts(group, size):
-            found.append(Job(tuple(part), settings.threads or threads_for(0)))  # one: see `threads_for`
-    return Packing(found, list(reasons), stackable)
+            jobs.append(Job(tuple(part), settings.threads or threads_for(0)))  # one: see `threads_for`
+    return Packing(jobs, list(reasons), stackable)
 
 
 def _difference(root: Path, key: str, group: Sequence[Run]) -> str:

@@ -31,7 +31,7 @@ class Pool:
     A worker without progress for at least ``stalled`` seconds is ended.
     """
 
-    found: Arranged
+    arranged: Arranged
     root: Path
     logger: LoggerFactory | None = None
     locked: bool = True
@@ -43,7 +43,7 @@ class Pool:
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs, the longest first; return those that other starts of the study are training."""
         self.left, self.held = longest_first(jobs), []
-        number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
+        number, settings = min(self.arranged.settings.jobs, len(jobs)), self.arranged.settings
         workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
         training: dict[Worker, Job] = {}
         try:
@@ -51,7 +51,7 @@ class Pool:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        call = self.found.call(training[worker], self.root, self.logger, self.locked)
+                        call = self.arranged.call(training[worker], self.root, self.logger, self.locked)
                         worker.ask(*call)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:

@@ -206,14 +206,14 @@ class Recorder(Checkpoint):
 
     def _add_logged(self, trainer: pl.Trainer, loop: str) -> None:
         """Add rows at this step for the metrics that a loop has logged since the last call."""
-        step, found = trainer.global_step, self._logged(trainer)
+        step, by_run = trainer.global_step, self._logged(trainer)
         if trainer.sanity_checking:
             return
         if not isinstance(trainer.lightning_module, Training):
-            self._add_rows(trainer, found[0], loop)
+            self._add_rows(trainer, by_run[0], loop)
             return
         epoch = epochs_done(trainer)
-        for rows, values in zip(self._pending, found, strict=True):
+        for rows, values in zip(self._pending, by_run, strict=True):
             rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
 
     def _add_rows(self, trainer: pl.Trainer, values: Mapping[str, float], loop: str) -> None:
@@ -255,8 +255,8 @@ class Recorder(Checkpoint):
     def _keep_curves(self, r: int, trainer: pl.Trainer, name: str) -> None:
         """Keep the curves of activations with learnt parameters, if a run has any."""
         task = trainer.lightning_module
-        if isinstance(task, Training) and (found := parameters.curves_of(task, r)):
-            self.folders[r].keep_matrices({name: found})
+        if isinstance(task, Training) and (curves := parameters.curves_of(task, r)):
+            self.folders[r].keep_matrices({name: curves})
 
     def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
         """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
@@ -335,13 +335,13 @@ def of_last_batch(trainer: pl.Trainer) -> dict[str, float]:
     Lightning drops such values at a validation.
     """
     results: Any = trainer.fit_loop.epoch_loop._results
-    of_batch = (one for _, one in results.valid_items() if one.meta.on_step and not one.meta.on_epoch)
-    return {one.meta.name: float(one._forward_cache) for one in of_batch if one._forward_cache is not None}
+    of_batch = (item for _, item in results.valid_items() if item.meta.on_step and not item.meta.on_epoch)
+    return {item.meta.name: float(item._forward_cache) for item in of_batch if item._forward_cache is not None}
 
 
 def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
     """Return the attributes of users' callbacks that keep no state in checkpoints, by name of the class."""
-    found: dict[str, bytes] = {}
+    pickled: dict[str, bytes] = {}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         keeps = any(is_overridden(hook, callback) for hook in ("state_dict", "on_save_checkpoint"))
         if keeps or type(callback).__module__.partition(".")[0] in _KNOWN:
@@ -353,10 +353,10 @@ def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
             if not isinstance(getattr(value, "__self__", value), pl.Trainer | pl.LightningModule)
         }
         try:
-            found[type(callback).__name__] = pickle.dumps(attributes)
+            pickled[type(callback).__name__] = pickle.dumps(attributes)
         except Exception:  # an attribute that cannot be pickled
-            found[type(callback).__name__] = repr(attributes).encode()
-    return found
+            pickled[type(callback).__name__] = repr(attributes).encode()
+    return pickled
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
@@ -372,11 +372,11 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def unpacked(found: Mapping[str, Any]) -> list[Row]:
+def unpacked(record: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
-    columns = (found[key].tolist() for key in ("epoch", "step", "value"))
-    parts = [name if len(name) == 4 else split_name("/".join(filter(None, name))) for name in found["names"]]
-    names = (parts[number] for number in found["name"].tolist())
+    columns = (record[key].tolist() for key in ("epoch", "step", "value"))
+    parts = [name if len(name) == 4 else split_name("/".join(filter(None, name))) for name in record["names"]]
+    names = (parts[number] for number in record["name"].tolist())
     return [
         Row(epoch, step, split, metric, condition, value, *loop)
         for epoch, step, value, (split, metric, condition, *loop) in zip(*columns, names, strict=True)
@@ -453,8 +453,8 @@ class MatrixFile(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the file; test data may have been evaluated after the epoch."""
-        (found,) = taken_matrices(trainer, 1)
+        (matrices,) = taken_matrices(trainer, 1)
         if trainer.is_global_zero:
-            update_json(self.path, found, "delete it")
+            update_json(self.path, matrices, "delete it")
 
     on_validation_end = on_test_end = on_train_epoch_end

@@ -165,24 +165,24 @@ class Start:
         todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
-        found = self.arranged(todo)
-        mine = {name for job in found.jobs for name in job.names}
+        arranged = self.arranged(todo)
+        mine = {name for job in arranged.jobs for name in job.names}
         todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
             folder.try_again()
-        for line in found.said:
+        for line in arranged.said:
             print(line)
         if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
             self.worker.end()
-            self.worker.settings = replace(found.settings, threads=0)  # for costs, which start it again
-        sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
+            self.worker.settings = replace(arranged.settings, threads=0)  # for costs, which start it again
+        sizes = [len(job.runs) for job in arranged.jobs if len(job.runs) > 1]
         some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
-        workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
+        workplace = f", {arranged.settings.jobs} processes" if arranged.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
         with Display([folder.run for folder in todo], self.folder.path, self.folder.study.select) as display:
-            train = self._engine(found)
-            busy = train(found.jobs)
+            train = self._engine(arranged)
+            busy = train(arranged.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
                 busy = train(pool.freed(busy, self.folder.path))
         if busy:
@@ -210,38 +210,40 @@ class Start:
         with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    found: Arranged = arrange(stacked)
+                    arranged: Arranged = arrange(stacked)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
                     stacked = False
-                    found = arrange(stacked)
-            if found.untimed:
-                settings.keep(root, self._timed(found))
-                said, found = found.said, arrange(stacked)
-                found = found._replace(said=[*dict.fromkeys([*said, *found.said])])
-        return found
+                    arranged = arrange(stacked)
+            if arranged.untimed:
+                settings.keep(root, self._timed(arranged))
+                said, arranged = arranged.said, arrange(stacked)
+                arranged = arranged._replace(said=[*dict.fromkeys([*said, *arranged.said])])
+        return arranged
 
-    def _timed(self, found: Arranged) -> Settings:
+    def _timed(self, arranged: Arranged) -> Settings:
         """Return the settings after timing updates in a process that then frees its memory."""
-        timer = Worker(found.settings, stalled=self.engine.stalled)
+        timer = Worker(arranged.settings, stalled=self.engine.stalled)
         with phase("timing updates alone and in stacks"), timer:
             try:
-                timed: Settings = timer.call("actlab.engines.timing:measure", found.untimed, found.settings)
+                timed: Settings = timer.call(
+                    "actlab.engines.timing:measure", arranged.untimed, arranged.settings
+                )
             except EndedError as ended:
                 print(f"stacks are of the usual size: the process that timed them {ended.how}")
-                timed = replace(found.settings, products=found.settings.products or Settings.products)
+                timed = replace(arranged.settings, products=arranged.settings.products or Settings.products)
         return timed
 
-    def _engine(self, found: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
+    def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""
         engine, root, locked = self.engine, self.folder.path, self.engine.shard is None
         if engine.cluster is not None:
-            return partial(engine.cluster.train, found, root=root, logger=engine.logger)
+            return partial(engine.cluster.train, arranged, root=root, logger=engine.logger)
         if isinstance(worker := self.worker, Worker):
-            return Pool(found, root, engine.logger, locked, engine.stalled).train
-        found.settings.apply()
+            return Pool(arranged, root, engine.logger, locked, engine.stalled).train
+        arranged.settings.apply()
         return lambda jobs: [
-            job for job in jobs if not worker.call(*found.call(job, root, engine.logger, locked))
+            job for job in jobs if not worker.call(*arranged.call(job, root, engine.logger, locked))
         ]
 
     def measure(self) -> int:
@@ -320,13 +322,13 @@ def measure_costs(
 ) -> list[dict[str, Any]]:
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
-        found: list[dict[str, Any]] = worker.call(
+        entries: list[dict[str, Any]] = worker.call(
             "actlab.checks.cost:measure", runs, study.compare, tuned, rounds
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")
         return []
-    return found
+    return entries
 
 
 def ignored(stages: Sequence[StudyFolder]) -> str:
@@ -387,11 +389,11 @@ def _faults_of_state(
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
-    with Worker(stalled=stalled) as other, apart as one:  # which train nothing
+    with Worker(stalled=stalled) as other, apart as first:  # which train nothing
         # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
-        builds = one.call(build, cases, False, on=note)
-        faults: Faults = one.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))
+        builds = first.call(build, cases, False, on=note)
+        faults: Faults = first.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))
     passed |= {key for key, fault in faults.items() if fault is None}
     return faults
 

@@ -95,7 +95,7 @@ def measure(groups: Mapping[str, Sequence[Run]], settings: Settings) -> Settings
     keep_freed()
     gc.freeze()  # only the objects of each fit are collected after it
     tried = {key: _decision(runs, settings) for key, runs in groups.items() if key}
-    decisions = {key: found for key, found in tried.items() if found is not None}
+    decisions = {key: decision for key, decision in tried.items() if decision is not None}
     products = settings.products
     if products == UNTIMED:
         key, runs = max(groups.items(), key=lambda item: len(item[1]))
@@ -110,8 +110,8 @@ def _decision(runs: Sequence[Run], settings: Settings) -> Decision | None:
     if fastest(runs[:1], settings) * updates < WORTH:
         return Decision(size=0, reason="")
     sizes = sorted({min(size, len(runs)) for size in SIZES}, reverse=True)
-    found = _in_turns(sizes, lambda size: fastest(runs[:size], settings))
-    return None if any(map(math.isnan, found.values())) else chosen(found)
+    seconds = _in_turns(sizes, lambda size: fastest(runs[:size], settings))
+    return None if any(map(math.isnan, seconds.values())) else chosen(seconds)
 
 
 def _backend(runs: Sequence[Run], settings: Settings) -> str:
@@ -128,12 +128,12 @@ def _backend(runs: Sequence[Run], settings: Settings) -> str:
 
 def _in_turns(sides: Sequence[Side], seconds: Callable[[Side], float]) -> dict[Side, float]:
     """Return the least seconds of each side over `ROUNDS`; a side that fails takes no further part."""
-    found = {side: seconds(side) for side in sides}
+    fewest = {side: seconds(side) for side in sides}
     for _ in range(ROUNDS - 1):
-        for side in [side for side, least in found.items() if least < math.inf]:
+        for side in [side for side, least in fewest.items() if least < math.inf]:
             signals.check()
-            found[side] = min(found[side], seconds(side))
-    return found
+            fewest[side] = min(fewest[side], seconds(side))
+    return fewest
 
 
 def fastest(runs: Sequence[Run], settings: Settings) -> float:

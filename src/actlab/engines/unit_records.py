@@ -28,8 +28,8 @@ _WIDTHS = "widths of layers"  # key in the .npz file
 def seen(trainer: pl.Trainer) -> UnitValues | None:
     """Return the unit statistics that a callback measured in this epoch; None if no callback does."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(found := getattr(callback, "latest", None), UnitValues):
-            return found
+        if isinstance(values := getattr(callback, "latest", None), UnitValues):
+            return values
     return None
 
 
@@ -60,8 +60,8 @@ def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
     widths = epochs[0].pop(_WIDTHS).tolist()
     values = {name: np.stack([arrays[name] for arrays in epochs]) for name in epochs[0]}
     _write(folder.path / UNITS, widths, values)
-    found = over_epochs(widths, values)
-    return [Row(epoch, step, "units", name, condition, value) for (name, condition), value in found.items()]
+    varied = over_epochs(widths, values)
+    return [Row(epoch, step, "units", name, condition, value) for (name, condition), value in varied.items()]
 
 
 def _file(folder: RunFolder, epoch: int) -> Path:
@@ -70,8 +70,8 @@ def _file(folder: RunFolder, epoch: int) -> Path:
 
 def _read(path: Path, remedy: str) -> dict[str, Array]:
     try:
-        with np.load(regular(path)) as found:  # verifies the checksums in the file
-            return dict(found)
+        with np.load(regular(path)) as arrays:  # verifies the checksums in the file
+            return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DamagedError(f"{path} is damaged or missing: {remedy}") from error
 
@@ -103,17 +103,17 @@ def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, 
     The same for each other statistic, such as ``mean``. Conditions are ``layer=1``; quartiles of both variances
     over the units of a layer have ``layer=1,quantile=0.25``. ``values`` are arrays ``(epochs, units)``.
     """
-    found: dict[tuple[str, str], float] = {}
+    varied: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])
     for name, array in values.items():
         for layer, (start, end) in enumerate(pairwise(edges), 1):
             of_layer, where = array[:, start:end].astype(np.float64), f"layer={layer}"
-            found[f"always_zero_{name}s", where] = float((of_layer == 0).all(0).mean())
+            varied[f"always_zero_{name}s", where] = float((of_layer == 0).all(0).mean())
             for kind, series in (("", of_layer), ("changes_of_", np.diff(of_layer, axis=0))):
                 if len(series) > 1:
                     variances = series.var(0, ddof=1)
-                    found[f"variance_of_{kind}{name}s", where] = float(variances.mean())
+                    varied[f"variance_of_{kind}{name}s", where] = float(variances.mean())
                     for q in (0.25, 0.5, 0.75):
                         value = float(np.quantile(variances, q))
-                        found[f"variance_of_{kind}{name}s", f"{where},quantile={q}"] = value
-    return found
+                        varied[f"variance_of_{kind}{name}s", f"{where},quantile={q}"] = value
+    return varied

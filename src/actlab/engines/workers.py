@@ -96,8 +96,8 @@ def _named(function: Function) -> Callable[..., Any]:
         return function
     # A name, because the process that asks must not import what loads torch.
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
+    target: Callable[..., Any] = getattr(import_module(module), name)
+    return target
 
 
 class Inline(contextlib.AbstractContextManager["Inline"]):

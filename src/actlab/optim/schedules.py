@@ -309,16 +309,16 @@ class Scheduler:
                 raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
         self.start = [{s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups]
         for run, schedules in enumerate(members):
-            own = [start for start, owner in zip(self.start, owners, strict=True) if owner == run]
-            for setting in (s for s in schedules if s in OF_GROUPS and own):
-                if not any(start[setting] for start in own):
+            starts = [start for start, owner in zip(self.start, owners, strict=True) if owner == run]
+            for setting in (s for s in schedules if s in OF_GROUPS and starts):
+                if not any(start[setting] for start in starts):
                     raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
 
     @cached_property
     def _whole(self) -> Sequence[Mapping[str, Schedule]]:
         if self.total is None:
             return self.members
-        return [{name: one.over(self.total) for name, one in own.items()} for own in self.members]
+        return [{name: rule.over(self.total) for name, rule in of_run.items()} for of_run in self.members]
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""

@@ -15,9 +15,9 @@ def seed_or_default(seed: int | None) -> int:
     """Return the seed of a task or datamodule: as given, else of Lightning's ``seed_everything``, else 0."""
     if seed is not None:
         return seed
-    if not (found := os.environ.get(SEED_VARIABLE, "0")).isdecimal():
-        raise ActlabError(f"${SEED_VARIABLE} {found!r}: give a whole number from 0")
-    return int(found)
+    if not (text := os.environ.get(SEED_VARIABLE, "0")).isdecimal():
+        raise ActlabError(f"${SEED_VARIABLE} {text!r}: give a whole number from 0")
+    return int(text)
 
 
 @contextmanager

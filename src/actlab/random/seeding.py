@@ -54,10 +54,10 @@ class Generators(NamedTuple):
 
     def same(self, other: Generators) -> bool:
         """Return whether two snapshots are equal: no number was drawn between them."""
-        one, two = self.numpys, other.numpys
-        arrays = [self.torchs, self.accelerators, one[1]], [other.torchs, other.accelerators, two[1]]
+        first, second = self.numpys, other.numpys
+        arrays = [self.torchs, self.accelerators, first[1]], [other.torchs, other.accelerators, second[1]]
         equal = all((a is None and b is None) or bool((a == b).all()) for a, b in zip(*arrays, strict=True))
-        return equal and one[2:] == two[2:] and self.pythons == other.pythons
+        return equal and first[2:] == second[2:] and self.pythons == other.pythons
 
 
 @contextmanager

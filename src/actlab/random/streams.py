@@ -60,8 +60,8 @@ class Ahead:
                 # Chunks without a shared version: one site overwrites its own while another's mask is kept.
                 self._drawn |= zip(sites, numbers.unsafe_chunk(len(sites)), strict=True)
         self._here[site] = number
-        found = self._drawn.pop(site, None)
-        return [found] if found is not None and number == expected else []
+        drawn = self._drawn.pop(site, None)
+        return [drawn] if drawn is not None and number == expected else []
 
 
 class Stream:
@@ -272,10 +272,10 @@ def _drawn(function: Callable[..., Any], compiled: Callable[..., Any], *args: An
     try:
         return compiled(*args)
     except (RuntimeError, OSError) as error:
-        found = function(*args)  # raises the error again if it is not the compiler's
+        returned = function(*args)  # raises the error again if it is not the compiler's
         _compiled, reason = None, str(error).strip().partition("\n")[0]
         print(f"masks are not compiled ({reason}): dropout and stochastic activations run slower", flush=True)
-        return found
+        return returned
 
 
 def compile_masks() -> None:

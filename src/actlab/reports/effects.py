@@ -27,7 +27,7 @@ def compared(board: Board) -> list[tuple[ScoredTask, dict[str, Difference]]]:
     """Return the tasks with differences to a reference, and these: the user's activations, then the best."""
     order = sorted(board.labels, key=lambda label: label not in board.users)
     known = [(task, task.differences) for task in board.tasks if task.differences]
-    return [(task, {label: found[label] for label in order if label in found}) for task, found in known]
+    return [(task, {label: of_task[label] for label in order if label in of_task}) for task, of_task in known]
 
 
 def text(difference: Difference, column: Column) -> str:

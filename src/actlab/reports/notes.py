@@ -227,25 +227,25 @@ def _choice(results: Results, rows: Sequence[TableRow]) -> str:
     """Return which choices other seeds would often not make, and what these settings give on other seeds."""
     if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
-    compare, text_of = results.study.compare, results.selected_by.text
+    compare, words = results.study.compare, results.selected_by.text
     known = [(row.point.in_words(compare, results.text), row.choice) for row in rows if row.choice]
     if not known:
         return ""
-    if any(found.again is None for _, found in known):
+    if any(choice.again is None for _, choice in known):
         return " One seed chose: whether another would choose the same cannot be said."
     text = f" Resampling the {known[0][1].seeds} seeds that chose keeps the setting in "
-    low = [(name, found) for name, found in known if found.unstable]
+    low = [(name, choice) for name, choice in known if choice.unstable]
     if not low:
-        least = 100 * min(found.again or 0 for _, found in known)
+        least = 100 * min(choice.again or 0 for _, choice in known)
         return f"{text}{'all cases' if least > 99.5 else f'at least {least:.0f} % of cases'}."
-    each = [f"{100 * (found.again or 0):.0f} % for {name}{_elsewhere(found, text_of)}" for name, found in low]
+    each = [f"{100 * (choice.again or 0):.0f} % for {name}{_elsewhere(choice, words)}" for name, choice in low]
     others = f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
     seeds = "seeds left out" if results.chosen_in is None else "fresh seeds"
     return f"{text}{', '.join(each)}{others}; in brackets the median where it was chosen, and on {seeds}."
 
 
-def _elsewhere(found: Choice, text: Callable[[float], str]) -> str:
-    values = [value for value in (found.score, found.elsewhere) if value is not None]
+def _elsewhere(choice: Choice, text: Callable[[float], str]) -> str:
+    values = [value for value in (choice.score, choice.elsewhere) if value is not None]
     return f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
 
 

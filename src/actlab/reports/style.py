@@ -132,11 +132,11 @@ def _luminance(*rgb: float) -> float:
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def name_rows(ax: Axes, labels: Sequence[str], own: Collection[str], shown: bool = True) -> None:
-    """Put labels at the rows 0, 1, … of axes from the top, one's ``own`` in bold, without an axis line."""
+def name_rows(ax: Axes, labels: Sequence[str], users: Collection[str], shown: bool = True) -> None:
+    """Put labels at the rows 0, 1, … of axes from the top, those of ``users`` in bold, without an axis line."""
     ax.set_yticks(range(len(labels)), labels if shown else [""] * len(labels))
     for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if label in own else "normal")
+        tick.set_fontweight("bold" if label in users else "normal")
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)

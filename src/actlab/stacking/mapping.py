@@ -46,8 +46,8 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
     stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
     for path, module in whole.named_modules():
         parts = [member.get_submodule(path) for member in members]
-        own = module._parameters | module._buffers
-        for name in [name for name, tensor in own.items() if tensor is not None]:
+        tensors_of_module = module._parameters | module._buffers
+        for name in [name for name, tensor in tensors_of_module.items() if tensor is not None]:
             tensors = [getattr(part, name) for part in parts]
             if (key := id(first := tensors[0])) not in stacked:
                 of_all = torch.stack([tensor.detach() for tensor in tensors])

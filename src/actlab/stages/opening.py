@@ -189,16 +189,16 @@ def _entry_of(place: Group, loaded: Results, trials: int) -> Selected:
 
 def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
     """Load the results of all open stages, or of those up to the stage of a name; the last one is shown."""
-    found = opened(folder)
-    first, *others = map(results.load, found.stages if stage is None else found.until(stage))
-    study = found.folder.study
+    stages = opened(folder)
+    first, *others = map(results.load, stages.stages if stage is None else stages.until(stage))
+    study = stages.folder.study
     if len(study.stages) > 1:
-        chosen = found.folder.selection.get(study.stages[1].name, {})
+        chosen = stages.folder.selection.get(study.stages[1].name, {})
         first = replace(first, chose=frozenset(_runs_that_chose(first.groups, chosen)))
     *before, last = first, *others
     if before:
         last = replace(last, chosen_in=first)
-    if stage is None and (line := found.unopened()):
+    if stage is None and (line := stages.unopened()):
         last = replace(last, damaged=(*last.damaged, line))
     return [*before, last]
 

@@ -88,25 +88,25 @@ class Side(Group):
     def at(self, values: Mapping[str, Any]) -> Point:
         """Return the grid point with searched values: config keys, and arguments of the activation."""
         arguments = {key: value for key, value in values.items() if "." not in key}
-        found = {**self.point, **{key: value for key, value in values.items() if "." in key}}
+        point = {**self.point, **{key: value for key, value in values.items() if "." in key}}
         for key in (key for key in self.point if short(key) == UNIT and arguments):
             given = self.point[key]
-            found[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **arguments}
-        return Point(found)
+            point[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **arguments}
+        return Point(point)
 
 
 def sides(study: Study, groups: Iterable[Group], search: Search) -> list[Side]:
     """Return what is searched at each grid point of a study."""
-    found = []
+    listed = []
     several = {key for block in study.blocks for key, values in block.grid.items() if len(values) > 1}
     for group in groups:
         point, block = group.point, group.settings[0].runs[0].block
         units = [value_key(value) for key, value in point.items() if short(key) == UNIT]
         searched = [search.arguments[unit] for unit in units if unit in search.arguments]
-        found += [Side(point, (), block, {**arguments, **search.keys}, several) for arguments in searched]
+        listed += [Side(point, (), block, {**arguments, **search.keys}, several) for arguments in searched]
         if not searched or search.as_given:
-            found.append(Side(point, (), block, search.keys, several, as_given=bool(searched)))
-    return found
+            listed.append(Side(point, (), block, search.keys, several, as_given=bool(searched)))
+    return listed
 
 
 def study_of(study: Study, sides: Iterable[Side]) -> Study:
@@ -125,11 +125,11 @@ def study_of(study: Study, sides: Iterable[Side]) -> Study:
 
 def at_ends(study: Study, search: Search) -> Study:
     """Return a study with the first and the last value of each space, for checks."""
-    found = []
+    at_both = []
     for side in sides(study, groups(study), search):
         ends = [Point({key: space.ends[n] for key, space in side.space.items()}) for n in (0, -1)]
-        found.append(replace(side, settings=tuple(Trial(values, ()) for values in ends)))
-    return study_of(study, found)
+        at_both.append(replace(side, settings=tuple(Trial(values, ()) for values in ends)))
+    return study_of(study, at_both)
 
 
 def proposed(folder: StudyFolder, search: Search, known: Proposals) -> tuple[list[Side], Proposals]:
@@ -138,7 +138,7 @@ def proposed(folder: StudyFolder, search: Search, known: Proposals) -> tuple[lis
     Raises:
         ActlabError: without Optuna.
     """
-    proposals, found = dict(known), []
+    proposals, extended = dict(known), []
     for side in sides(folder.study, folder.groups, search):
         runs = study_of(folder.study, [replace(side, settings=(NOTHING,))]).runs()
         space = {key: str(values) for key, values in side.space.items()}
@@ -148,8 +148,8 @@ def proposed(folder: StudyFolder, search: Search, known: Proposals) -> tuple[lis
         while batch := _next_batch(folder.study, search, side):
             of_side += batch
             side = _with_trials(folder, side, of_side)  # their runs may be there, without the file
-        found.append(side)
-    return found, known if is_over(found) else proposals
+        extended.append(side)
+    return extended, known if is_over(extended) else proposals
 
 
 def _with_trials(folder: StudyFolder, side: Side, proposals: Sequence[Mapping[str, Any]]) -> Side:

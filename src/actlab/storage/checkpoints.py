@@ -77,8 +77,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
-        found = read(path, map_location, self.remedy)
-        return dict(found["state_dict"]) if found.get(ALONE) else found
+        checkpoint = read(path, map_location, self.remedy)
+        return dict(checkpoint["state_dict"]) if checkpoint.get(ALONE) else checkpoint
 
 
 def write_weights(
@@ -124,16 +124,16 @@ def read(
     if (part := damaged_part(path)) is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:
-        found = torch.load(path, map_location=map_location, weights_only=weights_only)
+        checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only)
     except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
             f"({one_line(error, 100)}): {remedy}"
         ) from error
-    if not isinstance(found, dict) or "state_dict" not in found:
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}")
     try:
-        return dict(checked(found, _CHECKPOINT))
+        return dict(checked(checkpoint, _CHECKPOINT))
     except ValueError as error:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
 

@@ -18,10 +18,10 @@ Digests = Mapping[str, str]  # of what configs name
 def digests(runs: Iterable[Run]) -> Digests:
     """Return the digests of all files and code that the runs name, as they are now."""
     known: dict[str, str | None] = {}
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for run, *_ in by_point(runs):
-        found |= {**identity.sources_of(run.config, known), **run.code}
-    return found
+        by_name |= {**identity.sources_of(run.config, known), **run.code}
+    return by_name
 
 
 def changed(folder: Path, now: Digests) -> list[str]:

@@ -173,10 +173,10 @@ class RunFolder:
 
     def result(self) -> Result:
         """Return ``result.json`` of a finished run; raise a DamagedError if damaged or of another run."""
-        found = read_json(self._result, Result, self.remedy)
-        if (found["id"], found["identity"]) != (self.run.id, self.run.identity):
+        result = read_json(self._result, Result, self.remedy)
+        if (result["id"], result["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
-        return found
+        return result
 
     @property
     def state(self) -> State:
@@ -245,9 +245,9 @@ class RunFolder:
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(map(_cells, rows))
 
-    def keep_matrices(self, found: Mapping[str, Any]) -> None:
+    def keep_matrices(self, matrices: Mapping[str, Any]) -> None:
         """Write results that are not numbers to ``matrices.json``, over those of the same names."""
-        update_json(self.path / MATRICES, found, self.remedy)
+        update_json(self.path / MATRICES, matrices, self.remedy)
 
     def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished or diverged.

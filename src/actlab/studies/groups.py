@@ -60,11 +60,11 @@ class Group:
 
 def groups(study: Study) -> list[Group]:
     """Return the groups of a study, in the order of its file."""
-    found: dict[Point, dict[Point, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
+    by_tuned: dict[Point, dict[Point, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
     tune = study.select.tune
     for runs in by_point(study.planned()):
         point = runs[0].point
-        alike = found.setdefault(point.without(tune), {}).setdefault(point.only(tune), {})
+        alike = by_tuned.setdefault(point.without(tune), {}).setdefault(point.only(tune), {})
         for run in runs:
             if alike.setdefault(run.seed, run) is not run:
                 raise ActlabError(
@@ -73,7 +73,7 @@ def groups(study: Study) -> list[Group]:
                 )
     return [
         Group(point, tuple(Setting(tuned, tuple(alike.values())) for tuned, alike in of_point.items()))
-        for point, of_point in found.items()
+        for point, of_point in by_tuned.items()
     ]
 
 
@@ -87,10 +87,10 @@ def of_each_value(runs: Iterable[Run]) -> list[Run]:
     """Return a few runs that together contain every value of every grid key, for checking all values."""
     some = [(run, {run.point.only([key]) for key in run.point}) for run, *_ in by_point(runs)]
     seen: set[Point] = set()
-    found: set[str] = set()
+    chosen: set[str] = set()
     for fresh in range(max((len(values) for _, values in some), default=0), 0, -1):
         for run, values in some:
             if len(values - seen) >= fresh:
                 seen |= values
-                found.add(run.id)
-    return [run for run, _ in some if run.id in found]
+                chosen.add(run.id)
+    return [run for run, _ in some if run.id in chosen]

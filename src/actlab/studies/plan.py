@@ -146,12 +146,12 @@ class Stage:
 
 def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     """Describe how the first change alters the length of runs: ``25 epochs, not 250``; else empty."""
-    for one, other in blocks:
+    for before, changed in blocks:
         for key, unit in _LENGTHS.items():
-            own, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (one, other))
-            words = [" or ".join(map(str, values)) for values in (given, own)]
-            if own != given:
-                return f"{words[0]} {unit}" + (f", not {words[1]}" if any(own) else "")
+            stated, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (before, changed))
+            words = [" or ".join(map(str, values)) for values in (given, stated)]
+            if stated != given:
+                return f"{words[0]} {unit}" + (f", not {words[1]}" if any(stated) else "")
     return ""
 
 
@@ -165,12 +165,12 @@ def is_endless(config: Mapping[str, Any]) -> bool:
     return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
 
 
-def _check_equal(one: Run, other: Run) -> None:
+def _check_equal(run: Run, other: Run) -> None:
     """Check that two runs of one id, from two blocks, are the same run at the same grid point."""
-    if one.identity != other.identity:
-        raise ActlabError(f"two different runs would both be named {one.id}: change a seed")
-    for key, value in one.point.items():
-        if one.point.only([key]) != other.point.only([key]):
+    if run.identity != other.identity:
+        raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
+    for key, value in run.point.items():
+        if run.point.only([key]) != other.point.only([key]):
             raise ActlabError(
                 f"{key}: {in_full(value)} and {in_full(other.point[key])} have the same content and would be "
                 "the same run: remove one of them"
@@ -289,8 +289,8 @@ class Study:
     def mode_of(self, metric: str) -> str:
         """Return ``min`` or ``max``, of what actlab's probes measure ``min``; "" where nothing says it."""
         first, _, rest = metric.partition("/")
-        own = (probe.name for probe in self.probes if probe.class_path.startswith("actlab."))
-        return mode_of(metric, self.modes) or ("min" if first in own and "/" not in rest else "")
+        ours = (probe.name for probe in self.probes if probe.class_path.startswith("actlab."))
+        return mode_of(metric, self.modes) or ("min" if first in ours and "/" not in rest else "")
 
     def is_own(self, key: str, value: Any) -> bool:
         """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.
@@ -348,12 +348,12 @@ class Study:
         full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
-        own = {name: digest for text in sources for name, digest in code[text].items()}
+        digests = {name: digest for text in sources for name, digest in code[text].items()}
         counted, slug = identity.counted(common, sources), self._slug(full)
         for seed in self.seeds:
             digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
             name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{digest[: identity.DIGITS]}"
-            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, digest, own)
+            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, digest, digests)
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""

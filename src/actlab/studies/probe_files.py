@@ -33,7 +33,7 @@ class _Record(TypedDict):
     answered: str
 
 
-def asked(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
+def request_of(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
     """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
     named = {"class_path": probe.class_path, "init_args": probe.init_args}
     sources = identity.sources_of(named, known)
@@ -43,11 +43,11 @@ def asked(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = No
 
 def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
     """Return how the digest of each probe's request begins."""
-    return {probe.name: digest_of(asked(probe, keep))[:16] for probe in probes}
+    return {probe.name: digest_of(request_of(probe, keep))[:16] for probe in probes}
 
 
 def digest_of(questions: Sequence[Any]) -> str:
-    """Return the digest of a request from `asked`."""
+    """Return the digest of a request from `request_of`."""
     return hashlib.sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -59,15 +59,15 @@ def file_of(folder: Path, name: str, questions: Sequence[Any], version: Sequence
 
 def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
     """Return the digest of the request that was answered, and the file, for each probe of a run's folder."""
-    found, probes = {}, folder / "probes"
+    answered, probes = {}, folder / "probes"
     names = os.listdir(probes) if probes.is_dir() else ()  # noqa: PTH208 (pathlib takes ten times as long)
     for stem in sorted(name.removesuffix(".parquet") for name in names if name.endswith(".parquet")):
         file = probes / f"{stem}.parquet"
         if f"{stem}.json" in names:
-            found[stem] = read_json(probes / f"{stem}.json", _Record, _REMEDY)["asked"][:16], file
+            answered[stem] = read_json(probes / f"{stem}.json", _Record, _REMEDY)["asked"][:16], file
         elif (match := _FILE.fullmatch(stem)) and stem[0] != ".":
-            found[match["name"]] = match["asked"], file
-    return found
+            answered[match["name"]] = match["asked"], file
+    return answered
 
 
 def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any]) -> bool:
@@ -76,8 +76,8 @@ def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence
         if (file := file_of(folder, name, questions, version)).exists():
             series.read(file)
             return True
-        found = read_json((old := folder / "probes" / f"{name}.json"), _Record, _REMEDY)
-        return found["answered"] == digest_of([*questions, *version]) and old.with_suffix(".parquet").exists()
+        record = read_json((old := folder / "probes" / f"{name}.json"), _Record, _REMEDY)
+        return record["answered"] == digest_of([*questions, *version]) and old.with_suffix(".parquet").exists()
     except DamagedError:
         return False
 

@@ -81,9 +81,9 @@ def load(
     _check_names(file.figures, path)
     _check_stages(file, path, keys)
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
-    seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
-    asked = file.reference if reference is None else plain_unit(_located(reference))
-    asked, form = _found_form(asked, blocks)
+    seeds = {name: listed[:SMOKE_SEEDS] if smoke else listed for name, listed in seeds.items()}
+    reference_value = file.reference if reference is None else plain_unit(_located(reference))
+    reference_value, form = _found_form(reference_value, blocks)
     study = Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
@@ -107,8 +107,8 @@ def load(
         published=schema.given(file.published),
         cut=other_length(zip(whole, blocks, strict=True)),
         figures=tuple(schema.given(figure) for figure in file.figures),
-        reference=Study.reference if asked is None else asked,
-        reference_given=asked is not None,
+        reference=Study.reference if reference_value is None else reference_value,
+        reference_given=reference_value is not None,
         notes=(*form, *file.notes),
         tags=tuple(file.tags),
         added=tuple(units),
@@ -158,8 +158,8 @@ def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequ
 
 
 def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selection:
-    asked = file.select
-    select = Selection(tuple(as_list(asked.tune)), asked.metric, asked.mode or "", asked.at)
+    stated = file.select
+    select = Selection(tuple(as_list(stated.tune)), stated.metric, stated.mode or "", stated.at)
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
@@ -283,19 +283,19 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
     units = [unit for key, values in grid if short(key) == UNIT for unit in values]
     keys: dict[str, Space] = {}
     arguments: dict[str, dict[str, Space]] = {}
-    for name, asked in stage.search.items():
-        if isinstance(asked, Mapping):
+    for name, spaces in stage.search.items():
+        if isinstance(spaces, Mapping):
             unit = named(name, units)
-            if not any(same(unit, one) for one in units):
-                raise unknown("activation to search", name, [in_full(one) for one in units])
-            arguments[value_key(unit)] = {key: parse_space(key, value) for key, value in asked.items()}
+            if not any(same(unit, other) for other in units):
+                raise unknown("activation to search", name, [in_full(other) for other in units])
+            arguments[value_key(unit)] = {key: parse_space(key, value) for key, value in spaces.items()}
         elif "." not in name or any(key == name or name.startswith(f"{key}.") for key, _ in grid):
             raise ActlabError(
                 f"search {name}: give a dotted config key that is not in the grid, or an activation of the "
                 "grid with its arguments, such as {alpha: 0.1..3}"
             )
         else:
-            keys[name] = parse_space(name, asked)
+            keys[name] = parse_space(name, spaces)
     return Search(keys, arguments, min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials, stage.as_given)
 
 

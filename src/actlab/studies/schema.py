@@ -298,7 +298,7 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
         owner = Curves if part == "published" and "figures" in outer else _PARTS[part]
         kind = f"key of '{part}'" if part else "study key"
         return unknown(kind, str(key), owner.model_fields, f"In {path}.")
-    messages = [found["msg"] for found in (first, *others) if _place(found) == where]
+    messages = [fault["msg"] for fault in (first, *others) if _place(fault) == where]
     wanted = dict.fromkeys(message.removeprefix("Input should be ") for message in messages)
     should = "should be " if messages[0].startswith("Input should be ") else ""
     named, given = ".".join(map(str, where)), str(first["input"])[:80]

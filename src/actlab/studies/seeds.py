@@ -13,11 +13,11 @@ MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2
 
 
-def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
+def of_stages(seeds: Any, stated: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
     """Return the seeds of every stage of a study; no two stages share a seed.
 
-    ``own`` are the seeds of each stage in the file, None for those of the study; a study without stages has one
-    entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or text such as
+    ``stated`` are the seeds of each stage in the file, None for those of the study; a study without stages has
+    one entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or text such as
     ``choose=5,compare=15``. There a number N means N seeds beginning with the stage's own first seed.
 
     >>> of_stages(5, {"choose": 2, "compare": "2-9"}, 3)
@@ -26,19 +26,19 @@ def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple
     {'': (7, 8)}
     """
     whole = seed_list(seeds)
-    found = {name: whole if text is None else seed_list(text) for name, text in own.items()} or {"": whole}
+    stages = {name: whole if text is None else seed_list(text) for name, text in stated.items()} or {"": whole}
     changes = _by_stage(given)
     if changes is None:
-        changes = {[*found][-1]: given}
-    elif changes and not own:
+        changes = {[*stages][-1]: given}
+    elif changes and not stated:
         raise ActlabError(
             f"seeds {shown(given)}: the study has no stages; give the seeds alone, such as 5 or 5-19"
         )
-    for name in changes.keys() - found.keys():
-        raise unknown("stage", name, found, f"In seeds {shown(given)}.")
-    found |= {name: _changed(found[name], text) for name, text in changes.items()}
-    _check_disjoint(found)
-    return found
+    for name in changes.keys() - stages.keys():
+        raise unknown("stage", name, stages, f"In seeds {shown(given)}.")
+    stages |= {name: _changed(stages[name], text) for name, text in changes.items()}
+    _check_disjoint(stages)
+    return stages
 
 
 def _by_stage(given: Any) -> dict[str, Any] | None:
@@ -47,31 +47,31 @@ def _by_stage(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, str) or "=" not in given:
         return None
     parts = [part.partition("=") for part in given.split(",")]
-    found = {
+    by_stage = {
         name.strip(): int(text) if re.fullmatch(r"\d{1,9}", text.strip()) else text.strip()
         for name, _, text in parts
     }
-    if len(found) < len(parts):
+    if len(by_stage) < len(parts):
         raise ActlabError(f"seeds {shown(given)}: a stage is given twice; give each stage once")
-    return found
+    return by_stage
 
 
-def _changed(own: Sequence[int], given: Any) -> tuple[int, ...]:
+def _changed(old: Sequence[int], given: Any) -> tuple[int, ...]:
     """Return given seeds; for a number, that many seeds beginning with the stage's own first seed."""
     seeds = seed_list(given)
     if not isinstance(given, int):
         return seeds
-    return tuple(own[: len(seeds)]) if len(seeds) <= len(own) else tuple(range(own[0], own[0] + len(seeds)))
+    return tuple(old[: len(seeds)]) if len(seeds) <= len(old) else tuple(range(old[0], old[0] + len(seeds)))
 
 
 def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
     """Reject stages that share a seed: runs that chose a setting must not be compared at it."""
-    for one, other in itertools.combinations(stages, 2):
-        if both := sorted({*stages[one]} & {*stages[other]}):
+    for stage, other in itertools.combinations(stages, 2):
+        if both := sorted({*stages[stage]} & {*stages[other]}):
             first = 1 + max(max(seeds) for name, seeds in stages.items() if name != other)
             free = f"{first}-{first + len(stages[other]) - 1}"
             raise ActlabError(
-                f"stages {one} and {other} both have seed {both[0]}: give each stage its own seeds, such as "
+                f"stages {stage} and {other} both have seed {both[0]}: give each stage its own seeds, such as "
                 f"{free} for {other} (in the file, or --seeds {other}={free})"
             )
 

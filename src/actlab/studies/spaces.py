@@ -148,12 +148,14 @@ def _range(text: str, *ends: str) -> Range:
 def _choices(text: str, values: Any) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"search {text!r}: {FORMS}, with two values or more")
-    for one in values:
-        fits = abs(one) <= sys.float_info.max if isinstance(one, int | float) else isinstance(one, str | None)
+    for item in values:
+        fits = (
+            abs(item) <= sys.float_info.max if isinstance(item, int | float) else isinstance(item, str | None)
+        )
         if not fits:
             raise ActlabError(
-                f"search {text[:80]!r}: {str(one)[:80]} cannot be searched; give finite numbers or words"
+                f"search {text[:80]!r}: {str(item)[:80]} cannot be searched; give finite numbers or words"
             )
-    if len({canonical(one) for one in values}) < len(values):
+    if len({canonical(item) for item in values}) < len(values):
         raise ActlabError(f"search {text!r}: a value is given twice; give each value once")
     return Choices(tuple(values))

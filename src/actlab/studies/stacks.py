@@ -44,7 +44,7 @@ def id_of(members: Iterable[str]) -> str:
 
 def begun(root: Path) -> list[Stack]:
     """Return the stacks that have a checkpoint or were split; a `DamagedError` if a record is damaged."""
-    found = []
+    known = []
     for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
         remedy = f"delete {path.parent}; its runs start from scratch"
         record = read_json(path, _Stored, remedy)
@@ -52,8 +52,8 @@ def begun(root: Path) -> list[Stack]:
         if id_of(members) != path.parent.name or not {*itertools.chain(*parts)} <= {*members}:
             raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
         if parts or (path.parent / CHECKPOINT).exists():
-            found.append(Stack(path.parent, members, record["threads"], parts))
-    return found
+            known.append(Stack(path.parent, members, record["threads"], parts))
+    return known
 
 
 def begin(folder: Path, members: Sequence[str], threads: int) -> None:

@@ -77,7 +77,7 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
         return "a profiler times single updates"
     if any(config.interval == "step" for config in trainer.lr_scheduler_configs):
         return "a scheduler of torch steps at each update"
-    strange = [type(one).__name__ for one in trainer.optimizers if type(one) not in _OPTIMIZERS]
+    strange = [kind.__name__ for kind in map(type, trainer.optimizers) if kind not in _OPTIMIZERS]
     return f"the optimiser is {strange[0]}" if strange else None
 
 

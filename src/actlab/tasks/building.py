@@ -158,7 +158,7 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change."""
     if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
-    given = {id(p) for one in task.trainer.optimizers for group in one.param_groups for p in group["params"]}
+    given = {id(p) for o in task.trainer.optimizers for group in o.param_groups for p in group["params"]}
     if fault := fault_of_learning(loss, given, task):
         raise ActlabError(f"the network {fault}")
 

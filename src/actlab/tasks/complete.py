@@ -57,9 +57,9 @@ def check_weights(trainer: pl.Trainer | None, weights: Mapping[str, Any], expect
     """Reject weights of another kind of number, which torch would convert; it checks names and shapes."""
     for name in expected.keys() & weights.keys():
         if isinstance(expected[name], Tensor) and isinstance(weights[name], Tensor):
-            one, other = expected[name].dtype, weights[name].dtype
-            if (one.is_complex, one.is_floating_point) != (other.is_complex, other.is_floating_point):
-                raise _damaged(trainer, f"the checkpoint's weight {name} is of {other}, not {one}")
+            wanted, given = expected[name].dtype, weights[name].dtype
+            if (wanted.is_complex, wanted.is_floating_point) != (given.is_complex, given.is_floating_point):
+                raise _damaged(trainer, f"the checkpoint's weight {name} is of {given}, not {wanted}")
 
 
 def _check_optimizers(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
@@ -106,19 +106,19 @@ def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
         return {"param_groups": groups, "state": {0: {}}}  # some state, at least
 
 
-def _difference(found: Any, wanted: Any, key: str = "") -> str | None:
+def _difference(given: Any, wanted: Any, key: str = "") -> str | None:
     """Return where a value, which may have more keys, lacks a part or has one of another type or shape."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+    if isinstance(wanted, Mapping) and isinstance(given, Mapping):
         dotted = {name: f"{key}.{name}".lstrip(".") for name in wanted}
-        if missing := [dotted[name] for name in wanted if name not in found]:
+        if missing := [dotted[name] for name in wanted if name not in given]:
             return f"the checkpoint has no {missing[0]}"
-        parts = ((found[name], value, dotted[name]) for name, value in wanted.items())
-    elif isinstance(wanted, list | tuple) and isinstance(found, list | tuple) and len(wanted) == len(found):
-        parts = ((one, other, f"{key}.{i}") for i, (one, other) in enumerate(zip(found, wanted, strict=True)))
-    elif wanted is None or _kind(wanted) == _kind(found):  # None: any value fits
+        parts = ((given[name], value, dotted[name]) for name, value in wanted.items())
+    elif isinstance(wanted, list | tuple) and isinstance(given, list | tuple) and len(wanted) == len(given):
+        parts = ((a, b, f"{key}.{i}") for i, (a, b) in enumerate(zip(given, wanted, strict=True)))
+    elif wanted is None or _kind(wanted) == _kind(given):  # None: any value fits
         return None
     else:
-        return f"the checkpoint's {key} is {_kind(found)}, not {_kind(wanted)}"
+        return f"the checkpoint's {key} is {_kind(given)}, not {_kind(wanted)}"
     return next(filter(None, (_difference(*part) for part in parts)), None)
 
 

@@ -112,12 +112,12 @@ class Replay:
         return len(here) == len(there) and all(map(lambda a, b: _close(a, b, far), here, there))
 
 
-def _close(one: Any, other: Any, far: float) -> bool:
+def _close(here: Any, there: Any, far: float) -> bool:
     """Return whether two values are equal, tensors up to a share of the largest value."""
-    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
-        return bool(one == other)
-    most = far * float(other.detach().abs().max()) if far and other.numel() else 0.0
-    return torch.allclose(one.detach(), other.detach(), rtol=0, atol=most, equal_nan=True)
+    if not (isinstance(here, Tensor) and isinstance(there, Tensor)):
+        return bool(here == there)
+    most = far * float(there.detach().abs().max()) if far and there.numel() else 0.0
+    return torch.allclose(here.detach(), there.detach(), rtol=0, atol=most, equal_nan=True)
 
 
 @torch.no_grad()

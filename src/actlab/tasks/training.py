@@ -258,7 +258,7 @@ class Training(pl.LightningModule, ABC):
 
     def _evaluated(self, split: str) -> dict[str, Tensor]:
         first = self.members[0]
-        made_of = [name for one in first.derived.values() for name in one.of]
+        made_of = [name for quantity in first.derived.values() for name in quantity.of]
         names = [name for name in first.metric_names if name not in first.derived]
         means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
         self._keep_errors(split, means)
