@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from actlab import experiments
 from actlab.errors import RunError
-from actlab.random.positions import Block
+from actlab.random.positions import BatchBlock
 from actlab.runtime.quiet import quiet
 from actlab.stacking.building import assemble
 from actlab.studies import reading
@@ -63,7 +63,7 @@ class Sizes(Checkpoint):
         self.seen: list[int] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
-        self.seen.append(len(batch) if isinstance(batch, Block) else 1)
+        self.seen.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
 
 class OneByOne(Callback):
@@ -213,7 +213,7 @@ class CountsOperators(Checkpoint):
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, _: int) -> None:
         self.mode.__exit__(None, None, None)
-        self.seen.append(self.mode.started / (len(batch) if isinstance(batch, Block) else 1))
+        self.seen.append(self.mode.started / (len(batch) if isinstance(batch, BatchBlock) else 1))
 
 
 def test_a_stacked_update_with_dropout_starts_at_most_200_operators(tmp_path):

@@ -17,7 +17,7 @@ from actlab.errors import ActlabError, Parser, unknown
 from actlab.storage.files import cache_folder
 
 
-class DataSet(NamedTuple):
+class PaperData(NamedTuple):
     """A dataset of the papers."""
 
     what: str
@@ -137,44 +137,44 @@ IMAGENET = {"train": 1_281_167, "val": 50_000, "classes": 1000}
 WIKITEXT = {"train": 36_718, "validation": 3_760, "test": 4_358}
 _CIFAR = {"train": 50_000, "test": 10_000}
 DATA = {
-    "mnist": DataSet(
+    "mnist": PaperData(
         "70,000 handwritten digits, 28×28",
         "the hub, ylecun/mnist",
         _HUB,
         partial(_check_images, {"train": 60_000, "test": 10_000}, 1, 10, None),
     ),
-    "cifar10": DataSet(
+    "cifar10": PaperData(
         "60,000 photographs of 10 classes, 32×32",
         "the hub, uoft-cs/cifar10",
         _HUB,
         partial(_check_images, _CIFAR, 3, 10, None),
     ),
-    "cifar100": DataSet(
+    "cifar100": PaperData(
         "60,000 photographs of 100 classes, 32×32",
         "the hub, uoft-cs/cifar100",
         _HUB,
         partial(_check_images, _CIFAR, 3, 100, "fine_label"),
     ),
-    "imagenet": DataSet(
+    "imagenet": PaperData(
         "1,331,167 photographs of 1,000 classes, any size",
         "the hub, ILSVRC/imagenet-1k, or image-net.org",
         "requires agreement to its terms: log in to the hub, or set data.dataset to a folder with "
         "train/CLASS/*.JPEG and val/CLASS/*.JPEG",
         _check_imagenet,
     ),
-    "twitter_pos": DataSet(
+    "twitter_pos": PaperData(
         "1,827 tweets with tags of parts of speech, and word clusters",
         "github.com/brendano/ark-tweet-nlp",
         "is downloaded by: actlab data fetch twitter_pos",
         _check_twitter_pos,
     ),
-    "wikitext": DataSet(
+    "wikitext": PaperData(
         "44,836 lines of Wikipedia, read as bytes (wikitext-2-raw-v1)",
         "the hub, Salesforce/wikitext",
         "is downloaded from the hub on first use; or set data.dataset to any text file or folder of text files",
         _check_wikitext,
     ),
-    "timit": DataSet(
+    "timit": PaperData(
         "6,300 spoken sentences with their phones",
         "the Linguistic Data Consortium, LDC93S1",
         "requires a licence from the LDC; set data.dataset to its folder",

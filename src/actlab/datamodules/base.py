@@ -23,7 +23,7 @@ from actlab.config.records import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
-from actlab.random.positions import Block, Position
+from actlab.random.positions import BatchBlock, Position
 from actlab.storage.files import DamagedError, checked
 from actlab.storage.resources import resource
 from actlab.validation import Count, validated
@@ -258,7 +258,7 @@ class SlicedLoader:
             positions = iter(sampler)
             while block := [*islice(positions, end(self.batches) - self.batches)]:
                 self.batches += len(block)
-                yield Block(self.dataset, block)
+                yield BatchBlock(self.dataset, block)
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of its batches that were yielded."""

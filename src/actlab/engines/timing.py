@@ -22,7 +22,7 @@ from actlab import experiments
 from actlab.analysis.wording import plural
 from actlab.engines.settings import UNTIMED, Decision, Settings
 from actlab.errors import described
-from actlab.random.positions import Block
+from actlab.random.positions import BatchBlock
 from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.devices import SMALL, keep_freed, threads, threads_for, wait_for
@@ -62,7 +62,7 @@ class _Clock(Checkpoint):
             if sum(self.sizes[1:]) >= UPDATES or now - self.starts[1] > BRIEF:
                 raise _EnoughError
         self.starts.append(now)
-        self.sizes.append(len(batch) if isinstance(batch, Block) else 1)
+        self.sizes.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
     @property
     def fastest(self) -> float:

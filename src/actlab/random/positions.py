@@ -41,7 +41,7 @@ class Position(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, a search that is not needed here
 
 
-class Block:
+class BatchBlock:
     """The positions of several batches, which `actlab.tasks.blocks` trains as one batch of a Trainer."""
 
     def __init__(self, samples: Any, positions: Sequence[Position]) -> None:

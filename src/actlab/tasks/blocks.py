@@ -1,7 +1,7 @@
 """Blocks of updates: several updates in one batch of a Trainer, whose loops and hooks then run once a block.
 
 Lightning's loops cost about a millisecond a batch on a CPU, whatever the network (``benchmarks/stacks.py``).
-The loader of the training data may therefore yield a `Block`, the positions of several batches: a task makes
+The loader of training data may therefore yield a `BatchBlock`, the positions of several batches: a task makes
 all updates but the last itself, in Lightning's order, and Lightning makes the last. What Lightning counts stays
 in updates, so checkpoints, schedules, ``max_steps`` and logged steps are those of single updates. So are all
 numbers, bit for bit, however large the blocks are.

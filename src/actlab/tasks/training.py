@@ -20,7 +20,7 @@ from actlab import optim
 from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
-from actlab.random.positions import Block
+from actlab.random.positions import BatchBlock
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import evaluating, unfuse
@@ -116,7 +116,7 @@ class Training(pl.LightningModule, ABC):
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
-        if self.device.type != "cpu" and not (self.trainer.predicting or isinstance(batch, Block)):
+        if self.device.type != "cpu" and not (self.trainer.predicting or isinstance(batch, BatchBlock)):
             self.members[0].check_targets(as_batch(batch))
         return batch
 
@@ -137,9 +137,9 @@ class Training(pl.LightningModule, ABC):
         """Why a GPU does not get the updates of a block as one program; empty where it does, or on a CPU."""
         return self._blocks.replay.reason or ""
 
-    def training_step(self, batch: Batch | Block, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch | BatchBlock, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
-        if isinstance(batch, Block):
+        if isinstance(batch, BatchBlock):
             return self._blocks.train(self, batch, batch_idx)
         return self.loss_of_update(as_batch(batch), batch_idx)
 
