@@ -2,6 +2,8 @@
 
     python benchmarks/gpt_loop.py TEXT [--activation gelu] [--gated] [--lr 0.003] [--seeds 2] [--threads 1]
 
+    python benchmarks/gpt_loop.py TEXT --turns 5 --updates 400    # beside a Trainer: what actlab costs
+
 It prints the validation loss of each seed in nats a byte, their mean, and the seconds and CPU seconds of a run.
 Seeds are torch's own, so its runs are others than the study's: means agree within the spread of seeds.
 """
@@ -9,6 +11,8 @@ Seeds are torch's own, so its runs are others than the study's: means agree with
 import argparse
 import lzma
 import math
+import statistics
+import tempfile
 import time
 from pathlib import Path
 
@@ -109,6 +113,28 @@ def loss_of(model, windows):
     return F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).item()
 
 
+def in_turns(path, turns, updates):
+    """Print the processor times of ``gpt_plain`` in a Trainer, test set and checkpoints included, and here."""
+    from actlab.experiments import build
+    from actlab.storage.mappings import read_mapping
+    from actlab.storage.resources import config_file
+
+    config, (train, _), ratios = read_mapping(config_file("gpt_plain")), read(path), []
+    config["data"]["init_args"] |= {"dataset": str(path), "updates_per_epoch": updates // 4}
+    for turn in range(turns):
+        with tempfile.TemporaryDirectory() as folder:
+            config["trainer"] |= {"logger": False, "default_root_dir": folder, "enable_progress_bar": False}
+            trainer, task, data = build(config)
+            start = time.process_time()
+            trainer.fit(task, data)
+            middle = time.process_time()
+            trained(train, F.gelu, gated=False, lr=3e-3, seed=turn, updates=updates)
+            seconds = middle - start, time.process_time() - middle
+        ratios.append(seconds[0] / seconds[1])
+        print(f"Trainer {seconds[0]:.2f} s, loop {seconds[1]:.2f} s, ratio {ratios[-1]:.3f}", flush=True)
+    print(f"median {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("text", type=Path)
@@ -118,8 +144,12 @@ def main():
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--updates", type=int, default=UPDATES)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, help="turns of a Trainer and the loop")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.turns:
+        in_turns(args.text, args.turns, args.updates)
+        return
     train, windows = read(args.text)
     losses, start, cpu = [], time.perf_counter(), time.process_time()
     for seed in range(args.seeds):

@@ -10,6 +10,8 @@ All figures are milliseconds an update and run.
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +36,7 @@ UPDATES = TRAIN // BATCH
 EPOCHS = 200  # of 107 updates: as many as the 50 epochs of the study. We stop it long before
 POLL = 0.02  # seconds
 PATIENCE = 900  # seconds that a turn may take
+_PLAN = re.compile(r"training (\d+) runs?(?: in (\d+) stacks?)?(?:, (\d+) processes)?")  # what a study prints
 
 
 class Side(ABC):
@@ -152,7 +155,6 @@ class Study(Side):
     ) -> None:
         stack = stack or members
         self.root = data / f"runs-{time.monotonic_ns()}"
-        self.expected = min(members, stack * (jobs or 1))  # runs that train at a time
         # Of each run when its epochs ended, on a clock that stands still while the processes do.
         self.ticks: dict[Path, list[float]] = {}
         self.stood = self.since = 0.0
@@ -166,7 +168,7 @@ class Study(Side):
         """Go on until every run that is under way has ended another epoch; nan where it was the first."""
         had, start = {path: len(ticks) for path, ticks in self.ticks.items()}, time.time()
         self._resume()
-        while len(further := self._further(had)) < self.expected:
+        while len(further := self._further(had)) < (at_a_time := self._at_a_time()) or not at_a_time:
             if self.process.poll() is not None or time.time() - start > PATIENCE:
                 raise RuntimeError(
                     f"the study has ended, or hangs:\n{Path(self.log.name).read_text(encoding='utf-8')}"
@@ -185,6 +187,12 @@ class Study(Side):
         self.process.wait()
         self.log.close()
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def _at_a_time(self) -> int:
+        """Return how many runs train at a time, 0 before the first; timing may have chosen smaller stacks."""
+        plan = _PLAN.search(Path(self.log.name).read_text(encoding="utf-8"))
+        runs, stacks, processes = (int(number or 1) for number in plan.groups()) if plan else (0, 1, 1)
+        return min(runs, processes * math.ceil(runs / stacks))
 
     def _further(self, had: Mapping[Path, int]) -> list[Path]:
         """Runs that have ended more epochs than they had."""
@@ -236,4 +244,5 @@ def fastest(makers: Mapping[str, Callable[[], Side]], rounds: int) -> dict[str, 
             sides[name] = open_.enter_context(make())
             sides[name].turn()
         turns = [{name: side.turn() for name, side in sides.items()} for _ in range(rounds)]
-    return {name: min(turn[name] for turn in turns) for name in sides}
+    # A turn in which a further stack began is nan.
+    return {name: float(np.nanmin([turn[name] for turn in turns])) for name in sides}
