@@ -86,7 +86,7 @@ def draw(figures: dict[str, float], stem: Path) -> list[Path]:
         memory.plot(sizes, [figures[f"stacked_{n}_mb"] for n in sizes], "o-", color=blue, markersize=3)
         time.set(title="time of an update and run", ylabel="ms", ylim=(0, None))
         memory.set(title="memory that a stack adds", ylabel="MiB", ylim=(0, None))
-        time.legend(fontsize=7)
+        time.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1, 0.86))  # below the dashed lines
         for axes in (time, memory):
             axes.set(xscale="log", xticks=sizes, xlabel="runs in the stack")
             axes.xaxis.set_major_formatter(ScalarFormatter())
