@@ -155,6 +155,7 @@ class Study(Side):
     ) -> None:
         stack = stack or members
         self.root = data / f"runs-{time.monotonic_ns()}"
+        self.expected = 0  # runs that train at a time, once the study has said it
         # Of each run when its epochs ended, on a clock that stands still while the processes do.
         self.ticks: dict[Path, list[float]] = {}
         self.stood = self.since = 0.0
@@ -168,13 +169,14 @@ class Study(Side):
         """Go on until every run that is under way has ended another epoch; nan where it was the first."""
         had, start = {path: len(ticks) for path, ticks in self.ticks.items()}, time.time()
         self._resume()
-        while len(further := self._further(had)) < (at_a_time := self._at_a_time()) or not at_a_time:
+        while len(further := self._further(had)) < (self.expected or math.inf):
             if self.process.poll() is not None or time.time() - start > PATIENCE:
                 raise RuntimeError(
                     f"the study has ended, or hangs:\n{Path(self.log.name).read_text(encoding='utf-8')}"
                 )
             time.sleep(POLL)
             self._look()
+            self.expected = self.expected or self._at_a_time()
         self._pause()
         if any(had.get(path, 0) == 0 for path in further):
             return float("nan")

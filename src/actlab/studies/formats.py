@@ -80,7 +80,7 @@ class Timed(TypedDict):
     compared: NotRequired[str]
     seconds_per_update: Positive
     bytes_kept: Positive
-    relative_to_reference: NotRequired[Positive]
+    relative_to_reference: NotRequired[Positive]  # as the next one in older files alone: tables divide
     bytes_relative: NotRequired[Positive]
     hardware: NotRequired[str]
     rounds: NotRequired[Annotated[int, Ge(0)]]
