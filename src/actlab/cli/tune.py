@@ -37,8 +37,8 @@ def parser() -> Parser:
         "compare the activation with a reference on fresh seeds. Config keys are searched for the reference "
         "too, with as many trials. It writes a study file to DIR. The same command resumes a stopped search.",
         examples=[
-            "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu",
-            "actlab tune demo --activation ./my_activation.py:MyActivation --search slope=0.1..3 "
+            "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu --seeds 3",
+            "actlab tune demo --activation ./my_activation.py:MyActivation --seeds 3 --search slope=0.1..3 "
             "--search model.optimizer.lr=1e-4..1e-2",
         ],
     )

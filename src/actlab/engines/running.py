@@ -322,12 +322,17 @@ def _costs(folder: StudyFolder) -> list[Cost]:
 
 
 def measure_costs(
-    worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
+    worker: Worker | Inline,
+    runs: Sequence[Run],
+    study: Study,
+    tuned: Sequence[str],
+    rounds: int | None,
+    processor: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         entries: list[dict[str, Any]] = worker.call(
-            "actlab.checks.cost:measure", runs, study.compare, tuned, rounds
+            "actlab.checks.cost:measure", runs, study.compare, tuned, rounds, processor
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")
