@@ -6,6 +6,7 @@ import pytest
 
 from actlab.analysis import verdict
 from actlab.analysis.statistics import LEVEL, holm
+from actlab.analysis.wording import plural
 from actlab.stages import opening
 from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load
@@ -45,7 +46,7 @@ def test_the_seeds_that_a_design_lacks_are_those_of_the_smallest_p(tmp_path, tex
         return verdict.too_few_seeds(opening.designed(StudyFolder(study, tmp_path / "none")))
 
     (needed,) = {int(number) for number in re.findall(r"--seeds (\d+)", line())}
-    assert f"{needed} for primary comparisons ({comparisons} comparison" in line()
+    assert f"from {needed} seeds on for {plural(comparisons, 'comparison')} (primary)" in line()
     assert smallest_p(needed, comparisons) < LEVEL <= smallest_p(needed - 1, comparisons)
     assert f"got {needed - 1}." in line(f"seeds={needed - 1}")
     assert line(f"seeds={needed}") == ""

@@ -139,7 +139,7 @@ def too_few_seeds(results: Results) -> str:
         correction = tables.correction(results, family)
         fewest = pairs_needed(correction.strictness())
         if correction.comparisons and len(study.seeds) < fewest:
-            required[f"{fewest} for {family} comparisons ({correction.text()})"] = fewest
+            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
     if not required:
         return ""
 
@@ -147,8 +147,8 @@ def too_few_seeds(results: Results) -> str:
     remedy = study.more_seeds.format(most)
     use = f" Use at least {remedy}." if remedy else ""
     return (
-        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. Below "
-        f"{', '.join(required)} no difference can reach p < {LEVEL} after Holm's correction.{use}"
+        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. "
+        f"A difference of means can reach p < {LEVEL} after Holm's correction {', '.join(required)}.{use}"
     )
 
 

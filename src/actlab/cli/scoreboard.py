@@ -240,7 +240,8 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, flo
             print(f"{study.name}: {reason}")
         else:
             # All else takes about twice as long as trying and timing the updates here.
-            times[study.name] = updates + 2 * (processor_time(worker) - begun)
+            taken = max(0.0, processor_time(worker) - begun)  # a worker that ended begins from 0
+            times[study.name] = updates + 2 * taken
             print(f"{study.name}: about {duration(times[study.name])}")
     mean = sum(times.values()) / max(1, len(times))
     if unknown := [study.name for study in studies if study.name not in times]:

@@ -255,8 +255,8 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
     """Return the results of the open stages, of which the last is shown; trials of a search have no table."""
     if _searches(folder, stage):
         raise ActlabError(
-            f"--stage {stage}: expected a stage that compares, got a search, whose trials are printed by a run "
-            "and stand on the page of the comparison. Leave --stage out."
+            f"--stage {stage}: expected a stage that compares, got a search. A run prints its trials, and "
+            "the page of the comparison lists them. Remove --stage."
         )
     opened = opening.load(folder, stage)
     if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
