@@ -204,22 +204,21 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
 
 
 def designed(folder: StudyFolder) -> Results:
-    """Return the comparison that a study ends in, at the first setting of each place, without runs."""
-    study = folder.directed.study
-    if study.stages:
-        first, last = study.stages[0], study.stages[-1]
-        grid = whole(study, first)
-        places: Sequence[Group] = groups(grid)
-        if first.search:
-            places = search.sides(grid, places, first.search)
+    """Return the comparison that a study ends in, without values of runs.
 
-        # Each place has the values that its settings would have, and the seeds of all stages that select.
-        selecting = [seed for stage in study.stages[:-1] for seed in stage.seeds]
-        choices = [(place, _first_choice(place, selecting)) for place in places]
-        study = _later(study, grid, last, choices)
-        if first.search:
-            study = search.compared(study, grid, choices)
-    return Results(folder.of(study), {}, {})
+    Until its stage has opened, each place has its first setting, and no looks after a search are counted: they
+    depend on what it selects.
+    """
+    ready = opened(folder, store=False)
+    study, stages = ready.folder.study, ready.folder.study.stages
+    if len(ready.stages) >= len(stages):
+        return Results(ready.stages[-1], {}, {})
+
+    # Each place has the values that its settings would have, and the seeds of all stages that select.
+    grid = whole(study, stages[0])
+    selecting = [seed for stage in stages[:-1] for seed in stage.seeds]
+    choices = [(place, _first_choice(place, selecting)) for place in ready.sides or groups(grid)]
+    return Results(folder.of(_later(study, grid, stages[-1], choices)), {}, {})
 
 
 def _first_choice(place: Group, seeds: Sequence[int]) -> Selected:
