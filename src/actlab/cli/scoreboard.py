@@ -17,7 +17,7 @@ from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates, submission
 from actlab.engines.running import Engine, run
-from actlab.engines.workers import Worker
+from actlab.engines.workers import Inline, Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.stages import opening
 from actlab.storage.files import digest_of, read_json
@@ -223,13 +223,13 @@ def _named(study: Study, task: BoardTask) -> Iterator[str]:
     yield from (of for of in task.get("further", {}) if stage_of(of) in stages)
 
 
-def processor_time(worker: Worker) -> float:
+def processor_time(worker: Worker | Inline) -> float:
     """Return the seconds of processor time that a worker has used, which other programs do not add to."""
     seconds: float = worker.call("time:process_time")
     return seconds
 
 
-def timed(studies: Sequence[Study], runs: Path, worker: Worker) -> dict[str, float]:
+def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict[str, float]:
     """Print and return how many seconds each study will take on an idle machine, from updates timed now."""
     times = dict[str, float]()
     for study in studies:
