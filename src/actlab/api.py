@@ -129,7 +129,7 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
     """Read the results of the finished runs of a study; train nothing. Arguments and errors as in `run_study`.
 
     >>> results("demo", runs_dir="elsewhere").stages[-1].missing
-    12
+    40
     """
     from actlab.stages.opening import load
     from actlab.studies.folders import StudyFolder

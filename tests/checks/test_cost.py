@@ -43,13 +43,13 @@ class Clock:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Clock, float], list[dict[str, Any]]]:
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
     """The costs of two activations by some clock, in three rounds on a machine of two cores and some load."""
     (tmp_path / "two.yaml").write_text(STUDY)
     runs = reading.load(str(tmp_path / "two.yaml")).runs()
     loss = ClassificationTask.loss
 
-    def measure(clock: Clock, load: float) -> list[dict[str, Any]]:
+    def measure(clock: Clock, load: float, **options: Any) -> list[dict[str, Any]]:
         def timed(task: ClassificationTask, batch: Batch) -> Tensor:
             clock.update(next(type(m) for m in task.modules() if type(m) in SECONDS))
             return loss(task, batch)
@@ -59,7 +59,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Clock
         monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
         machine = SimpleNamespace(getloadavg=lambda: (load, 0, 0), cpu_count=lambda: 2)
         monkeypatch.setattr(cost, "os", machine, raising=False)
-        return cost.measure(runs, "model.activation", rounds=3)
+        return cost.measure(runs, "model.activation", rounds=3, **options)
 
     return measure
 
@@ -72,6 +72,14 @@ def test_costs_are_those_of_undisturbed_updates(measured: Any) -> None:
     assert elu["rounds"] == 3
     assert elu["machine"]["load"] == 9.5
     assert elu["machine"]["cpu_per_second"] < 0.5
+
+
+def test_in_processor_time_other_programs_add_nothing(measured: Any) -> None:
+    """Every update is held up, as on a machine with more programs than cores."""
+    wall = [entry["seconds_per_update"] for entry in measured(Clock(lambda update: 7.0), load=9.5)]
+    assert wall == [8.0, 8.5]
+    estimated = measured(Clock(lambda update: 7.0), load=9.5, processor=True)
+    assert [entry["seconds_per_update"] for entry in estimated] == [1.0, 1.5]
 
 
 def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured: Any) -> None:

@@ -71,6 +71,13 @@ def trials_of(outcome):
     return found
 
 
+def trials_on(page):
+    """The cells of each row of the page's table of trials."""
+    table = page.read_text().partition("Trials of the search</h2>")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.S)
+    return [[re.sub("<.*?>", " ", cell) for cell in re.findall(r"<td.*?</td>", row, re.S)] for row in rows]
+
+
 def results_of(tmp_path):
     """``result.json`` of each run."""
     return [json.loads(path.read_text()) for path in (tmp_path / "runs/tiny-tuned").glob("*/result.json")]
@@ -114,6 +121,14 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert "next: nothing: all runs have ended" in cli("study", "status", "runs/tiny-tuned.yaml").out
     assert "settings<br>" in page.read_text()
     assert "was chosen</h2>" not in page.read_text()  # the comparison chose nothing
+    shown = trials_on(page)
+    printed = [value.split()[-1] for found in trials.values() for _, value in found]
+    assert len(shown) == 6
+    assert {f"{value:.4g}" for value in map(validation_loss, search)} >= {*printed}
+    assert {re.search(r"\d[.\d]*", row[-1])[0] for row in shown} == {
+        f"{validation_loss(result):.3g}" for result in search
+    }
+    assert sum("(selected)" in row[-1] for row in shown) == 3
 
 
 def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tuned, tmp_path, without_page):
@@ -125,6 +140,47 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tuned
     assert re.search(r"\(edge\): the chosen value .* So is alpha of elu\(alpha=\d[.\d]*\)\.", words)
     runs = {(json.dumps(r["point"]["model.activation"]), r["seed"]) for r in results_of(tmp_path)}
     assert {seed for name, seed in runs if name == '"elu"'} == {100, 101}
+
+
+def test_the_file_of_a_tuned_study_holds_the_values_of_set(tuned, tune, cli, without_page):
+    changes = (
+        "--set",
+        "trainer.limit_train_batches=1",
+        "--set",
+        "model.network.dropout=0.5",
+        "--set",
+        "seeds=3-4",
+    )
+    outcome = tuned(
+        "--search", "alpha=[0.5, 2.0]", "--reference", "elu", "--trials", "1", "--fresh", "1", *changes
+    )
+    table = outcome.out[outcome.out.index("elu tuned against elu") :].partition("Verdict")[0]
+    assert table in cli("study", "show", "runs/tiny-tuned.yaml").out
+    assert "0 not finished" in cli("study", "plan", "runs/tiny-tuned.yaml").out
+    assert "Tuned on seeds 3, 4" in " ".join(outcome.out.split())
+    line = tune("--search", "alpha=[0.5, 2.0]", "--set", "model.activation=relu").rejection
+    assert "--set model.activation: expected another key" in line
+
+
+def test_the_options_of_a_run_are_accepted(cli):
+    run = re.findall(r"^ +(--[a-z-]+)", cli("study", "run", "--help").out, re.M)
+    assert len(run) > 10
+    assert set(run) <= {*re.findall(r"^ +(--[a-z-]+)", cli("tune", "--help").out, re.M)}
+
+
+def test_the_search_alone_is_a_stage(tune, cli, tmp_path, without_page):
+    words = ("--search", "alpha=[0.5, 2.0]", "--reference", "elu", "--trials", "1", "--fresh", "1")
+    searched = tune(*words, "--stage", "search")
+    assert searched.code == 0, searched.err
+    assert "best so far: elu" in searched.out
+    assert "without --stage compares what the search selected" in searched.out
+    assert {result["seed"] for result in results_of(tmp_path)} == {0}
+    assert (
+        "expected a stage that compares"
+        in cli("study", "show", "runs/tiny-tuned.yaml", "--stage", "search").err
+    )
+    assert "elu(alpha=" in tune(*words, "--stage", "compare").out
+    assert {result["seed"] for result in results_of(tmp_path)} == {0, 100}
 
 
 @pytest.mark.slow  # tests/studies/test_last_values.py selects by last values without a search
@@ -178,10 +234,10 @@ def plan(tmp_path):
 
 def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
     def question(*words: str, rates: str = "1e-4..1e-2") -> str:
-        study = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
-        grid = opening.whole(study, study.stages[0])
+        tuned = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
+        grid = opening.whole(tuned, tuned.stages[0])
         nothing: Selected = {"chosen": {}, "tried": 1, "seeds": []}
-        sides = search.sides(grid, groups(grid), study.stages[0].search)
+        sides = search.sides(grid, groups(grid), tuned.stages[0].search)
         return search.compared(grid, grid, [(side, nothing) for side in sides]).question
 
     same = {
@@ -288,9 +344,9 @@ def test_a_study_that_cannot_be_tuned_is_rejected(tune, tmp_path, text, change):
 def test_a_study_is_tuned_on_seeds_of_the_first_stage_at_settings_of_the_last(plan, tmp_path, words, seeds):
     grid = "[relu, gelu], model.network.dropout: [0.0]"
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
-    study = plan(*words, file="tiny.yaml")
-    assert study.stages[0].seeds == study.seeds == seeds
-    assert {run.config["data"]["init_args"]["batch_size"] for run in study.runs()} == {250}
+    tuned = plan(*words, file="tiny.yaml")
+    assert tuned.stages[0].seeds == tuned.seeds == seeds
+    assert {run.config["data"]["init_args"]["batch_size"] for run in tuned.runs()} == {250}
 
 
 def test_without_optuna_the_extra_is_named(tune, monkeypatch):

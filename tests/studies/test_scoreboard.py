@@ -176,10 +176,37 @@ def test_what_cannot_be_submitted_is_said_before_training(here, small, cli, word
 
 
 def test_tasks_that_do_not_fit_into_the_minutes_are_left_out_by_name(here, kept, small, cli, monkeypatch):
-    monkeypatch.setattr(estimates, "remaining", lambda *given: 1e6)
+    small["tasks"]["long"] = small["tasks"]["picture"]
+    monkeypatch.setattr(estimates, "remaining", lambda folder, *given: 1e6 * (folder.study.name == "long"))
     out = cli("scoreboard", "--activation", "silu", "--data", kept).out
-    assert "left out, because they do not fit into 45 min: picture" in out
+    assert "left out, because they do not fit into 45 min: long" in out
+    assert (here / "runs/scoreboard/picture").exists()
+    assert not (here / "runs/scoreboard/long").exists()
+
+
+def test_minutes_into_which_nothing_fits_are_a_mistake(here, kept, small, cli, monkeypatch):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 3600.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    mine = ("--activation", "silu", "--data", kept)
+    outcome = cli("scoreboard", *mine, "--minutes", "12")
+    assert outcome.code == 2
+    advised = re.search(
+        r"--minutes 12: expected at least \d+, .*Use (--minutes (\d+) --tasks picture)\.$", outcome.err.strip()
+    )
+    assert 30 < int(advised[2]) < 60
+    assert "all tasks: about 1 h" in cli("scoreboard", *mine, "--minutes", "0").out  # the estimate alone
     assert not (here / "runs").exists()
+    monkeypatch.setattr(scoreboard, "run", lambda folder, engine: 0)
+    assert cli("scoreboard", *mine, *advised[1].split()).code == 0
+
+
+def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 60.0)
+    study = reading.load(str(kept / "first.yaml"))
+    used = iter([5.0, 15.0])  # of processor time, before and after the updates that are timed
+    helper = Inline()
+    monkeypatch.setattr(helper, "call", lambda function: next(used))
+    assert scoreboard.timed([study], tmp_path, helper) == {"first": 80.0}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +244,13 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):
     monkeypatch.setattr(scoreboard, "Worker", Inline)
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--tasks", "equation", "--smoke")
     assert outcome.code == 0, outcome.err
-    assert "Smoke runs decide nothing" in outcome.out
+    small = outcome.out.partition("Smoke scoreboard. Smoke runs decide nothing")[2].splitlines()[1:-1]
+    assert [re.sub(r"[\d.]+", "N", line) for line in small] == [
+        f"equation, chosen by loss, block {block}: Mine, test/relative_error N, N runs"
+        for block in ("waves", "hills")
+    ]
+    assert "with a verdict on each data set" in outcome.out.splitlines()[-1]
+    assert "Place " not in outcome.out
     assert not (here / "runs/scoreboard/board.md").exists()
 
 
@@ -227,12 +260,19 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
     monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
-    monkeypatch.setattr(estimates, "measure_costs", lambda *given, rounds: [*timed.values()])
+    measured = {}
+
+    def measure_costs(*given, **options):
+        measured.update(options)
+        return [*timed.values()]
+
+    monkeypatch.setattr(estimates, "measure_costs", measure_costs)
 
     helper = Inline()
     monkeypatch.setattr(helper, "call", lambda function, run: 10)
     # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
     assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    assert measured["processor"]
     for run in study.runs()[:2]:
         RunFolder(tmp_path, run).open()
         RunFolder(tmp_path, run).finish(FINISHED, [], seconds=1.0)

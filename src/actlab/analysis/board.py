@@ -20,7 +20,9 @@ from actlab.analysis.differences import Estimate, better
 from actlab.analysis.hierarchy import Effect, OverTasks, Ratio
 from actlab.analysis.scoreboard import Board, KeptRow, ScoredTask, StoredTable, Table
 from actlab.analysis.statistics import LEVEL, holm, p_text
-from actlab.analysis.wording import plural
+from actlab.analysis.verdict import SMOKE
+from actlab.analysis.wording import digits, plural
+from actlab.config.values import printers
 from actlab.storage.files import checked, read_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
@@ -249,6 +251,28 @@ def verdict(data: OnData, p: float | None, reference: str) -> str:
     if data.failed:
         words.append(f"{data.failed} of {data.runs} runs failed")
     return "; ".join(words) + "."
+
+
+def smoke_lines(tables: Mapping[tuple[str, str], Table]) -> list[str]:
+    """Return a small scoreboard of smoke runs, their values without a comparison, and what whole runs add."""
+    said = ["", f"Smoke scoreboard. {SMOKE}"]
+    for (task, data), table in tables.items():
+        text = printers(row["point"] for row in table["rows"])
+        for words, rows in StoredTable(Path(), table).points:
+            name = ", ".join(filter(None, [task, data, words]))
+            for row in rows:
+                cell = next(cell for cell in row["columns"] if cell["primary"])
+                value = "no finite value" if cell["median"] is None else digits(cell["median"])
+                activation = text(table["compare"], row["point"][table["compare"]])
+                said.append(f"{name}: {activation}, {cell['metric']} {value}, {plural(cell['n'], 'run')}")
+
+    reference = board_file()["reference"]
+    example = sentence(scores().standings[0], reference)
+    return [
+        *said,
+        f"Without --smoke you get the ratio to {reference} with a verdict on each data set, the rank among the "
+        f"others, and a sentence over tasks, as for an activation of the scoreboard: {example}",
+    ]
 
 
 def lines(scores: Scores) -> list[str]:

@@ -124,6 +124,34 @@ def needs(results: Results, size: float) -> list[str]:
     return texts
 
 
+def too_few_seeds(results: Results) -> str:
+    """Return a line on what a design cannot decide whatever its runs give, with the fewest seeds that can.
+
+    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p < 0.05.
+    """
+    study = results.study
+    if study.smoke:
+        return ""
+
+    # Find what each family of comparisons requires.
+    required = dict[str, int]()
+    for family in tables.FAMILIES:
+        correction = tables.correction(results, family)
+        fewest = pairs_needed(correction.strictness())
+        if correction.comparisons and len(study.seeds) < fewest:
+            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
+    if not required:
+        return ""
+
+    most = max(required.values())
+    remedy = study.more_seeds.format(most)
+    use = f" Use at least {remedy}." if remedy else ""
+    return (
+        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. "
+        f"A difference of means can reach p < {LEVEL} after Holm's correction {', '.join(required)}.{use}"
+    )
+
+
 def advised(results: Results) -> int | None:
     """Return how many seeds show each primary margin four times in five; None without margin or spread."""
     primary = [verdict.cell for verdict in compared(results) if verdict.cell.family == "primary"]

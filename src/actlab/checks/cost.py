@@ -42,12 +42,18 @@ PATIENCE = 60.0  # seconds after which no further round starts: large networks g
 
 
 def measure(
-    runs: Iterable[Run], key: str, tuned: Sequence[str] = (), rounds: int | None = None
+    runs: Iterable[Run],
+    key: str,
+    tuned: Sequence[str] = (),
+    rounds: int | None = None,
+    processor: bool = False,
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
     The first run of each grid point is measured; points that differ in ``tuned`` keys are one. The fastest
     update counts: other programs only add time. Messages name a point by its value of the grid key ``key``.
+    With ``processor``, seconds on the CPU are the processor time of all threads, as an estimate for an idle
+    machine requires. On an accelerator they are always wall time.
 
     Returns:
         A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its model
@@ -68,7 +74,7 @@ def measure(
         print(f"costs are not measured: {how}", flush=True)
     samples = next((getattr(each.data, "batch_size", SMALL) for each in built.values()), SMALL)
     with threads(threads_for(samples)), own_generators(0):
-        trials, accidents = _timed(built, rounds or ROUNDS)
+        trials, accidents = _timed(built, rounds or ROUNDS, processor)
     for point, how in accidents.items():
         run = first.pop(point)
         print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
@@ -110,7 +116,9 @@ def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[Point, Experiment], rounds: int) -> tuple[dict[Point, TimedTask], dict[Point, str]]:
+def _timed(
+    built: Mapping[Point, Experiment], rounds: int, processor: bool
+) -> tuple[dict[Point, TimedTask], dict[Point, str]]:
     """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
     trials: dict[Point, TimedTask] = {}
     failed, accidents = set[Point](), dict[Point, str]()
@@ -122,7 +130,7 @@ def _timed(built: Mapping[Point, Experiment], rounds: int) -> tuple[dict[Point, 
             signals.check()
             try:
                 if number == 0:
-                    trials[point] = TimedTask(built[point])
+                    trials[point] = TimedTask(built[point], processor)
                 trials[point].time()
             except Exception as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
@@ -135,12 +143,14 @@ class TimedTask:
     """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
 
     The network has no `SeedGlobal` hooks while it is timed, except for the updates of `seconds_seeded`.
+    Durations are wall time; with ``processor`` they are processor time on the CPU.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, processor: bool = False) -> None:
         trainer, task, data = experiment
         assert isinstance(task, Task)
         self.device, self.plugin = trainer.strategy.root_device, trainer.precision_plugin
+        self.processor = processor and self.device.type == "cpu"
         self.task = self.plugin.convert_module(task).to(self.device).train()
         self.optimizer = task.optimizer(task.parameters())
         self.batch = self.plugin.convert_input(tuple(tensor.to(self.device) for tensor in first_batch(data)))
@@ -195,7 +205,8 @@ class TimedTask:
     def update(self, step: int, clean: bool = False) -> float:
         """Run one update, with ``clean`` also the loss in evaluation mode; return its duration in seconds."""
         assert isinstance(self.task, Task)
-        start = time.perf_counter()
+        clock = time.process_time if self.processor else time.perf_counter
+        start = clock()
         self.task.stream.move(0, step)
         self.optimizer.zero_grad()
         if clean:
@@ -206,7 +217,7 @@ class TimedTask:
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         wait_for(self.device)
-        return time.perf_counter() - start
+        return clock() - start
 
 
 def in_parts(seconds: Sequence[float]) -> list[float]:

@@ -1,4 +1,7 @@
-"""Estimate the time that a study still needs, from updates timed on this machine."""
+"""Estimate the time that a study still needs on this machine while it is idle, from updates timed now.
+
+On the CPU the processor time of an update counts, because wall time grows with what other programs do.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
     tune = study.select.tune
-    measured = measure_costs(helper, able, study, tune, rounds=rounds)
+    measured = measure_costs(helper, able, study, tune, rounds=rounds, processor=True)
     seconds = {
         Point(cost["point"]).without(tune): cost["seconds_per_update"] + cost.get("seconds_added", 0)
         for cost in measured

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actlab.analysis import verdict
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.study_clean import clean
@@ -91,10 +92,8 @@ def parser() -> Parser:
     )
     for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
         _add_study(subs[name])
-        if name != "clean":  # the runs of all stages belong to the study
-            subs[name].add_argument(
-                "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
-            )
+        if name not in ("clean", "run"):  # the runs of all stages belong to the study
+            _add_stage(subs[name])
     subs["plan"].add_argument("--time", action="store_true", help="estimate the time from timed updates")
     subs["plan"].add_argument(
         "--detect",
@@ -104,8 +103,6 @@ def parser() -> Parser:
         "the table is in percent, else in the metric's unit",
     )
     add_run_options(subs["run"])
-    subs["run"].add_argument("--report", action="store_true", help="also draw the figures")
-    subs["run"].add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
@@ -141,8 +138,15 @@ def _add_study(sub: ArgumentParser) -> None:
     )
 
 
+def _add_stage(sub: ArgumentParser) -> None:
+    sub.add_argument("--stage", metavar="NAME", help="only this stage of the study; default: all open stages")
+
+
 def add_run_options(sub: ArgumentParser) -> None:
-    """Add the options of how runs are trained."""
+    """Add the options of what is trained, how, and what is written afterwards."""
+    _add_stage(sub)
+    sub.add_argument("--report", action="store_true", help="also draw the figures")
+    sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     sub.add_argument(
         "--engine",
         choices=("auto", "sequential"),
@@ -220,6 +224,8 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
         with Worker() as worker:
             for line in check(study, worker):
                 print(line)
+        if line := verdict.too_few_seeds(opening.designed(folder)):
+            print(line)
         for line in () if args.detect is None else study_output.detection(folder, args.stage, args.detect):
             print(line)
     elif args.command == "status":
@@ -247,6 +253,11 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
 
 def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
     """Return the results of the open stages, of which the last is shown; trials of a search have no table."""
+    if _searches(folder, stage):
+        raise ActlabError(
+            f"--stage {stage}: expected a stage that compares, got a search. A run prints its trials, and "
+            "the page of the comparison lists them. Remove --stage."
+        )
     opened = opening.load(folder, stage)
     if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
@@ -254,6 +265,10 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
             "again, or all have failed or diverged, so search other values"
         )
     return opened
+
+
+def _searches(folder: StudyFolder, stage: str | None) -> bool:
+    return any(of.search is not None and of.name == stage for of in folder.study.stages)
 
 
 def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> int:
@@ -279,6 +294,9 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             stacked, args.max_stack, loggers, args.jobs, args.wait, cluster=cluster, shard=args.shard
         )
         failed = run(folder, engine, args.stage)
+    if _searches(folder, args.stage):  # whose trials have been printed
+        print("the same command without --stage compares what the search selected")
+        return int(failed > 0)
     if args.shard is not None:
         print("costs and tables: start the study without --shard when all shards have ended")
         return int(failed > 0)

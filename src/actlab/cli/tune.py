@@ -21,7 +21,7 @@ from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import UNIT, Study
-from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.reading import ACTIVATION_FORMS, activation, load, overridden
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS
 
@@ -37,8 +37,8 @@ def parser() -> Parser:
         "compare the activation with a reference on fresh seeds. Config keys are searched for the reference "
         "too, with as many trials. It writes a study file to DIR. The same command resumes a stopped search.",
         examples=[
-            "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu",
-            "actlab tune demo --activation ./my_activation.py:MyActivation --search slope=0.1..3 "
+            "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu --seeds 3",
+            "actlab tune demo --activation ./my_activation.py:MyActivation --seeds 3 --search slope=0.1..3 "
             "--search model.optimizer.lr=1e-4..1e-2",
         ],
     )
@@ -72,7 +72,7 @@ def parser() -> Parser:
         "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
     )
     add_run_options(command)
-    command.set_defaults(activations=(), stage=None, report=True, html=True)
+    command.set_defaults(activations=(), report=True, html=True)
     return command
 
 
@@ -95,7 +95,7 @@ def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
     file = schema.without_stages(schema.checked(read_mapping(source, piped=True), source))
     path = args.runs_dir / f"{source.stem}-tuned.yaml"
     write_atomically(path, written(_searching(file, source, args, unit, as_given)))
-    study = replace(load(str(path), args.smoke, args.overrides), more_seeds="--fresh {}")
+    study = replace(load(str(path), args.smoke), more_seeds="--fresh {}")
     for key, values in study.blocks[0].grid.items():
         if len(values) > 1 and key != study.compare:
             raise ActlabError(
@@ -114,6 +114,10 @@ def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_g
             f"{source.stem} cannot be tuned: give a study with one grid, one key of which is an activation"
         )
     (key,) = keys
+    if any(text.partition("=")[0].strip() == key for text in args.overrides):
+        raise ActlabError(f"--set {key}: expected another key. Use --activation and --reference.")
+    file, length = overridden(file, source, args.overrides)
+    grid = file.grid if isinstance(file.grid, dict) else {}
     spaces = dict[str, str]()
     for text in args.search:
         name, equals, values = text.partition("=")
@@ -138,9 +142,10 @@ def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_g
         fresh = [first + number for number in seed_list(fresh)]
     base = source.parent / str(file.base)
     given = schema.given(file)
+    title = f"{label(unit)} tuned against {label(reference)} in {source.stem}"
     return {
         **{name: value for name, value in given.items() if name not in ("published", "notes")},
-        "title": f"{label(unit)} tuned against {label(reference)} in {source.stem}",
+        "title": ", ".join(filter(None, [title, length])),
         "base": str(base.resolve()) if is_file(base) else file.base,
         "grid": {name: values for name, values in grid.items() if name not in spaces}
         | {key: [unit] if alone else [unit, reference]},

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from actlab.analysis import verdict
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
@@ -75,6 +76,9 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         for line in check(study, worker):
             print(line)
         worker.call("actlab.checks.directions:direct", folder)
+        last = study.stages[-1].name if study.stages else None
+        if only in (None, last) and (line := verdict.too_few_seeds(opening.designed(folder))):
+            print(line)
         folder.path.mkdir(parents=True, exist_ok=True)
         if only is not None:
             opening.opened(folder).until(only)
@@ -318,12 +322,17 @@ def _costs(folder: StudyFolder) -> list[Cost]:
 
 
 def measure_costs(
-    worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
+    worker: Worker | Inline,
+    runs: Sequence[Run],
+    study: Study,
+    tuned: Sequence[str],
+    rounds: int | None,
+    processor: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the costs of grid points, none if measuring them fails; see `cost.measure`."""
     try:
         entries: list[dict[str, Any]] = worker.call(
-            "actlab.checks.cost:measure", runs, study.compare, tuned, rounds
+            "actlab.checks.cost:measure", runs, study.compare, tuned, rounds, processor
         )
     except ActlabError as error:  # the table does not need them
         print(f"costs were not measured: {error}")

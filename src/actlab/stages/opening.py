@@ -18,7 +18,7 @@ from actlab.stages.search import Side
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import OVER, PROPOSALS, RESELECT, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen, Selected
-from actlab.studies.groups import Group, Setting
+from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Selection, Stage, Study, other_length
 from actlab.studies.points import Point
 
@@ -201,6 +201,33 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
     if stage is None and (line := stages.unopened()):
         last = replace(last, damaged=(*last.damaged, line))
     return [*before, last]
+
+
+def designed(folder: StudyFolder) -> Results:
+    """Return the comparison that a study ends in, without values of runs.
+
+    Until its stage has opened, each place has its first setting, and no looks after a search are counted: they
+    depend on what it selects.
+    """
+    ready = opened(folder, store=False)
+    study, stages = ready.folder.study, ready.folder.study.stages
+    if len(ready.stages) >= len(stages):
+        return Results(ready.stages[-1], {}, {})
+
+    # Each place has the values that its settings would have, and the seeds of all stages that select.
+    grid = whole(study, stages[0])
+    selecting = [seed for stage in stages[:-1] for seed in stage.seeds]
+    choices = [(place, _first_choice(place, selecting)) for place in ready.sides or groups(grid)]
+    return Results(folder.of(_later(study, grid, stages[-1], choices)), {}, {})
+
+
+def _first_choice(place: Group, seeds: Sequence[int]) -> Selected:
+    """Return an entry that selects the first setting of a place, or the first value of each searched key."""
+    if isinstance(place, Side):
+        chosen = {key: space.ends[0] for key, space in place.space.items()}
+    else:
+        chosen = dict(place.settings[0].tuned)
+    return {"chosen": chosen, "tried": len(place.settings) or 1, "seeds": [*seeds]}
 
 
 def whole(study: Study, stage: Stage) -> Study:

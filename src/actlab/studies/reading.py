@@ -116,6 +116,27 @@ def load(
     return replace(study, title=_title(study, whole))
 
 
+def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple[schema.File, str]:
+    """Return a study file with one grid that holds the values of ``--set``, also for its smoke runs.
+
+    The text says how they change the length of runs; see `other_length`.
+    """
+    before = _blocks(file, path, {})
+    changes = _changes({}, overrides, before)
+    seeds = changes.pop("seeds", file.seeds)
+
+    # Values of the grid stay in the grid, all others are settings.
+    grid = {key: changes.pop(key, values) for key, values in before[0].grid.items()}
+    changed = {
+        "grid": grid,
+        "set": {**file.set, **changes},
+        "smoke": {**file.smoke, **changes},
+        "seeds": seeds,
+    }
+    new = file.model_copy(update=changed)
+    return new, other_length(zip(before, _blocks(new, path, {}), strict=True))
+
+
 def _title(study: Study, file: Iterable[Block]) -> str:
     """Return the title of a study; where it compares not all that its file does, with what it compares."""
     compared = {

@@ -53,6 +53,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         figures=[drawing(plot) for plot in plots.read(last)],
         table=table(last),
         heat_map=heat_map(first),
+        trials=trials(first, last),
         seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
         runs=list({run["id"]: run for stage in stages for run in _runs(stage, folder)}.values()),
         config=config(first.study),
@@ -172,6 +173,32 @@ def heat_map(results: Results) -> dict[str, Any] | None:
         "settings": settings,
         "rows": [{"label": text, "cells": _heat_row(results, group, settings)} for text, group in rows],
     }
+
+
+def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
+    """Return the trials of a search with their medians of the selection metric; None without a search."""
+    if not any(stage.search for stage in searched.study.stages):
+        return None
+
+    # Show the keys in which trials differ.
+    points = [group.point for group in searched.groups]
+    keys = [key for key in searched.study.keys if len({point.only([key]) for point in points}) > 1]
+    names = short_names(keys)
+
+    selected = {group.point | group.settings[0].tuned for group in compared.groups}
+    rows = []
+    for group in searched.groups:
+        ended = sum(run.id in searched.results for run in group.settings[0].runs)
+        score = searched.scores(group.settings)[0] if ended else None
+        rows.append(
+            {
+                "values": [searched.text(key, group.point[key]) for key in keys],
+                "score": tables.NONE if score is None else tables.number(score, searched.selected_by),
+                "n": ended,
+                "chosen": group.point in selected,
+            }
+        )
+    return {"value": searched.study.select.value, "keys": [names[key] for key in keys], "rows": rows}
 
 
 def _text(results: Results, point: Point) -> str:
