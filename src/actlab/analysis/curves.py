@@ -30,6 +30,11 @@ class Curve:
     n: int  # number of runs
     cut: bool = False  # whether it ends before the last position of some runs because another ended earlier
 
+    @property
+    def shaded(self) -> bool:
+        """Whether the band has a width: over several runs, or over channels."""
+        return self.n > 1 or self.band.kind == "channels"
+
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings of a group that have the ``fixed`` tuned values."""
