@@ -15,8 +15,8 @@ RUN = (
 class Block(NamedTuple):
     """A fenced block: its language, its text, and what its first line names, else empty.
 
-    That is the file to write it to, or the package, no dependency of actlab, that it requires. ``section`` counts
-    the headings above the block.
+    That is the file to write it to, or the package, no dependency of actlab, that it requires. ``section``
+    counts the headings above the block.
     """
 
     language: str
