@@ -46,7 +46,8 @@ def allows(shown: str, printed: str) -> bool:
 
 def refreshed(shown: str, printed: str) -> str:
     """What a block should show: its lines replaced by the most similar printed ones, between its ``…``."""
-    lines, new, place = printed.strip("\n").splitlines(), [], 0
+    lines, place = printed.strip("\n").splitlines(), 0
+    new: list[str] = []
     parts = re.split(rf"^({LEFT_OUT})\n", shown, flags=re.M)
     for number, part in enumerate(parts):
         if part == LEFT_OUT or not part.strip():

@@ -174,7 +174,8 @@ QUOTED = {
 
 def test_each_printed_block_is_compared():
     trained = {name_of(page) for page in EXAMPLES} - LONG | {f"docs/guide/{name}.md" for name in LATER}
-    elsewhere, here = set(), set()
+    elsewhere: set[str] = set()
+    here: set[str] = set()
     for page in [*DOCUMENTS, ROOT / "examples/README.md"]:
         name = name_of(page)
         for before, _ in outputs_of(page):

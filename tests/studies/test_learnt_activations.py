@@ -130,7 +130,7 @@ def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(cop
             mean, low, high = torch.stack(changes).mean(0)  # of two runs, the median
             assert line.ours.band.median == pytest.approx(mean.numpy(), abs=1e-5)
             if panel is channel_swish:
-                assert line.ours.band.kind == "channels"
+                assert line.ours.over_channels
                 assert line.ours.band.low == pytest.approx(low.numpy(), abs=1e-5)
                 assert line.ours.band.high == pytest.approx(high.numpy(), abs=1e-5)
                 assert (line.ours.band.high - line.ours.band.low).max() > 1e-4

@@ -34,15 +34,12 @@ class Interval(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A median and its interval at each of E positions: arrays of shape ``[E]``, the rest as in `Interval`.
-
-    Of the kind ``channels`` the ends are medians, too: of the lowest and of the highest channel.
-    """
+    """A median and its interval at each of E positions: arrays of shape ``[E]``, the rest as in `Interval`."""
 
     median: Array
     low: Array
     high: Array
-    kind: Literal["interval", "range", "channels"]
+    kind: Literal["interval", "range"]
     coverage: float
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
 from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
-from actlab.config.metrics import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
@@ -35,7 +35,6 @@ _READING_TEXTS = {
 }
 EPOCH, SECONDS = "epoch", "seconds"
 LEARNT_FIGURE = "learnt_activations"
-_ENDS: Final = ("learnt_activation_min", "learnt_activation_max")  # over channels
 
 
 def read(results: Results) -> list[Plot]:
@@ -224,14 +223,12 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     counts = sorted({line.ours.n for line in lines})
     fewest = f"{counts[0]} to " if len(counts) > 1 else ""
     text = f"Lines: median of {fewest}{plural(counts[-1], 'run')} (seeds {spans(seeds)})."
-    kinds = {
-        "interval": INTERVAL,
-        "range": "their range",
-        "channels": "the lowest to the highest channel (medians over runs)",
-    }
-    shaded = sorted({line.ours.band.kind for line in lines if line.ours.shaded})
-    spread = " or ".join(kinds[kind] for kind in shaded)
-    return f"{text} Shaded: {spread}." if shaded else text
+    kinds = {"interval": INTERVAL, "range": "their range"}
+    over_runs = {line.ours.band.kind for line in lines if line.ours.shaded and not line.ours.over_channels}
+    shaded = [kinds[kind] for kind in sorted(over_runs)]
+    if any(line.ours.over_channels for line in lines):
+        shaded.append("the lowest to the highest channel (medians over runs)")
+    return f"{text} Shaded: {' or '.join(shaded)}." if shaded else text
 
 
 def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
@@ -282,9 +279,13 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
         band = median_band(np.array([run[LEARNT][layer] for run in of_layer]) - start)
 
         # Put the lowest and highest channel in place of the interval over seeds.
-        if all(layer in run.get(end, {}) for run in of_layer for end in _ENDS):
-            low, high = (np.array([run[end][layer] for run in of_layer]) - start for end in _ENDS)
-            band = band._replace(low=np.median(low, axis=0), high=np.median(high, axis=0), kind="channels")
+        lowest = [run[LOWEST][layer] for run in of_layer if layer in run.get(LOWEST, {})]
+        highest = [run[HIGHEST][layer] for run in of_layer if layer in run.get(HIGHEST, {})]
+        over_channels = len(lowest) == len(highest) == len(of_layer)
+        if over_channels:
+            low, high = np.array(lowest) - start, np.array(highest) - start
+            band = band._replace(low=np.median(low, axis=0), high=np.median(high, axis=0))
 
         x = np.array(of_layer[0][LEARNT]["x"])
-        yield Line(f"layer {layer}", LEARNT, Curve(x, band, len(of_layer)), None)
+        curve = Curve(x, band, len(of_layer), over_channels=over_channels)
+        yield Line(f"layer {layer}", LEARNT, curve, None)

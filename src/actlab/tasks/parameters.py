@@ -94,7 +94,7 @@ def _channels(unit: nn.Module) -> Tensor | None:
             for shape in ((len(_X), width), (len(_X), width, 1, 1)):
                 with suppress(Exception):
                     x = _X.view(-1, *[1] * (len(shape) - 1)).expand(shape)
-                    y = still.forward(x.clone())
+                    y: Tensor = still.forward(x.clone())
                     if y.shape == shape and y.isfinite().all():
                         return y.flatten(1)
     return None
