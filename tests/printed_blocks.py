@@ -17,8 +17,8 @@ from pathlib import Path
 LEFT_OUT = "…"
 OUTCOMES = "better|worse|equivalent|no significant difference"
 VERDICT = re.compile(rf"^(.*?): (?:{OUTCOMES})\b(?s:.*?)[.{LEFT_OUT}]$", re.M)
-NUMBER = re.compile(r"(?<![\w.])[+−-]?\d[\d,]*\.\d[\d.]*(?:e[+-]?\d+)?")
-ANY_NUMBER = r"[+−-]?\d[\d,]*(?:\.[\d.]*\d)?(?:e[+-]?\d+)?"
+NUMBER = re.compile(r"(?<![\w.])[+−-]?\d[\d,]*(?:\.\d+)+(?:e[+-]?\d+)?")
+ANY_NUMBER = r"[+−-]?\d[\d,]*(?:\.\d+)*(?:e[+-]?\d+)?"
 RULE = re.compile("─+")
 UNTIMED = "costs are left out: other programs kept the machine busy"
 

@@ -189,6 +189,7 @@ def test_each_printed_block_is_compared():
     ("shown", "printed", "expected"),
     [
         ("a  0.82 [−0.1, 3.0]\n", "a 120 [0.5, 1e-3]\n", True),
+        ("p < 0.05. So far 1.5.\n", "p < 0.04. So far 2.\n", True),
         ("24 runs, 0.5 s\n", "25 runs, 0.5 s\n", False),
         ("first\n…\nlast\n", "first\nsecond\nlast\n", True),
         ("first\n…\n", "first\n", True),
