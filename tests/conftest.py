@@ -27,6 +27,7 @@ _WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 from hypothesis import settings  # noqa: E402
 
 import actlab  # noqa: E402, F401  (before torchmetrics, which imports torchvision)
+import printed_blocks  # noqa: E402
 from suite_times import SuiteTimes  # noqa: E402
 
 # Environment first: libraries read it when they are imported, child processes inherit it.
@@ -100,6 +101,7 @@ def _first(host: Any = None, *_: Any, **__: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what is printed into pages")
     parser.addoption("--random-order", type=int, metavar="SEED", help="shuffle files and their tests")
 
 
@@ -214,6 +216,21 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "matplotlib.figure.Figure.savefig", lambda figure, file, **options: file.write_text("<svg/>")
     )
+
+
+@pytest.fixture
+def shows(request: pytest.FixtureRequest) -> Callable[[Path, str, str], None]:
+    """Compare a block of a page with what is printed, by the rules of `printed_blocks`; see ``--rewrite``."""
+
+    def compare(page: Path, shown: str, printed: str) -> None:
+        if printed_blocks.allows(shown, printed):
+            return
+        if printed_blocks.UNTIMED in printed:
+            pytest.skip("a busy machine prints a table without times")
+        assert request.config.getoption("rewrite"), f"{page} shows\n{shown}\nbut this is printed\n{printed}"
+        printed_blocks.rewrite(page, shown, printed)
+
+    return compare
 
 
 @pytest.fixture

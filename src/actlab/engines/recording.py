@@ -64,6 +64,7 @@ class Recorder(Checkpoint):
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self.sampling_errors: dict[str, list[float]] = {}  # of each run by metric; see `Training`
+        self.initial: list[dict[str, float]] = [{} for _ in folders]  # learnt parameters before training
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
@@ -79,6 +80,7 @@ class Recorder(Checkpoint):
             "stopped": self.stopped,
             "scored": self.scored,
             "sampling_errors": self.sampling_errors,
+            "initial": self.initial,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,10 +94,13 @@ class Recorder(Checkpoint):
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
         self.scored = state_dict.get("scored", {})  # older checkpoints lack these
         self.sampling_errors = state_dict.get("sampling_errors", {})
+        self.initial = state_dict.get("initial", self.initial)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
         for r, folder in self._active_runs():
+            if trainer.current_epoch == 0 and isinstance(pl_module, Training):
+                self.initial[r] = parameters.values_of(pl_module, r)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r], not isinstance(pl_module, Training))
                 if trainer.current_epoch == 0:
@@ -255,8 +260,8 @@ class Recorder(Checkpoint):
     def _keep_curves(self, r: int, trainer: pl.Trainer, name: str) -> None:
         """Keep the curves of activations with learnt parameters, if a run has any."""
         task = trainer.lightning_module
-        if isinstance(task, Training) and (curves := parameters.curves_of(task, r)):
-            self.folders[r].keep_matrices({name: curves})
+        if isinstance(task, Training) and (curves := parameters.curves_of(task, r, name)):
+            self.folders[r].keep_matrices(curves)
 
     def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
         """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
@@ -291,6 +296,8 @@ class Recorder(Checkpoint):
         if self.stacked:
             size, threads = len(self.folders), self.job.threads
             facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
+        if self.initial[r]:
+            facts["initial_parameters"] = self.initial[r]
         if r in self.loggers:
             summarise(self.loggers[r], self.rows[r], r in self.diverged)
         if r not in self.diverged:

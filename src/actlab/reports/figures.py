@@ -24,7 +24,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "training": {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8},
     "published": {"lw": 1.0, "ls": (0, (1, 1.3))},
 }
-_LOOKS |= {"learnt": _LOOKS["held out"], "initial": _LOOKS["training"]}
+_LOOKS["learnt"] = _LOOKS["held out"]
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
 _OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
@@ -84,9 +84,9 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     if line.by_user:
         look["lw"] *= _OWN
     ax.plot(x, median, color=colour, zorder=3.5 if line.by_user else 3, **look)
-    if line.ours.n > 1 and len(x) > 1:
+    if line.ours.shaded and len(x) > 1:
         ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
-    elif line.ours.n > 1:
+    elif line.ours.shaded:
         ax.vlines(x, low, high, color=colour, alpha=0.5, lw=1.4, zorder=1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from actlab.analysis.curves import Curve
-from actlab.config.metrics import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import LEARNT, is_parameter
 from actlab.config.values import named, same
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.storage.files import regular
@@ -20,7 +20,7 @@ from actlab.storage.resources import is_file, resource
 _NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
 _COLUMNS = (*_NAMES, *_NUMBERS)
 _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
-KINDS = ("held out", "training", "learnt", "initial", "published")
+KINDS = ("held out", "training", "learnt", "published")
 
 
 class PublishedCurve(NamedTuple):
@@ -43,9 +43,7 @@ class Line:
 
     @property
     def kind(self) -> str:
-        """Training or held-out data, or what an activation learnt or began with."""
-        if self.metric == INITIAL:
-            return "initial"
+        """Training or held-out data, or what an activation learnt."""
         if self.metric == LEARNT or is_parameter(self.metric):
             return "learnt"
         return "training" if "train" in self.metric.split("/")[:-1] else "held out"

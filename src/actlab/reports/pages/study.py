@@ -15,7 +15,7 @@ from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.wording import duration
 from actlab.config.values import shareable
-from actlab.reports import plots, style, tables
+from actlab.reports import parameters, plots, style, tables
 from actlab.reports.notes import facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
@@ -45,6 +45,8 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         name=last.study.name,
         notes=last.study.notes,
         verdict=verdict.lines(last),
+        learnt=parameters.lines(last),
+        learnt_title=parameters.TITLE,
         remarks=remarks(last),
         missing=last.missing,
         state=state(last),
@@ -105,7 +107,6 @@ def table(results: Results) -> dict[str, Any]:
         "settings": tables.shows_settings(results),
         "reference": comparison.reference_text(results),
         "ratios": any("bytes_relative" in (row.cost or {}) for row in rows),
-        "learnt": [head.replace("\n", " ") for head in tables.learnt(results, rows[0])],
         "costs": any(row.cost for row in rows),
         "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
         "rows": [_row(results, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
@@ -123,7 +124,7 @@ def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
         "own": results.study.has_own(row.point),
         "colour": colour,
         "dark": style.on_dark(colour),
-        "cost": [*tables.learnt(results, row).values(), *cost.values()],
+        "cost": list(cost.values()),
     }
 
 
@@ -236,7 +237,7 @@ def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
     lines, users = plot.lines, plot.users
     colours = style.colours((line.label for line in lines), users)
-    bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
+    bands = ["bands"] if any(line.ours.shaded for line in lines) else []
     return {
         "name": plot.name,
         "caption": plot.caption,
@@ -261,7 +262,7 @@ def _line(line: Line, scale: float) -> dict[str, Any]:
     band = line.ours.band
     return {
         **{name: getattr(line, name) for name in ("label", "metric", "kind")},
-        "n": line.ours.n,
+        "shaded": line.ours.shaded,
         "x": _rounded(line.ours.x),
         **{name: _rounded(getattr(band, name) * scale) for name in ("median", "low", "high")},
         "published": [*map(_rounded, line.published[:2])] if line.published else None,
