@@ -383,13 +383,17 @@ StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 def _faults_of_state(
     worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
 ) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults."""
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
+
+    Where users' code is built, the second process has another hash seed, so it loads the libraries itself.
+    """
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
-    with Worker(stalled=stalled) as other, apart as first:  # which train nothing
+    hash_seed = int(any(run.code for run, _ in cases.values()))
+    with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
         # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
         builds = first.call(build, cases, False, on=note)
