@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,9 +26,10 @@ from actlab.errors import ActlabError
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
-from actlab.studies import changes, locks, stacks
+from actlab.studies import changes, locks, opened, stacks
 from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
@@ -91,6 +92,8 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             if len(stage.runs) <= runs:  # a search has no further batch
                 number, runs = number + 1, 0
                 continue
+            if only in (None, reached) and opens_new_files(stage, engine.stalled):
+                continue  # planned again, because these files count
             runs = len(stage.runs)
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
@@ -99,6 +102,20 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     if only is None and number < len(names):
         print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed
+
+
+def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
+    """Find and store which files users' code opens, where that is not known; return whether there are any."""
+    known = folder.study.opened_files
+    if not (runs := opened.unknown((run for run, *_ in by_point(folder.study.runs())), known)):
+        return False
+    found: dict[str, list[str]] = {}
+    fresh = Worker(stalled=stalled)  # which has imported no users' code
+    # Why a process ends is said where the activations are tried.
+    with phase("finding the files that your code opens"), fresh, suppress(EndedError):
+        found = fresh.call("actlab.checks.opened_files:find", runs, {*known}, folder.path)
+        folder.store(opened.FILE, {**known, **found})
+    return any(found.values())
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
