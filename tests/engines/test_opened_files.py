@@ -47,7 +47,8 @@ def test_runs_train_again_where_a_file_that_their_code_opens_has_changed(study, 
         (tmp_path / changed).write_text("7")
         said, ignored = study(data)
         assert said == f"files: 2 runs, {2 - number} finished, {number}"
-        assert f"because {changed} has been changed since" in ignored
+        assert "because " in ignored
+        assert changed in ignored
         (tmp_path / changed).write_text(FILES[changed])
     assert study(data)[0] == "files: 2 runs, 2 finished, 0"
 
