@@ -31,9 +31,9 @@ def fit(cli, program, tmp_path, monkeypatch):
 
 def resumed(fit, *words):
     """Return what a resume printed, and the weights with and without a stop."""
-    _, first = fit("stopped", 1, *words)
-    out, last = fit("stopped", 2, *words, "--ckpt_path", first)
-    _, straight = fit("straight", 2, *words)
+    _, first = fit("stopped", 2, *words)
+    out, last = fit("stopped", 3, *words, "--ckpt_path", first)
+    _, straight = fit("straight", 3, *words)
     return out, [torch.load(path, weights_only=True)["state_dict"] for path in (last, straight)]
 
 

@@ -104,7 +104,7 @@ def _counts(path: Path, left_out: Sequence[Path]) -> bool:
     path = path.resolve()
     folders = [*left_out, cache_folder().resolve(), Path(sys.prefix), Path(sys.base_prefix)]
     inside = any(path.is_relative_to(folder) for folder in folders)
-    is_special = path.parts[1] in _NOT_DATA or _CACHES in path.parts
+    is_special = not _NOT_DATA.isdisjoint(path.parts[1:2]) or _CACHES in path.parts
     return path.is_file() and path.suffix not in _CODE and not inside and not is_special
 
 

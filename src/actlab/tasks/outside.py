@@ -41,7 +41,7 @@ class StateOutside(Callback):
     stackable = True
 
     def __init__(self) -> None:
-        self._loaded: Mapping[str, Any] | None = None  # until the first epoch of a resumed training
+        self._loaded: Mapping[str, Any] | None = None  # until a resumed training starts
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -59,8 +59,8 @@ class StateOutside(Callback):
         """Keep what was added until the loaders exist."""
         self._loaded = checkpoint.get(OUTSIDE)
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore the generators, before the batches of the epoch are drawn; name what differs."""
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Restore the generators, before the batches of an epoch are drawn; name what differs."""
         if self._loaded is None:
             return
         generators, digests = self._loaded["generators"], self._loaded["digests"]
@@ -124,7 +124,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     package = type(value).__module__.partition(".")[0]
     if package not in _NOT_WALKED or isinstance(value, _WALKED):
         own = getattr(value, "__dict__", {})
-        names = (name for name in own if name not in _OF_LIGHTNING and not name.startswith("__pl_"))
+        of_lightning = {*_OF_LIGHTNING, "epoch"} if hasattr(value, "set_epoch") else _OF_LIGHTNING
+        names = [name for name in own if name not in of_lightning and not name.startswith("__pl_")]
         yield from ((name, own[name]) for name in names)
 
 
