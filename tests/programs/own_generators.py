@@ -40,6 +40,6 @@ class Data(pl.LightningDataModule):
         if self.kind == "local":
             return DataLoader(self.rows, 4, shuffle=True, generator=torch.Generator().manual_seed(7))
         if self.kind == "weighted":
-            weights = torch.linspace(0.1, 1, 16)
+            weights = torch.linspace(0.1, 1, 16).tolist()
             return DataLoader(self.rows, 4, sampler=WeightedRandomSampler(weights, 16, generator=self.order))
         return DataLoader(self.rows, 4, shuffle=True, generator=self.order)

@@ -135,8 +135,8 @@ class Cluster:
         write_atomically(root / locks.FOLDER / _TOKEN, token)
         home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), arranged.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
-        amount |= {"runtime_env": {"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}}}
-        task_of = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train).remote
+        environment = {"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}}
+        task_of = ray.remote(max_retries=MOST_DEATHS - 1, runtime_env=environment, **amount)(_train).remote
         waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
         held = []
         while waiting:

@@ -27,7 +27,7 @@ MOST_ITEMS = 1_000  # of a collection or tensor; of a larger collection only the
 MOST_NAMED = 3
 _PLAIN = bool | int | float | str | None
 _GENERATORS = np.random.Generator | np.random.RandomState | random.Random
-_WALKED = DataLoader | Dataset | Sampler  # of torch, though its other objects are not
+_WALKED: tuple[type, ...] = (DataLoader, Dataset, Sampler)  # of torch, though its other objects are not
 _NOT_WALKED = {"actlab", "builtins", "lightning_fabric", "numpy", "pandas", "pytorch_lightning", "torch"}
 _OF_LIGHTNING = {*vars(pl.LightningModule()), *vars(pl.LightningDataModule())}  # names of attributes
 
