@@ -198,11 +198,15 @@ def _timed_in_one_round() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks and builds in two orders are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    """What takes time is tried where the mark ``tries_stacks`` asks for it.
+
+    That are stacks, builds in two orders, and what users' code opens.
+    """
     if "tries_stacks" in request.keywords:
         return
     if "actlab.engines.running" in sys.modules:
         monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
+        monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
     if "actlab.checks.stack_trial" in sys.modules:
         from child_processes import serve_untried
 

@@ -28,6 +28,7 @@ from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 from actlab.tasks.building import saves_hyperparameters
 from actlab.tasks.complete import CompleteCheckpoint
+from actlab.tasks.outside import StateOutside
 from actlab.tasks.training import Training
 
 # Tensors are in memory and a batch is one gather: loader workers would only add copies.
@@ -172,7 +173,7 @@ class ActlabCLI(LightningCLI):
         if not isinstance(self.model, Training):  # tasks do both themselves
             ours += [CompleteCheckpoint(), Unfused()]
         if self.seeds_globally:
-            ours.append(SeedEveryEpoch(self.config[sections.SEED]))
+            ours += [SeedEveryEpoch(self.config[sections.SEED]), StateOutside()]
         trainer.callbacks[:0] = ours  # type: ignore[attr-defined]
         return trainer
 

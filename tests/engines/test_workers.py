@@ -381,3 +381,24 @@ def test_signals_reach_the_workers(tmp_path, number, devices):
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert "the same command resumes" in err
+
+
+def test_workers_have_one_hash_seed_and_standard_modules(tmp_path, programs):
+    """A file of the current folder replaces no standard module, but can be imported by its name."""
+    for name in ("random", "statistics", "types", "queue"):
+        (tmp_path / f"{name}.py").write_text(
+            "raise ImportError(f'{__file__} is in place of a standard module')"
+        )
+    (tmp_path / "folder_of_mine.py").write_text("def start():\n    return 'imported'\n")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    done = subprocess.run(
+        [sys.executable, programs / "asking_workers.py"],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, other = done.stdout.split()
+    assert first == second != other
+    assert first.startswith("imported")

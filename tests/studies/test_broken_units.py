@@ -57,7 +57,7 @@ BROKEN = {  # activation → what is said of it
     "./shared_state.py:Unregistered": "learns a tensor of shape () that is not in the optimiser",
     **{
         f"./shared_state.py:{name}": "computes something else after other builds in the process"
-        for name in ("Running", "Drawing", "Memoised")
+        for name in ("Running", "Drawing", "Memoised", "Hashed")
     },
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,9 +27,10 @@ from actlab.errors import ActlabError
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
-from actlab.studies import changes, locks, stacks
+from actlab.studies import changes, locks, opened, stacks
 from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
@@ -95,6 +96,8 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             if len(stage.runs) <= runs:  # a search has no further batch
                 number, runs = number + 1, 0
                 continue
+            if only in (None, reached) and opens_new_files(stage, engine.stalled):
+                continue  # planned again, because these files count
             runs = len(stage.runs)
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
@@ -103,6 +106,20 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     if only is None and number < len(names):
         print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed
+
+
+def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
+    """Find and store which files users' code opens, where that is not known; return whether there are any."""
+    known = folder.study.opened_files
+    if not (runs := opened.unknown((run for run, *_ in by_point(folder.study.runs())), known)):
+        return False
+    found: dict[str, list[str]] = {}
+    fresh = Worker(stalled=stalled)  # which has imported no users' code
+    # Why a process ends is said where the activations are tried.
+    with phase("finding the files that your code opens"), fresh, suppress(EndedError):
+        found = fresh.call("actlab.checks.opened_files:find", runs, {*known}, folder.path)
+        folder.store(opened.FILE, {**known, **found})
+    return any(found.values())
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
@@ -392,13 +409,17 @@ StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 def _faults_of_state(
     worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
 ) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults."""
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
+
+    Where users' code is built, the second process has another hash seed, so it loads the libraries itself.
+    """
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
-    with Worker(stalled=stalled) as other, apart as first:  # which train nothing
+    hash_seed = int(any(run.code for run, _ in cases.values()))
+    with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
         # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
         builds = first.call(build, cases, False, on=note)

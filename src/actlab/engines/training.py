@@ -52,7 +52,9 @@ def check_sources(job: Job) -> None:
     """Check that third-party files have not changed since the runs were planned; ids contain their digests."""
     known: dict[str, str | None] = {}
     for run in job.runs:
-        now = identity.sources_of(run.config, known)
+        now: dict[str, str | None] = {**identity.sources_of(run.config, known)}
+        for text in run.sources.keys() - now.keys():  # which the code opens
+            now[text] = contents.content_of(text, True)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
             name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")

@@ -24,6 +24,7 @@ from typing import Any
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError, LostDeviceError, described, last_line
 from actlab.runtime import signals
+from actlab.runtime.interpreter import started_alike
 from actlab.runtime.quiet import quiet
 from actlab.runtime.signals import Report
 
@@ -72,13 +73,14 @@ def start_server() -> None:
         context.set_forkserver_preload(_PRELOADED)
         from multiprocessing import forkserver
 
-        with _without_main():
+        with started_alike(), _without_main():
             forkserver.ensure_running()
 
 
-def _context() -> Any:
+def _context(forks: bool = True) -> Any:
     """Return the start method: fork from a server if supported, because forking does not copy threads."""
-    return mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+    forks = forks and "forkserver" in mp.get_all_start_methods()
+    return mp.get_context("forkserver" if forks else "spawn")
 
 
 @contextlib.contextmanager
@@ -119,13 +121,19 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
     ``settings`` are applied at each start. ``seat``, its index among several, selects its accelerator; None
-    for all accelerators. It is ended after at least ``stalled`` seconds without progress.
+    for all accelerators. It is ended after at least ``stalled`` seconds without progress. With a ``hash_seed``
+    other than the server's 0 it is not forked, and loads the libraries itself.
     """
 
     def __init__(
-        self, settings: Settings | None = None, seat: int | None = None, stalled: float = STALLED
+        self,
+        settings: Settings | None = None,
+        seat: int | None = None,
+        stalled: float = STALLED,
+        hash_seed: int = 0,
     ) -> None:
         self.settings, self.seat, self.stalled = settings or Settings(), seat, stalled
+        self.hash_seed = hash_seed
         self.process: Any = None
         start_server()
 
@@ -140,8 +148,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def ask(self, function: Function, *args: Any, reports: bool = False) -> None:
         """Start a function in the worker; `heard` returns its messages. See `call`."""
         if self.process is None:
-            self.pipe, theirs = _context().Pipe()
-            process = _context().Process(
+            context = _context(forks=self.hash_seed == 0)
+            self.pipe, theirs = context.Pipe()
+            process = context.Process(
                 target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
             )
             said = {"file": sys.stderr, "flush": True}
@@ -149,7 +158,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
             self._loading.daemon = True
             self._loading.start()
-            with _without_main():
+            with started_alike(self.hash_seed), _without_main():
                 process.start()
             self.process = process
             # With this end open here, the pipe would not end with the worker.

@@ -20,7 +20,7 @@ def digests(runs: Iterable[Run]) -> Digests:
     known: dict[str, str | None] = {}
     by_name: dict[str, str] = {}
     for run, *_ in by_point(runs):
-        by_name |= {**identity.sources_of(run.config, known), **run.code}
+        by_name |= {**run.sources, **identity.sources_of(run.config, known), **run.code}
     return by_name
 
 
@@ -38,4 +38,4 @@ def files_of(text: str, code: Mapping[str, str], now: Digests) -> list[str]:
     """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Unit``; itself if unknown."""
     names = [name for name in code if name == text or name.endswith(f" of {text}")]
     differ = [name for name in names if code[name] != now.get(name)]
-    return differ or [f"{text}, or what it imports,"]
+    return differ or [text if Path(text).is_file() else f"{text}, or what it imports,"]

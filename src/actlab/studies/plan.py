@@ -22,6 +22,7 @@ from actlab.config.metrics import directions, mode_of, quantity
 from actlab.config.values import as_number, in_full, is_imported, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
+from actlab.studies import opened
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search
@@ -232,6 +233,7 @@ class Study:
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
     directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
+    opened_files: opened.OpenedFiles = field(default_factory=dict)  # what users' code opens, as stored
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -349,6 +351,7 @@ class Study:
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         digests = {name: digest for text in sources for name, digest in code[text].items()}
+        sources |= opened.sources_of(common, sources, self.opened_files, known)
         counted, slug = identity.counted(common, sources), self._slug(full)
         for seed in self.seeds:
             digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
