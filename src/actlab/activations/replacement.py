@@ -20,7 +20,7 @@ from actlab.activations import plugins
 from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, plain_attributes, unfuse
+from actlab.runtime.modules import evaluating, plain_attributes, unchanged, unfuse
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
@@ -304,7 +304,7 @@ def _run(
             hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
         try:
-            with evaluating(model), search:
+            with evaluating(model), unchanged(model.modules()), search:
                 model(*example) if isinstance(example, tuple) else model(example)
         except Exception as error:  # the user's model may raise anything
             raise ActlabError(

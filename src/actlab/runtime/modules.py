@@ -1,8 +1,8 @@
-"""Helpers for any module: plain attributes, evaluation mode for a while, its own activations in evaluation."""
+"""Helpers for any module: plain attributes, evaluation mode for a while, a pass that leaves it unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,27 @@ def unfuse(module: nn.Module) -> None:
             part.activation_relu_or_gelu = 0
         elif isinstance(part, nn.TransformerEncoder):
             part.use_nested_tensor = False  # nested tensors, made of padding masks, need the fused kernel
+
+
+@contextmanager
+def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Run a block; then give each part its parameters, buffers and attributes back, and tensors their values.
+
+    What other objects hold, such as lists, is not restored, and neither are the parts of a part.
+    """
+    held = [(of, dict(of)) for part in parts for of in (vars(part), part._parameters, part._buffers)]
+    values = {id(value): value for _, before in held for value in before.values()}
+    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+    copies = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        for of, before in held:
+            of.clear()
+            of.update(before)
+        with torch.no_grad():
+            for tensor, copy in zip(tensors, copies, strict=True):
+                tensor.copy_(copy)
 
 
 @contextmanager
