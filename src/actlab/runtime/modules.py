@@ -35,9 +35,17 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
 
     What other objects hold, such as lists, is not restored, and neither are the parts of a part.
     """
-    held = [(of, dict(of)) for part in parts for of in (vars(part), part._parameters, part._buffers)]
-    values = {id(value): value for _, before in held for value in before.values()}
-    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+    held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    values: list[Any] = []
+    for part in parts:
+        if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
+            values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+            continue
+        for of in (vars(part), part._parameters, part._buffers):
+            held.append((of, dict(of)))
+            values += of.values()
+
+    tensors = [*{id(value): value for value in values if isinstance(value, torch.Tensor)}.values()]
     copies = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
