@@ -381,9 +381,9 @@ def test_a_task_is_rejected_because_its_numbers_are_bound_to_its_activations():
 class PreActivation(nn.Module):
     """The activation in place also changes the skip connection."""
 
-    def __init__(self):
+    def __init__(self, act=None):
         super().__init__()
-        self.act, self.layer = nn.ReLU(inplace=True), nn.Linear(4, 4)
+        self.act, self.layer = act or nn.ReLU(inplace=True), nn.Linear(4, 4)
 
     def forward(self, x):
         return x + self.layer(self.act(x))
@@ -409,19 +409,14 @@ class OwnInPlace(nn.Module):
         return x.relu_()
 
 
-def with_own_in_place():
-    model = PreActivation()
-    model.act = OwnInPlace()
-    return model
-
-
 @pytest.mark.parametrize(
     ("block", "old", "places"),
     [
         (PreActivation, "relu", "1.act: "),
         (Dropped, "relu", "1.act: "),
-        (with_own_in_place, OwnInPlace, "1.act: "),
+        (lambda: PreActivation(OwnInPlace()), OwnInPlace, "1.act: "),
     ],
+    ids=["skip connection", "dropped result", "no setting"],
 )
 def test_an_activation_in_place_whose_input_is_read_elsewhere_is_rejected(block, old, places):
     model = nn.Sequential(nn.Linear(4, 4), block(), nn.Linear(4, 4), nn.ReLU(inplace=True))

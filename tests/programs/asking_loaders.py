@@ -1,5 +1,7 @@
 """Data whose loaders ask their Trainer, and collections of loaders, as in public DataModules."""
 
+from typing import Any
+
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import CombinedLoader
@@ -38,7 +40,8 @@ class Data(pl.LightningDataModule):
         if self.kind == "epoch":
             return DataLoader(points(24 + 8 * self.trainer.current_epoch), 8)
         if self.kind == "module":
-            return DataLoader(points(40), self.trainer.lightning_module.batch_size)
+            module: Any = self.trainer.lightning_module
+            return DataLoader(points(40), module.batch_size)
         return collections.get(self.kind, one)
 
     def val_dataloader(self):

@@ -57,7 +57,7 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(blocks, "LONGEST", 1e9)
 
 
-class Sizes(Callback):
+class Sizes(Checkpoint):
     """How many updates each batch of the Trainer makes, and the training steps of their losses."""
 
     blocks = True
@@ -70,10 +70,16 @@ class Sizes(Callback):
 
 
 class Validations(Callback):
-    """The updates before each validation, and what it measures."""
+    """The updates before each validation, and what it measures; the sizes of blocks."""
+
+    blocks = True
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, dict[str, float]]] = []
+        self.sizes: list[int] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+        self.sizes.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         measured = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -400,13 +406,14 @@ TRAINERS: dict[str, dict[str, Any]] = {  # epochs have 12 batches
 def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool) -> dict[str, Any]:
     """What a fit leaves, its validations, and the sizes of its blocks."""
     options = dict(options)
-    validations, sizes, others = Validations(), Sizes(), [OneByOne()] if single else []
+    validations = Validations()
+    others: list[Callback] = [OneByOne()] if single else []
     if callback := options.pop("callback", None):
         others.append(callback())
 
     tasks = [FrameTask(seed) for seed in range(2 if stacked else 1)]
     task = StackedTask(tasks) if stacked else tasks[0]
-    trainer = fitted(task, Frames(batch_size=4), folder, validations, sizes, *others, **options)
+    trainer = fitted(task, Frames(batch_size=4), folder, validations, *others, **options)
     progress = trainer.fit_loop.epoch_loop.batch_progress
 
     return {
@@ -414,7 +421,7 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
         "validations": validations.seen,
         "counts": (trainer.global_step, trainer.current_epoch, vars(progress.total), vars(progress.current)),
         "best": [Path(saved.best_model_path).name for saved in others if isinstance(saved, ModelCheckpoint)],
-        "sizes": sizes.seen,
+        "sizes": validations.sizes,
     }
 
 

@@ -206,6 +206,7 @@ def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = F
     """Return the gradients of a scalar by leaves of its graph; zeros where it does not depend on one."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
+    gradients: list[Tensor | None]
     if create_graph:
         gradients = list(torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=True))
     else:  # as in training: a reentrant checkpoint has no other gradients

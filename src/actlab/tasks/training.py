@@ -33,6 +33,7 @@ from actlab.tasks.randomness import changeable
 from actlab.tasks.restoring import as_precise_as
 from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, of_groups, sampling_error
 
+TRIED = 2  # batches of validation on which metrics are tried, as by default in Lightning
 Batch = tuple[Tensor, ...]
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
 
@@ -107,8 +108,13 @@ class Training(pl.LightningModule, ABC):
         return super().train(mode)
 
     def setup(self, stage: str) -> None:
-        """Reject gradient accumulation over batches of different sizes: each would have the same weight."""
+        """Reject gradient accumulation over batches of different sizes; have metrics tried before training.
+
+        Each batch would have the same weight. Lightning's sanity check updates and computes the metrics once.
+        """
         task, number = self.members[0], self.trainer.accumulate_grad_batches
+        if task.metrics:
+            self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
         if task.ragged and number > 1:
             raise ActlabError(
                 f"trainer.accumulate_grad_batches {number}: the batches of {type(task).__name__} differ in "
