@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 _BARE = vars(nn.Module()).keys()  # attributes of every module
 
@@ -33,7 +34,8 @@ def unfuse(module: nn.Module) -> None:
 def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
     """Run a block; then give each part its parameters, buffers and attributes back, and tensors their values.
 
-    What other objects hold, such as lists, is not restored, and neither are the parts of a part.
+    What other objects hold, such as lists, is not restored, and neither are the parts of a part. A part whose
+    first call gives it shapes keeps them.
     """
     held: list[tuple[dict[str, Any], dict[str, Any]]] = []
     values: list[Any] = []
@@ -41,11 +43,13 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
         if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
             values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
             continue
+        if any(map(is_lazy, (*part._parameters.values(), *part._buffers.values()))):
+            continue
         for of in (vars(part), part._parameters, part._buffers):
             held.append((of, dict(of)))
             values += of.values()
 
-    tensors = [*{id(value): value for value in values if isinstance(value, torch.Tensor)}.values()]
+    tensors = [*{id(value): value for value in values if _takes_values(value)}.values()]
     copies = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
@@ -56,6 +60,13 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
         with torch.no_grad():
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.copy_(copy)
+
+
+def _takes_values(value: Any) -> bool:
+    """Whether an object is a tensor that can be changed in place: not expanded, nor of a validation alone."""
+    if not isinstance(value, torch.Tensor) or value.is_inference() or value.layout is not torch.strided:
+        return False
+    return 0 not in value.stride()
 
 
 @contextmanager
