@@ -43,7 +43,7 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
         if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
             values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
             continue
-        if any(map(is_lazy, (*part._parameters.values(), *part._buffers.values()))):
+        if any(is_lazy(own) for own in (*part.parameters(recurse=False), *part.buffers(recurse=False))):
             continue
         for of in (vars(part), part._parameters, part._buffers):
             held.append((of, dict(of)))
