@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
@@ -147,13 +146,14 @@ class TimedTask:
     """
 
     def __init__(self, experiment: Experiment, processor: bool = False) -> None:
-        trainer, task, data = experiment
+        trainer, task = experiment.trainer, experiment.task
         assert isinstance(task, Task)
         self.device, self.plugin = trainer.strategy.root_device, trainer.precision_plugin
         self.processor = processor and self.device.type == "cpu"
         self.task = self.plugin.convert_module(task).to(self.device).train()
         self.optimizer = task.optimizer(task.parameters())
-        self.batch = self.plugin.convert_input(tuple(tensor.to(self.device) for tensor in first_batch(data)))
+        placed = tuple(tensor.to(self.device) for tensor in first_batch(experiment))
+        self.batch = self.plugin.convert_input(placed)
         self.seconds: list[float] = []
         self.seconds_seeded: list[float] = []
         self.seeded = seeded(task)
@@ -227,11 +227,9 @@ def in_parts(seconds: Sequence[float]) -> list[float]:
     return [min(seconds[start:end]) for start, end in pairwise(ends)]
 
 
-def first_batch(data: LightningDataModule) -> Batch:
+def first_batch(experiment: Experiment) -> Batch:
     """Return the first training batch."""
-    experiments.prepare(data)
-    data.setup("fit")
-    batch: Batch = as_batch(next(iter(data.train_dataloader())))
+    batch: Batch = as_batch(next(iter(experiment.training_loader())))
     return batch
 
 

@@ -336,8 +336,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
-        """Load the datasets, onto the accelerator if the Trainer has one."""
-        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        """Load the datasets, onto the accelerator of a Trainer that runs."""
+        device = self._running.strategy.root_device if self._running else torch.device("cpu")
         if self.train is None or self.train.device != device:
             self.load(device)
         for samples in (self.train, self.val, self.test):
@@ -355,7 +355,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
         )
         in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
-        module = self.trainer.lightning_module if self.trainer and in_memory else None
+        module = self._running.lightning_module if self._running and in_memory else None
         return self._sliced(self._loader(samples, batches), getattr(module, "begin_blocks", None))
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
@@ -375,6 +375,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def predict_dataloader(self) -> DataLoader[Any]:
         """Return the test batches; a prediction writer receives their positions."""
         return self._in_order("test")
+
+    @property
+    def _running(self) -> pl.Trainer | None:
+        """The Trainer once it runs; None while it is only attached, as in checks before training."""
+        return self.trainer if self.trainer and self.trainer.state.fn else None
 
     @property
     def _rank(self) -> tuple[int, int]:

@@ -158,6 +158,7 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
                 f"{type(part).__name__} changes batches in {hook}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
+    built[0].attach()
     experiments.prepare(data)
     data.setup("test")
     plugin = trainer.precision_plugin

@@ -89,6 +89,20 @@ def _most_for(callback: Any) -> int:
     return MOST if allowed is True else min(int(allowed), MOST)
 
 
+def _next_validation(trainer: pl.Trainer, first: int) -> int:
+    """Return the batch of an epoch before which a block from ``first`` ends for a validation.
+
+    A validation that no number of batches determines, by time or by a request to stop, may follow each update.
+    """
+    every, counted = trainer.val_check_batch, first
+    if trainer.should_stop or not isinstance(every, int):
+        return first + 1
+
+    if trainer.check_val_every_n_epoch is None:  # Lightning counts on over epochs
+        counted = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+    return first + every - counted % every
+
+
 class Blocks:
     """The blocks of a task or a stack.
 
@@ -121,8 +135,7 @@ class Blocks:
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
-        if isinstance(every := trainer.val_check_batch, int):  # a validation is due after a multiple of it
-            ends.append(first + every - first % every)
+        ends.append(_next_validation(trainer, first))
         return int(min(ends))
 
     def train(self, module: Any, block: Any, first: int) -> Tensor:
