@@ -47,6 +47,7 @@ class Samples(Dataset[Batch]):
     drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
     device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
     groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
+    file_names: Sequence[str] | None = None  # of each sample that is a file, its path
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -315,6 +316,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: Samples | None = None
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
+    class_names: Sequence[str] | None = None  # of the K classes, if they have names
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     @property
