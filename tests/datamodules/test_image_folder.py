@@ -62,7 +62,7 @@ def module(folder: Path, **options: Any) -> ImageDataModule:
 
 def split_of(data: ImageDataModule) -> dict[str, list[int]]:
     """The labels of each part."""
-    parts = {"train": data.train, "val": data.val, "test": data.test}
+    parts: dict[str, Any] = {"train": data.train, "val": data.val, "test": data.test}
     return {name: part.tensors[1].tolist() for name, part in parts.items() if part is not None}
 
 
@@ -95,9 +95,8 @@ def test_a_folder_is_trained_tested_and_predicted_at_the_first_try(cli: Any, pet
 def test_files_of_predictions_are_those_whose_pixels_were_seen(pets: Path) -> None:
     """The brightness of a picture says which file it is."""
     data = module(pets, leave_out=["cat/3.png", "cat/5.png", "dog/12.png", "dog/19.png"])
-    assert data.test is not None
-    assert data.test.file_names is not None
-    for image, file in zip(data.test.tensors[0], data.test.file_names, strict=True):
+    test: Any = data.test
+    for image, file in zip(test.tensors[0], test.file_names, strict=True):
         assert image.float().mean().item() == pytest.approx(10 * int(Path(file).stem), abs=6)
 
 
@@ -113,7 +112,7 @@ def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets: Path) -> 
 
 
 def test_shares_and_numbers_may_be_given(pets: Path) -> None:
-    sizes = [
+    sizes: list[tuple[dict[str, Any], tuple[int, ...]]] = [
         ({"validation": 0.3, "test": 0.4}, (6, 6, 8)),
         ({"validation": 0.3, "test_split": None}, (14, 6)),
         ({"validation": 5, "test": 3}, (12, 5, 3)),
@@ -197,13 +196,13 @@ def test_many_unreadable_pictures_are_listed_in_a_file(pets: Path) -> None:
     for number in range(20):
         Image.new("L", (8, 8)).save(pets / f"eel/{number}.png")
     damaged(pets, 9)
-    (pets / "dog/11.png").write_bytes(b"")
     (pets / "dog/12.png").write_bytes(b"")
+    (pets / "dog/13.png").write_bytes(b"")
     message = refusal(pets)
     assert message.startswith("11 unreadable pictures: ")
     (file,) = re.findall(r"or set data\.leave_out to (\S+), which lists all", message)
     assert sum(map(len, split_of(module(pets, leave_out=file)).values())) == 29
-    assert sum(map(len, split_of(module(pets, leave_out=["cat", "dog/11.png", "dog/12.png"])).values())) == 28
+    assert sum(map(len, split_of(module(pets, leave_out=["cat", "dog/12.png", "dog/13.png"])).values())) == 28
 
 
 def test_sizes_are_told_beside_unreadable_pictures(pets: Path) -> None:
@@ -238,4 +237,4 @@ def test_the_document_has_each_argument_with_its_default() -> None:
 def yaml_of(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return {None: "null", False: "false"}.get(value, str(value))
+    return {"None": "null", "False": "false"}.get(str(value), str(value))

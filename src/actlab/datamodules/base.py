@@ -316,13 +316,17 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: Samples | None = None
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
-    class_names: Sequence[str] | None = None  # of the K classes, if they have names
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """The names of the K classes, None where they have none."""
+        return None
 
     @abstractmethod
     def load(self, device: torch.device) -> None:

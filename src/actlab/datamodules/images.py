@@ -109,7 +109,7 @@ def drawn_from_each_class(labels: Tensor, rows: Tensor, share: float, seed: int,
     """
     shuffled = rows[torch.randperm(len(rows), generator=generator(seed, "split", part))]
     drawn: list[Tensor] = []
-    for label in labels.unique():
+    for label in sorted(set(labels.tolist())):
         of_class = shuffled[labels[shuffled] == label]
         number = max(round(share * int((labels == label).sum())), 1)
         drawn.append(of_class[: max(min(number, len(of_class) - 1), 0)])
@@ -337,7 +337,7 @@ class ImageDataModule(TensorDataModule):
                     rest = rest[~torch.isin(rest, taken[part])]
         return {**taken, "train": rest}
 
-    def _taken(self, part: str, amount: float, rest: Tensor) -> Tensor:
+    def _taken(self, part: str, amount: int | float, rest: Tensor) -> Tensor:
         """Return the rows, among the ``rest``, of a part that has no split of its own."""
         labels, kind = self.images.tensors["train_labels"], {"val": "validation"}.get(part, part)
         if isinstance(amount, float):
