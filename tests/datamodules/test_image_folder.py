@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from actlab.datamodules import ImageDataModule
+from actlab.cli.predictions import files_of
+from actlab.datamodules import ImageDataModule, ImageNetDataModule
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
 from hub_folders import HubFolder, write_pictures
@@ -98,6 +99,26 @@ def test_files_of_predictions_are_those_whose_pixels_were_seen(pets: Path) -> No
     test: Any = data.test
     for image, file in zip(test.tensors[0], test.file_names, strict=True):
         assert image.float().mean().item() == pytest.approx(10 * int(Path(file).stem), abs=6)
+
+
+def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path: Path) -> None:
+    folders = pytest.importorskip("torchvision.datasets")
+    places = [
+        f"{part}/{kind}/{number}.png" for part in ("train", "val") for kind in "ab" for number in range(3)
+    ]
+    folder = write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((8, 8, 3), np.uint8)))
+    data = ImageNetDataModule(
+        str(folder), size=8, crop=8, val_images=2, workers=0, cache_dir=str(tmp_path / "cache")
+    )
+    data.setup("test")
+    assert data.class_names == ["a", "b"]
+    names = files_of(data.test)
+    assert names is not None
+    assert [Path(name).parent.name for name in names] == [
+        data.class_names[label] for _, label in data.test or ()
+    ]
+    assert files_of(folders.ImageFolder(folder / "train")) == [str(folder / place) for place in places[:6]]
+    assert files_of([1, 2]) is None
 
 
 def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets: Path) -> None:
@@ -218,6 +239,10 @@ def test_what_does_not_fit_a_folder_is_named(pets: Path) -> None:
     assert "data.validation 20: " in refusal(pets, validation=20)
     most = [str(file.relative_to(pets)) for kind in ("cat", "dog") for file in [*(pets / kind).iterdir()][1:]]
     assert "has too few training images of each class; add some" in refusal(pets, leave_out=most)
+    assert "or a text file, got 'cat/0.png', which is not a file. Use [cat/0.png]." in refusal(
+        pets, leave_out="cat/0.png"
+    )
+    assert "holds no parquet files" in refusal(pets, train_split="Train")
     (pets / "dog").rename(pets / "Test")
     assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(pets)
 

@@ -45,7 +45,9 @@ class PredictionTable(BasePredictionWriter):
             raise ActlabError(f"predict on one device, not {trainer.world_size}: give --trainer.devices 1")
         self.parts: list[pd.DataFrame] = []
         dataset = getattr(trainer.predict_dataloaders, "dataset", None)
-        self.classes = getattr(trainer.datamodule, "class_names", None) or getattr(dataset, "classes", None)  # type: ignore[attr-defined]
+        module_names = getattr(trainer.datamodule, "class_names", None)  # type: ignore[attr-defined]
+        classes = module_names or getattr(dataset, "classes", None)
+        self.classes = classes if isinstance(classes, Sequence) else None
         self.files = files_of(dataset)
 
     def write_on_batch_end(
@@ -66,7 +68,7 @@ class PredictionTable(BasePredictionWriter):
             batch_indices = batch_indices.index.tolist()
         before = sum(map(len, self.parts))
         found = rows(prediction, batch, name, batch_indices or before, self.classes)
-        if self.files is not None:
+        if self.files is not None and batch_indices:
             found.insert(1, "file", [self.files[number] for number in found["index"]])
         self.parts.append(found)
 

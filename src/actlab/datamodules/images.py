@@ -251,7 +251,13 @@ class ImageDataModule(TensorDataModule):
     def _left_out(self) -> tuple[str, ...]:
         if not isinstance(self.leave_out, str):
             return tuple(self.leave_out)
-        return tuple(line for _, line in lines(at_home(self.leave_out)) if line)
+        file = at_home(self.leave_out)
+        if not file.is_file():
+            raise ActlabError(
+                "data.leave_out: expected a list of paths or a text file, got "
+                f"{self.leave_out!r}, which is not a file. Use [{self.leave_out}]."
+            )
+        return tuple(line for _, line in lines(file) if line)
 
     @cached_property
     def images(self) -> Images:

@@ -77,7 +77,9 @@ def has_class_folders(folder: Path, train: str = "train") -> bool:
 
 
 def is_undivided(folder: Path, train: str = "train") -> bool:
-    """Return whether a folder has class folders and no splits: ``CLASS/*.png``."""
+    """Return whether a folder has class folders and no splits, ``CLASS/*.png``; never if a split is named."""
+    if train != "train":
+        return False
     names = _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
     if train in names or {name.lower() for name in names} & _SPLIT_FOLDERS:
         return False
