@@ -169,6 +169,9 @@ def test_tables_of_the_hub_without_a_test_split_are_divided_too(hub_folder: HubF
     assert data.class_names == [*"0123456789"]
     assert data.test is not None
     assert data.test.file_names is None
+    both = hub_folder("both", splits=("train", "validation"))
+    data = module(both, channels=1, cache_dir=str(tmp_path / "cache"))
+    assert tuple(map(len, split_of(data).values())) == (20, 12, 10)
 
 
 @pytest.mark.parametrize(("fit", "first_column"), [("crop", 100), ("resize", 0)])
@@ -243,6 +246,7 @@ def test_what_does_not_fit_a_folder_is_named(pets: Path) -> None:
         pets, leave_out="cat/0.png"
     )
     assert "holds no parquet files" in refusal(pets, train_split="Train")
+    assert "data.fit: resize needs the height and width" in refusal(pets, size=None, fit="resize")
     (pets / "dog").rename(pets / "Test")
     assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(pets)
 

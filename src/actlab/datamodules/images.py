@@ -84,7 +84,9 @@ def decode(
     if unreadable:
         unreadable = dict(sorted(unreadable.items()))
         remedy = _left_out_by(unreadable, at_home(given), listing)
-        raise rejected(unreadable, f"{remedy}{hint and f'; the others have {hint}'}")
+        if hint:
+            remedy = f"{remedy}; the others have {hint}"
+        raise rejected(unreadable, remedy)
     if hint:
         raise ActlabError(f"dataset {given!r} has images of {hint}")
     return tensors | {"num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))}
@@ -105,7 +107,7 @@ def _left_out_by(names: Iterable[str], folder: Path, listing: Path | None) -> st
 def drawn_from_each_class(labels: Tensor, rows: Tensor, share: float, seed: int, part: str) -> Tensor:
     """Draw some of the ``rows``: of each class a share of all its images, at least one, but never all.
 
-    ``labels (N,)`` are those of all images. The draw depends on the seed and the name of the ``part`` only.
+    ``labels (N,)`` are those of all images. The seed and the name of the ``part`` determine the draw.
     """
     shuffled = rows[torch.randperm(len(rows), generator=generator(seed, "split", part))]
     drawn: list[Tensor] = []
@@ -222,6 +224,8 @@ class ImageDataModule(TensorDataModule):
             )
         if isinstance(size, Sequence) and len(size) != 2:
             raise ActlabError(f"data.size: expected a number or [height, width], got {list(size)}")
+        if fit == "resize" and size is None:
+            raise ActlabError("data.fit: resize needs the height and width. Set data.size.")
 
         self.augmentation = Augmentation(**(augmentation or {}))
         self.steps, self.channels = steps_of(preprocessing), channels
@@ -249,6 +253,7 @@ class ImageDataModule(TensorDataModule):
 
     @cached_property
     def _left_out(self) -> tuple[str, ...]:
+        """Return the paths of `leave_out`, from the list or the text file."""
         if not isinstance(self.leave_out, str):
             return tuple(self.leave_out)
         file = at_home(self.leave_out)
