@@ -26,7 +26,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
 
   -c, --config CONFIG           a YAML file, or a config that ships with actlab (below); later ones override
   --model.activation NAME       a registered activation (below), package.module:Name or ./file.py:Name
-  --data.dataset DATASET        a hub id, or a folder in the hub's layout
+  --data.dataset DATASET        a hub id, a folder in the hub's layout, or class folders
   --data.sample true            use the sample that ships with actlab
   --trainer.max_epochs N        number of epochs
   --seed_everything N           the seed of initial weights, data order and masks

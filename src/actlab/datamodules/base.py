@@ -47,6 +47,7 @@ class Samples(Dataset[Batch]):
     drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
     device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
     groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
+    file_names: Sequence[str] | None = None  # of each sample that is a file, its path
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -321,6 +322,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """The names of the K classes, None where they have none."""
+        return None
 
     @abstractmethod
     def load(self, device: torch.device) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from actlab.datamodules.augmentation import Flip
 from actlab.datamodules.base import dataset_or
-from actlab.datamodules.images import ImageDataModule, Images
+from actlab.datamodules.images import VALIDATION, ImageDataModule, Images
 from actlab.errors import ActlabError
 from actlab.validation import Whole, validated
 
@@ -66,15 +66,18 @@ class CIFARDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        if validation is None:
+            validation = 50 if sample else VALIDATION
         super().__init__(
             dataset_or(f"uoft-cs/{variant}", dataset, sample, variant),
             revision=None if sample else revision,
+            test_split="test",
             label=label,
             preprocessing=preprocessing,
             augmentation={"crop": crop, "flip": flip, "noise": noise},
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
-            validation=50 if sample and validation is None else validation,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,

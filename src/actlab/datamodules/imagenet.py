@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -123,6 +124,11 @@ class ImageNetDataModule(TensorDataModule):
     def num_classes(self) -> int:
         """The number of classes K."""
         return self.pictures["train"].num_classes
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """The names of the classes, None where the dataset has none."""
+        return self.pictures["train"].class_names
 
     @property
     def input_shape(self) -> tuple[int, ...]:

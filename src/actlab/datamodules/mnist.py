@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actlab.datamodules.base import dataset_or
-from actlab.datamodules.images import ImageDataModule
+from actlab.datamodules.images import VALIDATION, ImageDataModule
 from actlab.validation import Whole, validated
 
 
@@ -45,13 +45,16 @@ class MNISTDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        if validation is None:
+            validation = 1000 if sample else VALIDATION
         super().__init__(
             dataset_or("ylecun/mnist", dataset, sample, "mnist"),
             revision=None if sample else revision,
+            test_split="test",
             channels=1,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
-            validation=1000 if sample and validation is None else validation,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,

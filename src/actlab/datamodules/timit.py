@@ -57,6 +57,7 @@ class TIMITDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
     num_classes = len(CLASSES)  # K = 39
+    class_names = CLASSES
 
     @validated
     def __init__(

@@ -132,6 +132,7 @@ class TwitterPOSDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
     num_classes = len(TAGS)  # K = 25
+    class_names = TAGS
 
     @validated
     def __init__(
