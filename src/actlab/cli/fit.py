@@ -23,7 +23,7 @@ from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.keys import get_dotted
+from actlab.config.keys import differences, get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
@@ -172,7 +172,7 @@ class CommandLine(ActlabCLI):
         trained_with = {sections.SEED: seed, **records.as_given(alone, ())}
         fit = self.command == "fit"
         for key in ("model", sections.SEED) if fit else ("model",):
-            if difference := records.difference(record[key], trained_with[key], key):
+            for difference in differences(record[key], trained_with[key], key):
                 raise self._differs(*difference, path)
         for text in (*records.changed_code(trained), *records.changed_files(trained, record)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"

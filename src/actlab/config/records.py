@@ -22,7 +22,6 @@ from actlab.storage import contents
 
 MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
-_NOTHING = "nothing"  # shown in place of a missing key
 
 
 def plain(value: Any) -> Any:
@@ -169,14 +168,3 @@ def _changed(recorded: Mapping[str, Any], named: Any, of_data: bool) -> list[str
     kept = recorded.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
     return [text for text in texts if contents.content_of(text, of_data) != kept[text]]
-
-
-def difference(first: Any, second: Any, key: str) -> tuple[str, Any, Any] | None:
-    """Return where two nested values first differ: the dotted key without ``init_args``, and both values."""
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        for name in dict.fromkeys([*first, *second]):  # a class before its arguments
-            below = key if name in ("class_path", "init_args") else f"{key}.{name}"
-            if differing := difference(first.get(name, _NOTHING), second.get(name, _NOTHING), below):
-                return differing
-        return None
-    return None if first == second else (key, first, second)
