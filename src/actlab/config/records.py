@@ -16,6 +16,7 @@ from jsonargparse import Namespace
 
 from actlab.config import identity
 from actlab.config.admission import TRAINER
+from actlab.config.keys import class_of
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
@@ -134,9 +135,10 @@ def missing_in(recorded: Any) -> list[str]:
     return names
 
 
-def completed(trained: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+def completed(trained: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return a record with the values of a config's model for the arguments that were objects."""
-    names, recorded, given = missing_in(trained), trained.get("model"), model.get("init_args") or {}
+    names, recorded = missing_in(trained), trained.get("model")
+    given = model.get("init_args") or {} if isinstance(model, Mapping) else {}  # a class path has none
     if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
         return dict(trained)
     if unset := [f"--model.{name}" for name in names if name not in given]:
@@ -144,7 +146,7 @@ def completed(trained: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str,
             f"the checkpoint does not record arguments that a script gave as objects: give {', '.join(unset)}"
         )
     values = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
-    path = recorded.get("class_path") or model.get("class_path")
+    path = recorded.get("class_path") or class_of(model)
     return {**trained, "model": {"class_path": path, "init_args": values}}
 
 
