@@ -68,7 +68,7 @@ class ImageDataModule(TensorDataModule):
             zeros added on each side before a random window of the image's size is cut. ``flip``: ``random``
             flips with probability ½; ``both`` shows each image twice per epoch, original and flipped.
             ``noise``: standard deviation of Gaussian noise on preprocessed images.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images, without ``val_split``; by default 5,000.
         train_on_all: train on all training images, including the validation images; validation then only

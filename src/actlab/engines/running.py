@@ -23,6 +23,7 @@ from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
@@ -34,8 +35,6 @@ from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
-
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 class Engine(NamedTuple):
@@ -284,7 +283,7 @@ def busy(costs: Iterable[Mapping[str, Any]]) -> str:
     """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
     for machine in (cost.get("machine", {}) for cost in costs):
         share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
-        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+        if is_busy(load, cores, share):
             got = "" if share is None else f", {share:.2f} s of processor time a second"
             return f"load {load:.1f} on {cores} cores{got}"
     return ""
