@@ -350,9 +350,8 @@ def _costs(make: Make, like: Tensor) -> Iterator[Property]:
         return
 
     # Times that other programs disturbed say nothing
-    ratios = [
-        [a / b for a, b in zip(in_parts(seconds[0]), in_parts(base), strict=True)] for base in seconds[1:]
-    ]
+    of_parts = [in_parts(of_unit) for of_unit in seconds]
+    ratios = [[a / b for a, b in zip(of_parts[0], base, strict=True)] for base in of_parts[1:]]
     disturbed = any(max(parts) > _STEADY * min(parts) for parts in ratios)
     if disturbed or is_busy(os.getloadavg()[0], os.cpu_count() or 1, share):
         for name in COMPARED:

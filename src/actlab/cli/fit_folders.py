@@ -13,6 +13,7 @@ from typing import Any
 
 from actlab.config import identity
 from actlab.config.sections import SECTIONS, SEED
+from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.storage.checkpoints import missing_parts, read
 
@@ -26,7 +27,7 @@ _NOT_TRAINED = (
 def name_of(config: Mapping[str, Any]) -> str:
     """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``."""
     trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
-    callbacks = trainer.get("callbacks") or ()
+    callbacks = as_list(trainer.get("callbacks") or [])  # Lightning takes one without a list
     trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]
     trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
     digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
