@@ -441,7 +441,7 @@ def test_two_metrics_of_one_panel_are_told_apart_by_style_and_legend(written: An
         ax = figure.axes[0]
         legend = [text.get_text().strip() for legend in figure.legends for text in legend.get_texts()]
     assert legend[-4:] == plot.kinds
-    drawn = {str(line._dash_pattern) for line in ax.lines}
+    drawn = {str(vars(line)["_dash_pattern"]) for line in ax.lines}
     assert len(drawn) == 4
     dashes = {line["kind"]: line["dash"] for line in drawing(plot)["panels"][0]["lines"]}
     assert dashes.keys() == {"training", "val/loss", "test/error"}

@@ -45,8 +45,9 @@ hints.sort_subtypes_for_union = _whole_first
 
 # Functions as factories of modules: the parser only takes classes there, and calls a function itself.
 _passed: ContextVar[int] = ContextVar("passed", default=0)  # number of arguments of the factory that is parsed
-_import, _adapt = hints.import_object, hints.adapt_typehints
-_class_parser = hints.cached_get_class_parser
+_parsing: Any = hints  # not public: a release without these functions fails at once
+_import, _adapt = _parsing.import_object, _parsing.adapt_typehints
+_class_parser = _parsing.cached_get_class_parser
 
 
 def module_class(named: Any, passed: int) -> Any:
@@ -82,8 +83,8 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
     return type(function.__name__, (nn.Module,), {"__new__": build, **names})
 
 
-def _import_in_context(path: str) -> Any:
-    return module_class(_import(path), _passed.get())
+def _import_in_context(*args: Any, **kwargs: Any) -> Any:
+    return module_class(_import(*args, **kwargs), _passed.get())
 
 
 def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,8 +104,8 @@ def _class_parser_of_functions(val_class: Any, **kwargs: Any) -> Any:
     return _class_parser(val_class=named, **kwargs)
 
 
-hints.import_object, hints.adapt_typehints = _import_in_context, _adapt_in_context
-hints.cached_get_class_parser = _class_parser_of_functions
+_parsing.import_object, _parsing.adapt_typehints = _import_in_context, _adapt_in_context
+_parsing.cached_get_class_parser = _class_parser_of_functions
 
 
 def lacking(path: str, name: str, where: str) -> ActlabError:
