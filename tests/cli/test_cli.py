@@ -1,5 +1,6 @@
 """``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
 
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import yaml
 from filelock import FileLock
 from pytorch_lightning.cli import ReduceLROnPlateau
 
+from actlab import datamodules
 from actlab.__main__ import main
 from actlab.activations import names
 from actlab.cli.commands import FITS
@@ -400,6 +402,16 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     assert outcome.code == 0
     assert part in outcome.out
     assert len(outcome.out.splitlines()) < 100 or words[-1].endswith(("trainer", "config"))
+
+
+def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_does(cli):
+    kinds = {name: getattr(datamodules, name) for name in datamodules.__all__}
+    arguments = {name: inspect.signature(kind).parameters for name, kind in kinds.items()}
+    dropping = [name for name, of in arguments.items() if "batch_size" in of and "updates_per_epoch" not in of]
+    assert len(dropping) == 6
+    for name in dropping:
+        printed = " ".join(cli("fit", "--data.help", name).out.split())
+        assert "an incomplete last batch of an epoch is dropped" in printed, name
 
 
 def test_the_page_of_a_class_without_descriptions_lists_its_arguments(cli, programs, monkeypatch):

@@ -290,7 +290,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     are not logged, because a module may have other arguments of these names.
 
     Args:
-        batch_size: size of the global training batch; a partial last batch is dropped.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: size of the global batch for validation and test, and of the batches for prediction.
         seed: determines the order of the training batches; None as in tasks. After the construction, R seeds
             give stacked batches ``(R, B, …)``.

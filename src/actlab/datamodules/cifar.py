@@ -32,7 +32,7 @@ class CIFARDataModule(ImageDataModule):
         crop: see `ImageDataModule`; 4 in the papers, 0 for no cropping.
         flip: see `ImageDataModule`; ``both`` in the script of GELU §3.5, CIFAR-100.
         noise: see `ImageDataModule`; 0.15 in GELU §3.5, CIFAR-10.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 50 with ``sample``.
         train_on_all: train on all training images, including the validation images; validation then only

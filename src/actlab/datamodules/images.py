@@ -165,7 +165,7 @@ class ImageDataModule(TensorDataModule):
             zeros added on each side before a random window of the image's size is cut. ``flip``: ``random``
             flips with probability ½; ``both`` shows each image twice per epoch, original and flipped.
             ``noise``: standard deviation of Gaussian noise on preprocessed images.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: validation images taken from the training split. A share, by default 0.1, is drawn from each
             class by ``split_seed``. A number takes the first images in file order; of class folders, in a

@@ -17,7 +17,7 @@ class MNISTDataModule(ImageDataModule):
         dataset: a hub id or a local folder, of Fashion-MNIST too; by default ``ylecun/mnist``.
         sample: use the embedded sample instead: 5,000 training images, 1,000 of them for validation, and 1,000
             test images.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 1,000 with ``sample``.
         train_on_all: train on all training images, including the validation images (autoencoder, GELU §3.2);

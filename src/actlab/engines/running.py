@@ -16,7 +16,7 @@ from actlab.analysis import verdict
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
-from actlab.config.keys import short
+from actlab.config.keys import by_key, short
 from actlab.engines import pool, settings
 from actlab.engines.jobs import Arranged, Job, Shard
 from actlab.engines.pool import Pool
@@ -24,6 +24,7 @@ from actlab.engines.progress import Display, phase
 from actlab.engines.settings import Settings, check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
@@ -36,8 +37,6 @@ from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
-
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 class Engine(NamedTuple):
@@ -305,7 +304,7 @@ def busy(costs: Iterable[Mapping[str, Any]]) -> str:
     """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
     for machine in (cost.get("machine", {}) for cost in costs):
         share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
-        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+        if is_busy(load, cores, share):
             got = "" if share is None else f", {share:.2f} s of processor time a second"
             return f"load {load:.1f} on {cores} cores{got}"
     return ""
@@ -360,20 +359,38 @@ def measure_costs(
 def ignored(stages: Sequence[StudyFolder]) -> str:
     """Return a line about finished runs that share names with runs of ``stages`` but differ; empty without any.
 
-    It names the files that have changed since, of the first 20 of these runs.
+    It names the files that have changed since, and which settings differ in the first 20 of the other runs.
     """
-    runs, folder = [run.run for stage in stages for run in stage.runs], stages[0]
+    runs, root = [run.run for stage in stages for run in stage.runs], stages[0].path
     names = {run.id for run in runs}
-    alike = {name.rpartition("-")[0] for name in names}
-    unlike = [n for n in folder.finished() if n not in names and n.rpartition("-")[0] in alike]
+    alike = by_key((run.id.rpartition("-")[0], run) for run in runs)
+    unlike = [n for n in stages[0].finished() if n not in names and n.rpartition("-")[0] in alike]
     if not unlike:
         return ""
+
+    # Runs that use a changed file
     now = changes.digests(runs)
-    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(folder.path / name, now))
-    why = " of other settings, data or code, or of an earlier version of actlab"
-    if since:
-        why = f", because {few([*since])} has been changed since"
-    return f"ignored in {folder.path}: {plural(len(unlike), 'finished run')}{why}"
+    changed = {name: changes.changed(root / name, now) for name in unlike}
+    edited = [name for name in unlike if changed[name]]
+    reasons = []
+    if edited:
+        files = dict.fromkeys(file for name in edited for file in changed[name])
+        number = plural(len(edited), "finished run")
+        reasons.append(f"{number}, because {few([*files])} has been changed since")
+
+    # All others
+    others = [name for name in unlike if not changed[name]]
+    if others:
+        planned = ((name, alike[name.rpartition("-")[0]]) for name in others[:20])
+        settings = dict.fromkeys(
+            text for name, runs in planned for text in changes.other_settings(root / name, runs)
+        )
+        why = "of other settings, data or code, or of an earlier version of actlab"
+        if settings:
+            why = f"with other settings: {few([*settings])}"
+        reasons.append(f"{plural(len(others), 'finished run')} {why}")
+
+    return f"ignored in {root}: {'; '.join(reasons)}"
 
 
 def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 from actlab.config import identity
 from actlab.config.keys import get_dotted, set_dotted, short, with_import_paths
 from actlab.config.metrics import directions, mode_of, quantity
-from actlab.config.values import as_number, in_full, is_imported, label, named, same
+from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
 from actlab.studies import opened
@@ -295,11 +295,11 @@ class Study:
         return mode_of(metric, self.modes) or ("min" if first in ours and "/" not in rest else "")
 
     def is_own(self, key: str, value: Any) -> bool:
-        """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.
+        """Return whether a grid value is an activation of the user: user-defined, or added to the grid.
 
         Figures and tables emphasise these.
         """
-        return short(key) == UNIT and (is_imported(value) or any(same(value, unit) for unit in self.added))
+        return short(key) == UNIT and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""

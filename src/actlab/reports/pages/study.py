@@ -238,30 +238,34 @@ def drawing(plot: Plot) -> dict[str, Any]:
     lines, users = plot.lines, plot.users
     colours = style.colours((line.label for line in lines), users)
     bands = ["bands"] if any(line.ours.shaded for line in lines) else []
+    kinds = [*plot.kinds, *bands]
     return {
         "name": plot.name,
         "caption": plot.caption,
         "units": [
             {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
         ],
-        "kinds": [*plot.kinds, *bands],
-        "panels": [_panel(panel) for panel in plot.panels],
+        "kinds": kinds,
+        "dashes": {kind: plot.dash_of(kind) for kind in kinds},
+        "panels": [_panel(plot, panel) for panel in plot.panels],
     }
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
+def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
     return {
         **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "seconds", "log")},
         "title": panel.title or panel.ylabel,
         "ylim": _rounded(limits(panel)),
-        "lines": [_line(line, panel.scale) for line in panel.lines],
+        "lines": [_line(line, panel.scale, plot) for line in panel.lines],
     }
 
 
-def _line(line: Line, scale: float) -> dict[str, Any]:
-    band = line.ours.band
+def _line(line: Line, scale: float, plot: Plot) -> dict[str, Any]:
+    band, kind = line.ours.band, plot.kind_of(line)
     return {
-        **{name: getattr(line, name) for name in ("label", "metric", "kind")},
+        **{name: getattr(line, name) for name in ("label", "metric")},
+        "kind": kind,
+        "dash": plot.dash_of(kind),
         "shaded": line.ours.shaded,
         "x": _rounded(line.ours.x),
         **{name: _rounded(getattr(band, name) * scale) for name in ("median", "low", "high")},

@@ -58,7 +58,7 @@
       const stroke = () => colourOf(line.label);
       const few = !panel.over_epochs && line.x.length <= 12;
       const points = { show: few || line.x.length === 1, size: 6, fill: stroke };
-      add(line, line.kind, line.x, [line.median], { stroke, width: isOwn(line.label) ? 3.5 : 2, dash: DASHES[line.kind], points });
+      add(line, line.kind, line.x, [line.median], { stroke, width: isOwn(line.label) ? 3.5 : 2, dash: DASHES[line.kind] ?? line.dash, points });
     }
     return { data: uPlot.join(tables), series, bands };
   }
