@@ -36,6 +36,20 @@ def check_device(error: BaseException) -> None:
         raise LostDeviceError(described(error)) from error
 
 
+_harmed = False
+
+
+def mark_harmed() -> None:
+    """Note that a failed capture of a CUDA graph has left torch's generators and memory in a wrong state."""
+    global _harmed
+    _harmed = True
+
+
+def is_harmed() -> bool:
+    """Return whether this process should train no further run; see `mark_harmed`."""
+    return _harmed
+
+
 def has_float64(device: torch.device) -> bool:
     """Return whether a device computes in float64, as Apple's do not."""
     return device.type != "mps"

@@ -30,9 +30,11 @@ from actlab.optim import AdamEpsilonInRoot
 from actlab.random.seeding import Generators
 from actlab.runtime import signals
 from actlab.tasks.batches import as_batch
-from actlab.tasks.replay import Replay
+from actlab.tasks.progress import count_updates
+from actlab.tasks.replay import PATIENCE, PROGRAMS, Replay
 
 MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
+MOST_REPLAYED = 512  # updates of a block of which all but the last are replayed
 _OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
     *("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_backward"),
     *("on_after_backward", "on_before_optimizer_step"),
@@ -84,9 +86,10 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
 def _most_for(callback: Any) -> int:
     """Return the most updates of a block with which a callback works: its ``blocks``, a number, or True."""
     if isinstance(callback, ModelCheckpoint):
-        return 1 if callback._every_n_train_steps or callback._train_time_interval is not None else MOST
+        single = callback._every_n_train_steps or callback._train_time_interval is not None
+        return 1 if single else MOST_REPLAYED
     allowed = getattr(callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES))
-    return MOST if allowed is True else min(int(allowed), MOST)
+    return MOST_REPLAYED if allowed is True else int(allowed)
 
 
 class Blocks:
@@ -97,6 +100,7 @@ class Blocks:
         drew: in the first update of a block, a list that gets whether it drew from the global generators.
         undrawn: whether the first update of this block has drawn nothing, so that the others are not seeded.
         replay: the program that replaces them on a GPU.
+        updates: number of updates, in blocks or not.
     """
 
     def __init__(self) -> None:
@@ -104,6 +108,9 @@ class Blocks:
         self.drew: list[bool] | None = None
         self.undrawn = False
         self.replay = Replay()
+        self.updates = 0
+        self._in_blocks = False
+        self._began = time.perf_counter()
         self._seconds = LONGEST  # of an update of the last block; the first block has one update
 
     def begin(self, module: Any) -> Callable[[int], int] | None:
@@ -114,10 +121,11 @@ class Blocks:
         before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
         if self.reason and self.reason != before:
             rank_zero_info(f"updates are not made in blocks: {self.reason}")
-        most = min(map(_most_for, module.trainer.callbacks), default=MOST)
+        most = min(map(_most_for, module.trainer.callbacks), default=MOST_REPLAYED)
         return None if self.reason else partial(self._end, module.trainer, most)
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
+        most = most if self.replay.is_ready else min(most, MOST)
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
@@ -137,7 +145,7 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
-        self.undrawn = self.replay.is_ready(module)
+        self.undrawn, self._in_blocks = self.replay.begin(module), True
         try:
             for number, batch in enumerate(block, first):
                 batch = as_batch(_placed(batch, module))
@@ -152,6 +160,8 @@ class Blocks:
                 if number < last:
                     signals.check()
                     _differentiate(module, loss)
+                    # Alive, its graph would keep nodes of the gradients, which name the stream of this update.
+                    loss = loss.detach()
                     _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
                 raise RunError(
@@ -164,6 +174,29 @@ class Blocks:
         progress = trainer.fit_loop.epoch_loop.batch_progress  # Lightning has counted the blocks alone
         progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
         return loss
+
+    def not_replayed(self, module: Any) -> str:
+        """Return why a GPU got no updates as one program; empty where it did, or on a CPU."""
+        replay, possible = self.replay, module.device.type in PROGRAMS
+        if replay.reason or replay.replayed or self.updates < PATIENCE or not possible:
+            return replay.reason or ""
+        return replay.why_none if self._in_blocks else "updates are made one by one"
+
+    def is_settled(self, module: Any) -> bool:
+        """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
+        return bool(self.reason) or self.updates >= PATIENCE or self.replay.is_settled(module)
+
+    def tell(self, module: Any) -> None:
+        """Say how fast the updates on an accelerator were."""
+        if module.device.type not in PROGRAMS or not self.updates:
+            return
+        pace = self.updates / (time.perf_counter() - self._began)
+        share = self.replay.replayed / self.updates
+        memory = torch.cuda.max_memory_allocated(module.device) if module.device.type == "cuda" else 0
+        rank_zero_info(
+            f"{self.updates} updates, {pace:.0f} a second with evaluations, {share:.0%} replayed; "
+            f"{memory / 2**30:.2f} GiB of the device's memory"
+        )
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
         module.begin_update(batch, number)
@@ -215,14 +248,7 @@ def _step(trainer: pl.Trainer) -> None:
     """Make the step of the optimiser as Lightning does, and count the update."""
     with _outside_autocast(trainer):
         trainer.optimizers[0].step()
-    # Lightning has not counted this update, wherever it counts its own.
-    loop: Any = trainer.fit_loop.epoch_loop
-    progress = loop.automatic_optimization.optim_progress.optimizer
-    for counted in (loop.batch_progress, progress.zero_grad, progress.step):
-        for numbers in (vars(counted.current), vars(counted.total)):
-            for name in numbers:  # ready, started, processed, completed, as far as it has them
-                numbers[name] += 1
-    loop._batches_that_stepped += 1
+    count_updates(trainer)
 
 
 @contextmanager
