@@ -11,6 +11,8 @@ from torch import Tensor
 
 from actlab.errors import LostDeviceError, described
 
+# A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong state.
+harmed = False
 _LIBRARIES = re.compile(
     r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
 )
@@ -34,20 +36,6 @@ def check_device(error: BaseException) -> None:
     """Raise `LostDeviceError` for an error after which every call on the accelerator fails, as an assert."""
     if isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error):
         raise LostDeviceError(described(error)) from error
-
-
-_harmed = False
-
-
-def mark_harmed() -> None:
-    """Note that a failed capture of a CUDA graph has left torch's generators and memory in a wrong state."""
-    global _harmed
-    _harmed = True
-
-
-def is_harmed() -> bool:
-    """Return whether this process should train no further run; see `mark_harmed`."""
-    return _harmed
 
 
 def has_float64(device: torch.device) -> bool:

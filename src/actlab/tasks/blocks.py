@@ -30,11 +30,12 @@ from actlab.optim import AdamEpsilonInRoot
 from actlab.random.seeding import Generators
 from actlab.runtime import signals
 from actlab.tasks.batches import as_batch
-from actlab.tasks.progress import count_updates
-from actlab.tasks.replay import PATIENCE, PROGRAMS, Replay
+from actlab.tasks.progress import add, updates_of
+from actlab.tasks.replay import PROGRAMS, Replay
 
 MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
 MOST_REPLAYED = 512  # updates of a block of which all but the last are replayed
+PATIENCE = 100  # updates of which none is replayed before that has a reason
 _OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
     *("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_backward"),
     *("on_after_backward", "on_before_optimizer_step"),
@@ -109,7 +110,6 @@ class Blocks:
         self.undrawn = False
         self.replay = Replay()
         self.updates = 0
-        self._in_blocks = False
         self._began = time.perf_counter()
         self._seconds = LONGEST  # of an update of the last block; the first block has one update
 
@@ -125,7 +125,7 @@ class Blocks:
         return None if self.reason else partial(self._end, module.trainer, most)
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
-        most = most if self.replay.is_ready else min(most, MOST)
+        most = min(most, MOST if self.replay.checks or self.replay.reason else MOST_REPLAYED)
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
@@ -145,7 +145,7 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
-        self.undrawn, self._in_blocks = self.replay.begin(module), True
+        self.undrawn = self.replay.begin(module)
         try:
             for number, batch in enumerate(block, first):
                 batch = as_batch(_placed(batch, module))
@@ -177,25 +177,28 @@ class Blocks:
 
     def not_replayed(self, module: Any) -> str:
         """Return why a GPU got no updates as one program; empty where it did, or on a CPU."""
-        replay, possible = self.replay, module.device.type in PROGRAMS
-        if replay.reason or replay.replayed or self.updates < PATIENCE or not possible:
+        replay = self.replay
+        if replay.reason or replay.replayed or self.updates < PATIENCE or module.device.type not in PROGRAMS:
             return replay.reason or ""
-        return replay.why_none if self._in_blocks else "updates are made one by one"
+        if replay.changed:
+            return f"{replay.changed} changes at each update"
+        return "updates are made one by one, or draw from torch's own generators"
 
     def is_settled(self, module: Any) -> bool:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
-        return bool(self.reason) or self.updates >= PATIENCE or self.replay.is_settled(module)
+        replay = self.replay
+        on_cpu = module.device.type not in PROGRAMS
+        return bool(on_cpu or self.reason or replay.reason or not replay.checks) or self.updates >= PATIENCE
 
     def tell(self, module: Any) -> None:
         """Say how fast the updates on an accelerator were."""
         if module.device.type not in PROGRAMS or not self.updates:
             return
         pace = self.updates / (time.perf_counter() - self._began)
-        share = self.replay.replayed / self.updates
-        memory = torch.cuda.max_memory_allocated(module.device) if module.device.type == "cuda" else 0
+        share, memory = self.replay.replayed / self.updates, torch.cuda.max_memory_allocated() / 2**30
         rank_zero_info(
             f"{self.updates} updates, {pace:.0f} a second with evaluations, {share:.0%} replayed; "
-            f"{memory / 2**30:.2f} GiB of the device's memory"
+            f"{memory:.2f} GiB of the device's memory"
         )
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
@@ -248,7 +251,9 @@ def _step(trainer: pl.Trainer) -> None:
     """Make the step of the optimiser as Lightning does, and count the update."""
     with _outside_autocast(trainer):
         trainer.optimizers[0].step()
-    count_updates(trainer)
+    # Lightning has not counted this update, wherever it counts its own.
+    add(1, *updates_of(trainer))
+    trainer.fit_loop.epoch_loop._batches_that_stepped += 1
 
 
 @contextmanager

@@ -71,16 +71,14 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     """
     for optimizer in optimizers:
         settings = optimizer.defaults
-        chosen = any(settings.get(name) is not None for name in ("fused", "foreach"))
-        if type(optimizer) not in _FUSED or chosen or settings["differentiable"]:
+        if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
             continue
         fused = True if device.type == "cuda" else None
         for group in optimizer.param_groups:
             group["fused"] = fused
-            for parameter in group["params"]:
-                state = optimizer.state.get(parameter, {})
-                if "step" in state:  # the number of steps, which one kernel reads on the device
-                    state["step"] = state["step"].to(device if fused else "cpu")
+        for parameter, state in optimizer.state.items():
+            if "step" in state:  # the number of steps, which one kernel reads on the device
+                state["step"] = state["step"].to(parameter.device if fused else "cpu")
 
 
 def is_penalty(task: Any) -> bool:
