@@ -200,7 +200,7 @@ def reason_against(module: Any) -> str | None:
     if PROGRAMS[module.device.type] is Captured and not graphs.are_used(module.device):
         return graphs.OFF
     if streams.seeded(module):
-        return "a layer draws from torch's own generators, which are seeded at each call"
+        return "a layer may draw from torch's own generators, which are seeded at each call"
     for part in (*module.modules(), *module.parameters()):
         if any(getattr(part, f"_{hooks}_hooks", None) for hooks in _HOOKS):
             return "a hook of a module or a parameter is called at each update"
