@@ -110,6 +110,15 @@ class ByEpoch(FrameTask):
         return scaled(super().quantities(output, batch), 1 / (1 + self.current_epoch))
 
 
+class ByTable(FrameTask):
+    """A weight for each of the three epochs."""
+
+    calls = 0
+
+    def quantities(self, output: Any, batch: Any) -> Any:
+        return scaled(super().quantities(output, batch), [1.0, 0.5, 0.25][self.current_epoch])
+
+
 class Falling(FrameTask):
     """A loss that falls with the number of its calls in training."""
 
@@ -175,8 +184,9 @@ def test_a_loss_that_reads_what_changes_is_not_replayed(kind, reason, tmp_path, 
     assert task.not_replayed == reason
 
 
-def test_a_loss_that_reads_the_epoch_gets_a_program_for_each(tmp_path, monkeypatch):
-    task, calls = check_like_single_updates(ByEpoch, tmp_path, monkeypatch)
+@pytest.mark.parametrize("kind", [ByEpoch, ByTable])
+def test_a_loss_that_reads_the_epoch_gets_a_program_for_each(kind, tmp_path, monkeypatch):
+    task, calls = check_like_single_updates(kind, tmp_path, monkeypatch)
     assert len(calls) > 20
     assert task.not_replayed == ""
 

@@ -77,8 +77,12 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
         for group in optimizer.param_groups:
             group["fused"] = fused
         for parameter, state in optimizer.state.items():
-            if "step" in state:  # the number of steps, which one kernel reads on the device
-                state["step"] = state["step"].to(parameter.device if fused else "cpu")
+            if "step" not in state:
+                continue
+            if fused:  # the kernel reads the number of steps on the device
+                state["step"] = state["step"].to(parameter.device, torch.float32)
+            else:
+                state["step"] = state["step"].cpu()
 
 
 def is_penalty(task: Any) -> bool:

@@ -180,11 +180,17 @@ class Replay:
         if self._noise[0] > FAR_LOSS:
             self.reject("the losses of two equal updates differ")
             return
-        with far_away(*updates_of(module.trainer)):
-            if not self._agrees(distances()):
-                self.reject("the loss depends on the number of the update")
-        with far_away(module.trainer.fit_loop.epoch_progress):
-            self._reads_epoch = not self._agrees(distances())
+
+        def is_read(*counted: Any) -> bool:
+            with far_away(*counted):
+                try:
+                    return not self._agrees(distances())
+                except Exception:  # third-party code may raise anything where it has no such number
+                    return True
+
+        if is_read(*updates_of(module.trainer)):
+            self.reject("the loss depends on the number of the update")
+        self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
         self._of_block["the epoch"] = self._frozen["the epoch"] = [module.current_epoch] * self._reads_epoch
 
     def _agrees(self, distances: list[float]) -> bool:
