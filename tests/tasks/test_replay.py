@@ -19,17 +19,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from test_blocks import (
-    CLASSIFIER,
-    DROPOUT,
-    OneByOne,
-    Sizes,
-    check_equal,
-    left,
-    runs_of,
-    traced_on_a_cpu,
-    unhurried,  # noqa: F401  # a fixture of all tests here
-)
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
@@ -39,10 +28,26 @@ from actlab.runtime import accidents, devices
 from actlab.tasks import Quantity, blocks, building, graphs, replay
 from actlab.tasks.training import Training
 from toys import QUIET, Frames, FrameTask, fitted
+from updates_in_blocks import (
+    CLASSIFIER,
+    DROPOUT,
+    OneByOne,
+    Sizes,
+    check_equal,
+    left,
+    runs_of,
+    traced_on_a_cpu,
+)
 
 STEPS = {"class_path": "actlab.optim.Steps", "init_args": {"factors": {1: 0.5}, "by": "epoch"}}
 LINEAR = {"class_path": "actlab.optim.Linear"}
 LINEAR["init_args"] = {"by": "update", "start": 0, "end": 1000, "final": 0.5}  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """Blocks end by their number of updates, not by a second."""
+    monkeypatch.setattr(blocks, "LONGEST", 1e9)
 
 
 LONG: dict[str, Any] = {"trainer.val_check_interval": 1.0, "trainer.limit_train_batches": 9}
@@ -71,7 +76,8 @@ def check_like_single_updates(kind: Any, folder: Any, monkeypatch: Any) -> tuple
 @pytest.mark.parametrize("stacked", [False, True], ids=["alone", "stacked"])
 def test_no_gradient_node_of_an_earlier_update_is_alive_in_a_capture(stacked, tmp_path, monkeypatch):
     """Such a node names the stream of its update, for which no capture may wait."""
-    known, alive = Training.loss_of_update, []
+    known = Training.loss_of_update
+    alive: list[bool] = []
 
     def nodes(module):
         return [torch.autograd.graph.get_gradient_edge(p).node.metadata for p in module.network.parameters()]
@@ -236,8 +242,9 @@ class Cuda:
     """What torch.cuda does in a capture: a stream of its own, and an error where the update waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.stream, self.mode, self.captures = Stream("default"), 0, 0
-        self.waits = None
+        self.stream, self.captures = Stream("default"), 0
+        self.mode: Any = 0
+        self.waits = Waits()
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
         monkeypatch.setattr(torch.cuda, "graph", self.graph)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: self.stream)
@@ -252,7 +259,6 @@ class Cuda:
 
     def set_mode(self, mode: Any) -> None:
         if mode == "error":
-            self.waits = Waits()
             self.waits.__enter__()
         elif self.mode == "error":
             self.waits.__exit__(None, None, None)
@@ -439,7 +445,7 @@ def test_updates_that_are_never_replayed_have_a_reason(tmp_path, monkeypatch):
         def on_train_end(self, trainer: Any, module: Any) -> None:
             seen["reason"] = module.not_replayed
 
-    monkeypatch.setattr("test_blocks.OneByOne", Reason)
+    monkeypatch.setattr("updates_in_blocks.OneByOne", Reason)
     left(configs, tmp_path, True, False)
     assert seen["reason"] == "the probability of dropout changes at each update"
 
@@ -449,7 +455,7 @@ def test_single_batches_of_other_data_have_a_reason(tmp_path, monkeypatch):
     traced_on_a_cpu(monkeypatch)
     data = Frames(batch_size=1)
     data.setup("fit")
-    samples = [(x, y, mask) for x, y, mask in zip(*data.train.tensors, strict=True)]  # type: ignore[union-attr]
+    samples = [(x, y, mask) for x, y, mask in zip(*data.train.tensors, strict=True)]
     task = FrameTask(clean_training_loss=False)
     trainer = pl.Trainer(
         **QUIET, max_epochs=1, limit_val_batches=1, default_root_dir=tmp_path, precision="64-true"

@@ -241,10 +241,10 @@ def main(args: Sequence[str]) -> None:
     for route in (str(option.value) for option in options if option.name == "--products"):
         chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
         print(f"float32 matmul backend on the CPU: {chosen}")
-    for word in (str(option.value) for option in options if option.name == "--graphs"):
-        if word not in ("true", "false"):
-            raise ActlabError(f"--graphs: expected true or false, got {word}. Pass one of them.")
-        devices.graphs = word == "true"
+    for answer in (option.value for option in options if option.name == "--graphs"):
+        if answer not in ("true", "false"):
+            raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
+        devices.graphs = answer == "true"
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)

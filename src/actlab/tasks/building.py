@@ -74,15 +74,13 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
         if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
             continue
         fused = True if device.type == "cuda" else None
+        if optimizer.param_groups[0]["fused"] is fused:
+            continue
         for group in optimizer.param_groups:
             group["fused"] = fused
         for parameter, state in optimizer.state.items():
-            if "step" not in state:
-                continue
-            if fused:  # the kernel reads the number of steps on the device
-                state["step"] = state["step"].to(parameter.device, torch.float32)
-            else:
-                state["step"] = state["step"].cpu()
+            if "step" in state:  # the number of steps, which one kernel reads on the device
+                state["step"] = state["step"].float().to(parameter.device if fused else "cpu")
 
 
 def is_penalty(task: Any) -> bool:

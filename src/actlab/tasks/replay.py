@@ -252,10 +252,13 @@ def _change(before: Frozen, now: Frozen) -> str:
     return next(changed, "")
 
 
+_PLAIN = (bool, int, float, str, set, tuple)
 _OF_MODULES = frozenset(vars(nn.Module()))  # among them ``training``, which an evaluation changes
 # What is looked at itself, or does not belong to the update, or tells repeated draws apart.
-_WHOLE = (nn.Module, type, ModuleType, pl.Trainer, Replay)
-_WHOLE += (streams.Stream, streams.MemberStream, streams.Calls)
+_WHOLE = (
+    *(nn.Module, type, ModuleType, pl.Trainer, Replay),
+    *(streams.Stream, streams.MemberStream, streams.Calls),
+)
 
 
 def _values(module: Any) -> list[Any]:
@@ -279,6 +282,5 @@ def _same(here: list[Any], there: list[Any]) -> bool:
     """Return whether tensors and objects are the same ones, and plain values are equal."""
     if len(here) != len(there):
         return False
-    plain = bool | int | float | str | set | tuple
     pairs = zip(here, there, strict=True)
-    return all(a is b or (isinstance(a, plain) and type(a) is type(b) and a == b) for a, b in pairs)
+    return all(a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b) for a, b in pairs)
