@@ -45,6 +45,17 @@ def build(source: Path, out: Path) -> Path:
     return built
 
 
+def test_every_measurement_of_a_gpu_is_packaged():
+    """From which a device is known to have shown CUDA graphs to be right."""
+    target = PYPROJECT["tool"]["hatch"]["build"]["targets"]
+    found = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/gpu_*.json")}
+    assert found
+    assert {name: target["wheel"]["force-include"].get(name) for name in found} == {
+        name: f"actlab/{name}" for name in found
+    }
+    assert found <= {*target["sdist"]["include"]}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     return build(ROOT, tmp_path_factory.mktemp("dist"))

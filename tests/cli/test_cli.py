@@ -25,6 +25,7 @@ from actlab.config.keys import set_dotted
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build
+from actlab.runtime import devices
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, resource
 from actlab.tasks import ClassificationTask
@@ -484,6 +485,7 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
         (["study", "rn", "demo"], "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new"),
         (["study", "run", "demo", "--set", "nonsense"], "key=value"),
         (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
+        (["fit", "-c", "mnist_classifier", "--graphs", "yes"], "--graphs: expected true or false, got yes."),
         (["activations", "--plot", "units.docx"], "units.docx"),
     ],
 )
@@ -564,6 +566,14 @@ def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
 def test_a_checkpoint_elsewhere_is_refused(cli, command, path):
     words = ("-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
     assert repr(path) in cli(command, *words).rejection
+
+
+def test_a_fit_may_replay_updates_as_graphs(fit, monkeypatch):
+    for word, expected in (("true", True), ("false", False)):
+        monkeypatch.setattr(devices, "graphs", None)
+        outcome = fit("--graphs", word, "--print_config")
+        assert outcome.code == 0, outcome.err
+        assert devices.graphs is expected
 
 
 def test_a_fit_may_choose_the_route_of_products(fit):

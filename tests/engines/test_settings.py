@@ -8,8 +8,9 @@ import torch
 from actlab.engines import settings
 from actlab.errors import ActlabError
 from actlab.random import streams
-from actlab.runtime import matmul
+from actlab.runtime import devices, matmul
 from actlab.storage.files import DamagedError, write_json
+from actlab.tasks import graphs
 
 LONG, SEVERAL = settings.LONG, settings.SEVERAL
 
@@ -104,3 +105,22 @@ def test_with_a_gpu_the_backend_of_the_cpu_stays(monkeypatch):
         assert matmul.exact() == ["default"]
     finally:
         mkldnn.matmul.fp32_precision = before
+
+
+def test_graphs_are_decided_once_unless_an_option_changes_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "graphs", None)
+    assert not settings.decide(tmp_path, 9, 1, None, True).graphs
+    assert settings.decide(tmp_path, 9, 1, None, True, graphs=True).graphs
+    kept = settings.decide(tmp_path, 9, LONG, None, True)
+    assert kept == settings.Settings(graphs=True)
+    kept.apply()
+    assert devices.graphs is True
+    assert not settings.decide(tmp_path, 9, 1, None, True, graphs=False).graphs
+    assert not settings.decide(tmp_path, 9, 1, None, True).graphs
+
+
+def test_graphs_are_the_default_of_a_device_that_has_shown_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "name_of", lambda device: f"an {device.type} device")
+    monkeypatch.setattr(graphs, "are_shown", lambda name: name == "an cuda device")
+    assert settings.decide(tmp_path, 9, 1, None, True).graphs

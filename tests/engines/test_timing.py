@@ -4,7 +4,11 @@ import math
 
 import pytest
 
+from actlab.engines import timing
+from actlab.engines.settings import Settings
 from actlab.engines.timing import chosen
+from actlab.tasks import replay
+from tiny_study import load
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,26 @@ from actlab.engines.timing import chosen
 )
 def test_the_best_size_of_stacks(seconds, size, reason):
     assert chosen(seconds) == {"size": size, "reason": reason}
+
+
+def test_updates_are_timed_when_they_are_no_longer_compared_with_their_graph(tmp_path, monkeypatch):
+    """The first ones take up to ten times as long."""
+    calls: list[int] = []
+    called: list[int] = []  # up to each block since the clock began
+
+    def program(gradients, batch):
+        made = replay.traced(gradients, batch)
+        return lambda batch: calls.append(1) or made(batch)
+
+    class Clock(timing._Clock):
+        def on_train_batch_start(self, trainer, module, batch, number):
+            super().on_train_batch_start(trainer, module, batch, number)
+            if len(self.starts) > 1:
+                called.append(len(calls))
+
+    monkeypatch.setitem(replay.PROGRAMS, "cpu", program)
+    long = ["trainer.limit_train_batches=60", "data.batch_size=10", "trainer.val_check_interval=1.0"]
+    runs = load(tmp_path, overrides=[*long, "trainer.max_epochs=1", "seeds=1"]).runs()
+    with pytest.raises(timing._EnoughError):
+        timing._fit(runs[:1], Clock(), Settings())
+    assert called[0] >= replay.CHECKS

@@ -23,6 +23,8 @@ from actlab.engines.pool import Pool
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime import accidents
+from actlab.runtime.devices import VISIBLE
 from actlab.studies.folders import RunFolder, StudyFolder
 from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by
 from toys import QUIET, Frames, FrameTask
@@ -402,3 +404,35 @@ def test_workers_have_one_hash_seed_and_standard_modules(tmp_path, programs):
     first, second, other = done.stdout.split()
     assert first == second != other
     assert first.startswith("imported")
+
+
+def shown():
+    """The process, and the accelerators that it sees."""
+    return os.getpid(), os.environ.get(VISIBLE)
+
+
+def harm():
+    """Leave the process as a failed capture of a CUDA graph does."""
+    accidents.harmed = True
+    return os.getpid()
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_worker_sees_its_device_and_ends_when_it_is_harmed():
+    with Worker(device="MIG-b") as worker:
+        first, device = worker.call(shown)
+        assert device == "MIG-b"
+        assert worker.call(harm) == first
+        second, device = worker.call(shown)
+        assert second != first
+        assert device == "MIG-b"
+
+
+def test_processes_take_devices_in_turn(monkeypatch):
+    """In the order of planning; runs whose config numbers a device see all."""
+    arranged = Arranged([], SETTINGS, True, [], devices=["MIG-b", "MIG-a"])
+    assert [arranged.device_of(process) for process in range(3)] == ["MIG-b", "MIG-a", "MIG-b"]
+    assert Arranged([], SETTINGS, True, []).device_of(1) is None
+    monkeypatch.setattr(packing, "accelerators", lambda: ["1", "0"])
+    found = [packing.devices_for({"trainer": {"devices": wanted}}) for wanted in (1, "auto", [1], "1,")]
+    assert found == [["1", "0"], ["1", "0"], [], []]

@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
+from actlab.engines.settings import seats
+from actlab.runtime import devices
 from actlab.runtime.accidents import is_out_of_memory
 from actlab.stacking import StackedTask
 from actlab.studies import stacks
@@ -84,3 +86,33 @@ def test_a_run_records_the_device_that_trained_it(tmp_path, monkeypatch, stacked
     runs = load(tmp_path, overrides=[*TWO, *BRIEF]).runs()
     execute(runs, tmp_path / "runs", stacked)
     assert {result(tmp_path / "runs", run)["hardware"] for run in runs} == {"a cpu of ours"}
+
+
+def test_slices_of_a_gpu_are_named_by_the_variable(monkeypatch):
+    """CUDA counts only the first, and asking it would start it."""
+
+    def count():
+        raise AssertionError
+
+    monkeypatch.setenv(devices.VISIBLE, "MIG-a,MIG-b")
+    monkeypatch.setattr(torch.accelerator, "device_count", count)
+    assert devices.accelerators() == ["MIG-a", "MIG-b"]
+    assert seats() == 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [("", ["2", "0", "1"]), ("5,6,7", ["7", "5", "6"]), ("GPU-a,GPU-b,7", ["7", "GPU-a", "GPU-b"])],
+)
+def test_devices_with_most_free_memory_come_first(monkeypatch, visible, names):
+    """Two studies at once do not share one; small differences change no order."""
+    free = [20 * 2**30 + 5, 20 * 2**30 + 9, 70 * 2**30]
+    monkeypatch.setenv(devices.VISIBLE, visible)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device], 80 * 2**30))
+    assert devices.accelerators() == names
+
+
+def test_a_cpu_has_no_accelerators():
+    assert devices.accelerators() == []

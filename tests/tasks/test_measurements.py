@@ -9,8 +9,8 @@ from torch import nn
 import actlab
 from actlab.callbacks import TestEveryEpoch, UnitStatistics
 from actlab.networks import Dropout
-from tasks.test_blocks import check_equal
 from toys import FrameNetwork, Frames, FrameTask, fitted
+from updates_in_blocks import check_equal
 
 
 class Started(nn.Module):

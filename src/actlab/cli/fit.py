@@ -34,7 +34,7 @@ from actlab.config.values import label
 from actlab.engines.recording import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
-from actlab.runtime import matmul
+from actlab.runtime import devices, matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
@@ -289,6 +289,10 @@ def main(args: Sequence[str]) -> None:
     for route in (str(option.value) for option in options if option.name == "--products"):
         chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
         print(f"float32 matmul backend on the CPU: {chosen}")
+    for answer in (option.value for option in options if option.name == "--graphs"):
+        if answer not in ("true", "false"):
+            raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
+        devices.graphs = answer == "true"
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)
@@ -301,7 +305,8 @@ def main(args: Sequence[str]) -> None:
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
     paths = [option.value for option in options if option.name == "--ckpt_path"]
     path = checked_path(paths[-1] if paths else None)
-    options = [option for option in options if option.name not in ("--ckpt_path", "--products")]
+    of_process = ("--ckpt_path", "--products", "--graphs")
+    options = [option for option in options if option.name not in of_process]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
     if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:

@@ -37,6 +37,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
   --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate what it trained
   --trust                       let a checkpoint name any class and file, which are then imported and run
   --products auto               multiply float32 matrices by the faster library that is as accurate, measured
+  --graphs true                 replay updates on a GPU as CUDA graphs; default: where these were shown right
   --print_config                print the resolved config and run nothing
 
 More options:

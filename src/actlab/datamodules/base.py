@@ -134,7 +134,8 @@ class SeededBatches(Sampler[Position]):
 
     The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds yield an
     index ``(R, B)``, where each run has the batches that its seed has alone. A partial last batch is dropped.
-    Samples that their position draws (`Draws`) stay in order: not ``shuffled``.
+    Samples that their position draws (`Draws`) stay in order: not ``shuffled``. The order of an epoch is moved
+    to ``device`` at once, because a copy of each index would wait for an accelerator at each batch.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class SeededBatches(Sampler[Position]):
         rank: int = 0,
         world_size: int = 1,
         shuffled: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         if batch_size % world_size:
             raise ActlabError(
@@ -159,6 +161,7 @@ class SeededBatches(Sampler[Position]):
             )
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.shuffled = rank, world_size, shuffled
+        self.device = device
         self.epoch = 0
         self.first = 0  # number of the batch that the next iteration starts at
 
@@ -178,6 +181,7 @@ class SeededBatches(Sampler[Position]):
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
+        order = order.to(self.device)
         for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
             yield Position(seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank])
 
@@ -358,7 +362,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         """
         samples, (rank, size) = self._part("train"), self._rank
         batches = SeededBatches(
-            *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
+            *(len(samples), self.batch_size, self.seed),
+            rank=rank,
+            world_size=size,
+            shuffled=not samples.drawn,
+            device=samples.device if isinstance(samples, TensorDataset) else None,
         )
         in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
         module = self._running.lightning_module if self._running and in_memory else None

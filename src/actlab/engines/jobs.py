@@ -91,6 +91,11 @@ class Arranged(NamedTuple):
     single: bool  # whether each run uses a single device
     said: list[str]  # lines to print about jobs and settings
     untimed: Mapping[str, Sequence[Run]] = {}  # groups that `engines.timing.measure` times first
+    devices: Sequence[str] = ()  # accelerators for the processes, in turn; none: each process sees all
+
+    def device_of(self, process: int) -> str | None:
+        """Return the accelerator of a process; None if it sees all."""
+        return self.devices[process % len(self.devices)] if self.devices else None
 
     def call(self, job: Job, *given: Any) -> tuple[Any, ...]:
         """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
@@ -29,7 +29,7 @@ from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.runtime.accidents import has_float64
-from actlab.runtime.devices import threads_for
+from actlab.runtime.devices import accelerators, threads_for
 from actlab.runtime.machine import versions
 from actlab.stacking import task as stacking
 from actlab.storage.files import stored_json, write_json
@@ -106,6 +106,7 @@ def arrange(
     jobs: int | None,
     shard: Shard | None,
     stacked: bool,
+    graphs: bool | None = None,
 ) -> Arranged:
     """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
@@ -115,7 +116,7 @@ def arrange(
     first = experiments.build(todo[0].config)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
-    chosen = execution.decide(root, len(runs), updates, jobs, single, shard is not None)
+    chosen = execution.decide(root, len(runs), updates, jobs, single, shard is not None, graphs)
     packed = pack(runs, root, max_stack, stacked, chosen, shard, todo)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     untimed: dict[str, list[Run]] = {}
@@ -123,7 +124,14 @@ def arrange(
         untimed = {key: group for key, group in packed.groups.items() if key not in chosen.stacks}
         if chosen.products == execution.UNTIMED and not untimed:
             untimed[""] = [todo[0]]
-    return Arranged(packed.jobs, chosen, single, reasons, untimed)
+    devices = devices_for(todo[0].config) if single else []
+    return Arranged(packed.jobs, chosen, single, reasons, untimed, devices)
+
+
+def devices_for(config: Mapping[str, Any]) -> list[str]:
+    """Return the accelerators for runs that use one each; none if a config numbers its devices among all."""
+    wanted = get_dotted(config, "trainer.devices")
+    return [] if isinstance(wanted, list) or "," in str(wanted) else accelerators()
 
 
 def share_of(shard: Shard, cells: Sequence[Job], groups: Mapping[str, Sequence[Run]]) -> set[str]:

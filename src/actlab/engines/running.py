@@ -51,6 +51,7 @@ class Engine(NamedTuple):
     cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
     shard: Shard | None = None  # trains a share of the jobs without locks; by default all, each run locked
     stalled: float = STALLED  # least seconds without progress after which a worker is ended
+    graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
@@ -226,11 +227,16 @@ class Start:
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
         unfinished, stacked = [folder.run for folder in todo], engine.stacked
         given = (runs, unfinished, root, engine.max_stack, jobs, engine.shard)
-        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
+        plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
+
+        def arrange(stacked: bool) -> Arranged:
+            arranged: Arranged = plan(stacked, engine.graphs)
+            return arranged
+
         with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
             with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
                 try:
-                    arranged: Arranged = arrange(stacked)
+                    arranged = arrange(stacked)
                 except EndedError as ended:
                     print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
                     stacked = False
@@ -243,7 +249,7 @@ class Start:
 
     def _timed(self, arranged: Arranged) -> Settings:
         """Return the settings after timing updates in a process that then frees its memory."""
-        timer = Worker(arranged.settings, stalled=self.engine.stalled)
+        timer = Worker(arranged.settings, arranged.device_of(0), self.engine.stalled)
         with phase("timing updates alone and in stacks"), timer:
             try:
                 timed: Settings = timer.call(

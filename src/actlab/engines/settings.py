@@ -1,7 +1,7 @@
 """Execution settings of a study: chosen at its first start, stored in ``engine.json``, reused later.
 
-Compiled masks, the matmul backend, the number of threads and the size of stacks may change the last digits of
-results. A resumed run therefore uses the settings of the first start.
+Compiled masks, the matmul backend, the number of threads, the size of stacks and CUDA graphs may change the
+last digits of results. A resumed run therefore uses the settings of the first start.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class _StoredSettings(TypedDict, total=False):
     compiled: bool
     products: str
     stacks: dict[str, Decision]
+    graphs: bool
 
 
 @dataclass(frozen=True)
@@ -55,30 +56,39 @@ class Settings:
     compiled: bool = False  # whether the functions that draw dropout masks are compiled
     products: str = "default"  # matmul backend for float32 on the CPU (`actlab.runtime.matmul`)
     stacks: Mapping[str, Decision] = field(default_factory=dict)  # by key of each timed group
+    graphs: bool = False  # whether updates on a GPU are replayed as CUDA graphs
 
     def apply(self) -> None:
         """Apply the settings to this process, for good."""
         import torch
 
         from actlab.random import streams
-        from actlab.runtime import matmul
+        from actlab.runtime import devices, matmul
 
         if self.threads:
             torch.set_num_threads(self.threads)
         matmul.use(self.products or matmul.DEFAULT)
+        devices.graphs = self.graphs
         if self.compiled:
             streams.compile_masks()
 
 
 def decide(
-    root: Path, runs: int, updates: int, jobs: int | None, single_device: bool, shard: bool = False
+    root: Path,
+    runs: int,
+    updates: int,
+    jobs: int | None,
+    single_device: bool,
+    shard: bool = False,
+    graphs: bool | None = None,
 ) -> Settings:
     """Return the settings of a study's first start, or choose and store new ones; called in a worker.
 
     ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, the number of processes is that
     of the first start, or for several runs of `SEVERAL` updates one per accelerator or core (`seats`). Runs on
     several devices are trained one after the other. The settings of a ``shard`` are fixed, not measured; where
-    updates are to be timed, the matmul backend is `UNTIMED` until `keep` stores it.
+    updates are to be timed, the matmul backend is `UNTIMED` until `keep` stores it. What the user says about
+    ``graphs`` holds from this start on.
     """
     from actlab.runtime import matmul
 
@@ -96,10 +106,21 @@ def decide(
         compiled=known.get("compiled", long and not shard),
         products=known.get("products", UNTIMED if timed else matmul.DEFAULT),
         stacks=known.get("stacks", {}),
+        graphs=known.get("graphs", _shown()) if graphs is None else graphs,
     )
-    if not known and not shard:
-        write_json(path, asdict(wanted))
+    if not shard and (not known or graphs is not None):
+        write_json(path, {**asdict(wanted), **known, "graphs": wanted.graphs})
     return wanted
+
+
+def _shown() -> bool:
+    """Return whether the accelerator of this process has shown CUDA graphs to be right."""
+    import torch
+
+    from actlab.runtime.devices import name_of
+    from actlab.tasks.graphs import are_shown
+
+    return torch.cuda.is_available() and are_shown(name_of(torch.device("cuda")))
 
 
 def keep(root: Path, timed: Settings) -> None:
@@ -118,4 +139,6 @@ def seats() -> int:
     """Return the number of accelerators, or without any the number of torch's threads."""
     import torch
 
-    return torch.accelerator.device_count() or torch.get_num_threads()
+    from actlab.runtime.devices import accelerators
+
+    return len(accelerators()) or torch.get_num_threads()

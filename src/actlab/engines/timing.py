@@ -45,7 +45,10 @@ class _EnoughError(Exception):
 
 
 class _Clock(Checkpoint):
-    """Times the blocks of updates, from the second on; the first prepares memory and kernels."""
+    """Times the blocks of updates, from the second on; the first prepares memory and kernels.
+
+    On a GPU it begins when updates are no longer compared with their CUDA graph.
+    """
 
     blocks = UPDATES
 
@@ -55,6 +58,8 @@ class _Clock(Checkpoint):
         self.sizes: list[int] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+        if len(self.starts) == 1 and not getattr(module, "settled", True):
+            return
         wait_for(module.device)
         now = time.perf_counter()
         if len(self.starts) > 1:

@@ -142,7 +142,12 @@ class Training(pl.LightningModule, ABC):
     @property
     def not_replayed(self) -> str:
         """Why a GPU does not get the updates of a block as one program; empty where it does, or on a CPU."""
-        return self._blocks.replay.reason or ""
+        return self._blocks.not_replayed(self)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the updates to come take a usual time; on a GPU the first ones take longer."""
+        return self._blocks.is_settled(self)
 
     def training_step(self, batch: Batch | BatchBlock, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
@@ -195,6 +200,7 @@ class Training(pl.LightningModule, ABC):
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record the loss of an update and what is measured of its batch."""
+        self._blocks.updates += 1
         self._record(measured)
 
     def _record(self, measured: Measured) -> None:
@@ -348,6 +354,7 @@ class Training(pl.LightningModule, ABC):
 
     def on_fit_start(self) -> None:
         """Check the state of the optimisers in the checkpoint that training resumes from."""
+        self._blocks = Blocks()  # a program reads the memory of the weights, which each fit moves
         self._complete.on_fit_start(self.trainer, self)
 
     def on_train_start(self) -> None:
@@ -357,6 +364,11 @@ class Training(pl.LightningModule, ABC):
         else:
             self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
         self._logged = None
+        building.fuse(self.trainer.optimizers, self.device)
+
+    def on_train_end(self) -> None:
+        """Say how fast the updates on an accelerator were."""
+        self._blocks.tell(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the state of plateau schedules and of an unfinished epoch."""
