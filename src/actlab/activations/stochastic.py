@@ -23,7 +23,7 @@ from actlab.random.streams import Source, Uniform, fused, uniform
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 
 
-# What `Uniform.draw` compiles is equal in every bit when it is not: probabilities, which round, are given to it.
+# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded in another way.
 def _soi_probability(x: Tensor, cdf: str, mu: float, sigma: float) -> Tensor:
     """Return F((x − μ)/σ)."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))

@@ -23,7 +23,8 @@ Free = dict[str, tuple[str, ...]]  # config keys that may differ in a stack, by 
 def similar(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list[Run]]:
     """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    A run that no other is similar to is a group of its own. Nothing is built of a point all whose runs have ``failed``.
+    A run that no other is similar to is a group of its own. Nothing is built of a point all whose runs have
+    ``failed``.
     """
     free: Free = {}
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them

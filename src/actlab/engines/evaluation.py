@@ -207,7 +207,8 @@ class Apart(pl.LightningModule):
 def together(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
     """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
-    Sets the matmul backend of this process to that of the network. Probes may hook activations, so networks without stacked forms are evaluated one after the other.
+    Sets the matmul backend of this process to that of the network. Probes may hook activations, so networks
+    without stacked forms are evaluated one after the other.
     """
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):

@@ -109,7 +109,7 @@ def arrange(
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
     settings = execution.decide(len(runs), updates, jobs, single)
-    timed = settings.compiled and single and settings.jobs > 0
+    timed = updates >= execution.LONG and single and settings.jobs > 0
     packed = pack(runs, root, max_stack, tried, settings.jobs, shard, todo, timed)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     return Arranged(packed.jobs, settings, single, reasons)

@@ -207,13 +207,13 @@ class Start:
         most = engine.max_stack if engine.stacked else 1
         given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard)
         arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
-        with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
-            with phase("trying and timing stacks against runs alone"):
-                try:
-                    arranged: Arranged = arrange(True)
-                except EndedError as ended:
-                    print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    arranged = arrange(False)
+        deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
+        with deciding, phase("trying stacks against runs alone"):
+            try:
+                arranged: Arranged = arrange(True)
+            except EndedError as ended:
+                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+                arranged = arrange(False)
         return arranged
 
     def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:

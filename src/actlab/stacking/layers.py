@@ -126,11 +126,15 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if rows > 0:
         x = F.pad(x, (0, 0, 0, rows))
 
-    # Double a lone product of a matrix and a vector, which has a kernel of its own
-    if runs == 1 and 1 in (features, width + columns):
-        x, weight = x.expand(2, -1, -1), weight.expand(2, -1, -1)
-        bias = None if bias is None else bias.expand(2, -1, -1)
+    # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are expanded, too,
+    # because gradients are added up where tensors are: in an equal order then.
+    if 1 in (features, width + columns):
+        several = max(runs, 2)
+        x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
+        bias = None if bias is None else bias.expand(several, -1, -1)
     y = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+    if y.requires_grad:
+        y.register_hook(Tensor.contiguous)  # the gradient of a sum is one number, which has a kernel of its own
     return y if y.shape == (runs, samples, width) else y[:runs, :samples, :width].contiguous()
 
 
