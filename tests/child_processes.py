@@ -18,7 +18,8 @@ def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> Non
     """Serve without trials of stacks, too."""
     from actlab.checks import stack_trial
 
-    stack_trial.difference = lambda runs: None
+    stack_trial.difference = lambda run: None
+    stack_trial.dependence = lambda runs, forms: None
     serve(pipe, settings, seat)
 
 
