@@ -21,14 +21,3 @@ def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> Non
     stack_trial.difference = lambda run: None
     stack_trial.dependence = lambda runs, forms: None
     serve(pipe, settings, seat)
-
-
-def serve_timed(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """Serve as for long studies: their updates are timed, in one short fit a side; nothing is compiled."""
-    from actlab.engines import settings as execution
-    from actlab.engines import timing
-    from actlab.random import streams
-
-    streams.compile_masks = lambda: None
-    execution.LONG, timing.WORTH, timing.ROUNDS, timing.UPDATES = 1, 0.0, 1, 2
-    serve(pipe, settings, seat)

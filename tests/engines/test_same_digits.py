@@ -5,7 +5,6 @@ import contextlib
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, study_text
 from torch import nn
 
 from actlab.checks import stack_trial
@@ -15,6 +14,7 @@ from actlab.runtime import matmul
 from actlab.stacking import building
 from actlab.stacking.layers import product
 from actlab.studies import reading
+from tiny_study import KilledError, execute, kill_after, study_text
 
 pytestmark = pytest.mark.tries_stacks
 

@@ -52,7 +52,7 @@ def pack(
     runs: Sequence[Run],
     root: Path,
     max_stack: int = MAX_STACK,
-    tried: bool = True,
+    stacked: bool = True,
     jobs: int = 1,
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
@@ -61,8 +61,7 @@ def pack(
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
     Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
-    The forms of networks are ``tried``; otherwise each run is trained as a plain module. Where updates are
-    ``timed``, stacks have the best size.
+    Unless ``stacked``, each run is a plain module. Where updates are ``timed``, stacks have the best size.
     """
     wanted = {run.id for run in (runs if todo is None else todo)}
     missing = {run.id for run in runs if not RunFolder(root, run).finished}
@@ -80,7 +79,7 @@ def pack(
         here = [run for run in group if run.id in left]
         if not here:
             continue
-        form = form_of(root, key, group, max_stack) if tried else Form(False, False, "")
+        form = form_of(root, key, group, max_stack) if stacked else Form(False, False, "")
         size, reason = (max_stack if form.together else 1), form.reason
         if timed and form.together and max_stack > 1:
             size, reason = timing.best_size(here, max_stack, form.forms)
@@ -98,7 +97,7 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
-    tried: bool,
+    stacked: bool,
 ) -> Arranged:
     """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
@@ -110,7 +109,7 @@ def arrange(
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
     settings = execution.decide(len(runs), updates, jobs, single)
     timed = updates >= execution.LONG and single and settings.jobs > 0
-    packed = pack(runs, root, max_stack, tried, settings.jobs, shard, todo, timed)
+    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, timed)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     return Arranged(packed.jobs, settings, single, reasons)
 
