@@ -19,5 +19,5 @@ def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> Non
     from actlab.checks import stack_trial
 
     stack_trial.difference = lambda run: None
-    stack_trial.dependence = lambda runs, forms: None
+    stack_trial.dependence = lambda *_: None
     serve(pipe, settings, seat)

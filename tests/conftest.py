@@ -205,7 +205,7 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         from child_processes import serve_untried
 
         monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
-        monkeypatch.setattr("actlab.checks.stack_trial.dependence", lambda runs, forms: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
         monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
 
 

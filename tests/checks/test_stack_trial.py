@@ -222,7 +222,7 @@ def runs(tmp_path):
 
 
 def found_in(runs):
-    return stack_trial.difference(runs[0]) or stack_trial.dependence(runs, forms=True)
+    return stack_trial.difference(runs[0]) or stack_trial.dependence(runs, exact=True)
 
 
 @pytest.fixture(params=[name for name in sorted(FAULTS) if "sound" not in name])
@@ -241,9 +241,9 @@ def test_faulty_layers_are_found(runs, faulty):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (f"model.class_path={__name__}.Penalised", "gradients differ"),
+        (f"model.class_path={__name__}.Penalised", "differ"),
         (f"model.class_path={__name__}.Jittered", "differ"),
-        (f"model.class_path={__name__}.Pooled", "gradients differ"),
+        (f"model.class_path={__name__}.Pooled", "differ"),
         (f"model.optimizer.class_path={__name__}.ClippedSGD", "differ"),
     ],
 )

@@ -93,7 +93,7 @@ RATES = {"grid": "model.optimizer.lr: [1.0e-2, 1.0e-3], model.network.dropout: [
 )
 def test_odd_shapes_are_equal_in_stacks_of_any_size(tmp_path, monkeypatch, route, overrides, settings):
     monkeypatch.setattr(building, "matmul_of", lambda task: route)
-    monkeypatch.setattr(stack_trial, "dependence", lambda runs, forms: None)
+    monkeypatch.setattr(stack_trial, "dependence", lambda *_: None)
     monkeypatch.setattr(stack_trial, "difference", lambda run: None)
     runs = runs_of(tmp_path, *overrides, **settings)
     for most in (1, 2, len(runs)):

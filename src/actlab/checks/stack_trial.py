@@ -28,11 +28,12 @@ from actlab.stacking import StackedTask
 from actlab.stacking.building import assemble
 from actlab.stacking.mapping import MappingError
 from actlab.stacking.network import task_state
-from actlab.studies.plan import Run
+from actlab.studies.plan import SEED, Run
 from actlab.tasks.training import Training
 
 SAMPLES = 8  # of a batch in float64
 CLOSE = 1e-6  # relative, in float64
+DOUBLE = {"precision": "64-true"}
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 _SHORT = {  # two epochs of two updates
     **{"max_epochs": 2, "max_steps": -1, "max_time": None, "num_sanity_val_steps": 0, "logger": False},
@@ -49,9 +50,7 @@ class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoc
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
-        self.batches: list[Sequence[Any]] = []  # of each update
         self.states: list[list[dict[str, Tensor]]] = []  # weights before and after training, of each run
-        self.gradients: list[list[dict[str, Tensor]]] = []  # of each update and run
         self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
         self._begun = 0.0
 
@@ -59,22 +58,9 @@ class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoc
         self._begun = time.monotonic()
         self.states.append(_states(pl_module))
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+    def on_train_batch_start(self, *_: Any) -> None:
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
-        parts = [part.clone() if isinstance(part, Tensor) else part for part in batch]
-        self.batches.append(parts if isinstance(module, StackedTask) else [[part] for part in parts])
-
-    def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
-        assert isinstance(module, Training)
-        learnt = {name for name, _ in module.members[0].named_parameters()}
-        held = [(parameter, parameter.data) for parameter in module.parameters()]
-        for parameter, data in held:  # as weights, gradients have the names and the shapes of each run
-            parameter.data = torch.zeros_like(data) if parameter.grad is None else parameter.grad.detach()
-        runs = _states(module)
-        for parameter, data in held:
-            parameter.data = data
-        self.gradients.append([{n: g for n, g in of_run.items() if n in learnt} for of_run in runs])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, Training)
@@ -100,28 +86,30 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 def difference(run: Run) -> str | None:
     """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
 
-    A trial that raised an exception, which may be an accident, raises a TrialError.
+    A network that cannot be mapped differs. A trial that raised another exception, which may be an accident,
+    raises a TrialError.
     """
-    short = _shortened(run, precision="64-true")
-    alone, stack = (_watched([short], stacked, SAMPLES) for stacked in (False, True))
-    return _described(_compare(alone, stack, 0, CLOSE), run)
+    short = _shortened(run, **DOUBLE)
+    try:
+        stack = _watched([short], True, SAMPLES)
+    except MappingError as error:
+        return str(error)
+    return _described(_compare(_watched([short], False, SAMPLES), stack, 0, CLOSE), run)
 
 
 @threads(1)
-def dependence(runs: Sequence[Run], forms: bool) -> str | None:
-    """Return how the first and the last run together differ from each alone in any bit; None if they do not.
+def dependence(runs: Sequence[Run], exact: bool) -> str | None:
+    """Return how the first and the last run together differ from each alone, in words; None if they do not.
 
-    A run alone is a stack of one, or a plain module if its network has no stacked ``forms``. A network that
-    cannot be mapped differs. A trial that raised another exception raises a TrialError.
+    If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of runs. A single
+    run is tried with another seed. A trial that raised an exception raises a TrialError.
     """
-    some = [_shortened(run) for run in (runs[0], runs[-1])]
-    try:
-        together = _watched(some, True)
-    except MappingError as error:
-        return str(error)
-    for r, run in enumerate(some):
-        reason = _compare(_watched([run], forms), together, r, 0.0)
-        if reason:
+    some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
+    if len(runs) == 1:
+        some[1][SEED] += 1
+    together = _watched(some, True)
+    for r, config in enumerate(some):
+        if reason := _compare(_watched([config], True), together, r, 0.0 if exact else CLOSE):
             return _described(reason, runs[0])
     return None
 
@@ -158,19 +146,11 @@ def _watched(configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int |
 
 
 def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
-    """Return the first difference of member ``r``, in batches, gradients, weights or metrics."""
-    if len(alone.batches) != len(together.batches):
-        return f"an epoch has {len(together.batches)} batches, not {len(alone.batches)}"
-    for parts, stacked in zip(alone.batches, together.batches, strict=True):
-        if not all(_same_part(part[0], of_stack[r]) for part, of_stack in zip(parts, stacked, strict=True)):
-            return "batches differ from those of a run alone"
-    pairs = [("initial weights", alone.states[0], together.states[0])]
-    pairs += [("gradients", *pair) for pair in zip(alone.gradients, together.gradients, strict=True)]
-    for kind, (of_run,), of_stack in pairs:
-        if name := _first_difference(of_run, of_stack[r], close):
-            return f"{kind} differ from those of a run alone ({name})"
+    """Return the first difference of member ``r``, in weights or metrics."""
+    if name := _first_difference(alone.states[0][0], together.states[0][r], close):
+        return f"initial weights differ from those of a run alone ({name})"
     if name := _first_difference(_change(alone.states, 0), _change(together.states, r), close):
-        return f"weights differ from those of a run alone after {len(alone.gradients)} updates ({name})"
+        return f"weights differ from those of a run alone after some updates ({name})"
     for (of_run,), of_stack in zip(alone.recorded, together.recorded, strict=True):
         for name in sorted(of_run.keys() | of_stack[r].keys()):
             if name not in of_run or name not in of_stack[r]:
@@ -184,10 +164,6 @@ def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[st
     """Return the change of a run's weights by training."""
     before, after = (of_runs[r] for of_runs in states)
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
-
-
-def _same_part(part: Any, stacked: Any) -> bool:
-    return isinstance(part, Tensor) and part.equal(stacked)
 
 
 def _first_difference(alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float) -> str | None:

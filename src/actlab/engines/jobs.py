@@ -31,12 +31,12 @@ class Job:
     """A stack of runs, or one run as a plain module, trained by one Trainer."""
 
     runs: tuple[Run, ...]  # in the order of the run axis
-    forms: bool = False  # whether the network has stacked forms: a run alone is a stack of one then
+    alone_stacked: bool = False  # whether a run alone is a stack of one
 
     @property
     def stacked(self) -> bool:
         """Whether the runs are trained as a stack."""
-        return self.forms or len(self.runs) > 1
+        return self.alone_stacked or len(self.runs) > 1
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
+from torch.nn.modules.conv import _ConvNd
 
 from actlab import experiments
 from actlab.config.keys import get_dotted
@@ -27,6 +28,7 @@ from actlab.runtime.accidents import has_float64
 from actlab.stacking import task as stacking
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run
 from actlab.tasks import Task
 
@@ -43,7 +45,7 @@ class Packing(NamedTuple):
 class Form(NamedTuple):
     """How the runs of a group are trained."""
 
-    forms: bool  # whether each alone is a stack of one
+    alone: bool  # whether a run alone is a stack of one
     together: bool  # whether several may share a stack
     reason: str  # why they do not; empty if they may, or if there is one
 
@@ -63,30 +65,27 @@ def pack(
     Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
     Unless ``stacked``, each run is a plain module. Where updates are ``timed``, stacks have the best size.
     """
-    wanted = {run.id for run in (runs if todo is None else todo)}
-    missing = {run.id for run in runs if not RunFolder(root, run).finished}
-    groups = compatibility.similar(runs, missing - wanted)
-    mine = missing & wanted & share_of(shard, [*groups.values()])
-    packed, left = [], mine
-    for job in begun(root, runs, missing & wanted):
-        unfinished = [name for name in job.names if name in missing & wanted]
-        if unfinished[0] in mine:  # of several shards, one trains it
+    left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
+    mine = share_of(shard, runs)
+    packed = []
+    for job in begun(root, runs, left):
+        first = next(name for name in job.names if name in left)
+        if first in mine:  # of several shards, one trains it
             packed.append(job)
         left = left.difference(job.names)
+
+    groups = compatibility.similar(run for run in runs if run.id in left & mine)
     reasons: dict[str, None] = {}
     for key, group in groups.items():
         signals.check()
-        here = [run for run in group if run.id in left]
-        if not here:
-            continue
         form = form_of(root, key, group, max_stack) if stacked else Form(False, False, "")
         size, reason = (max_stack if form.together else 1), form.reason
-        if timed and form.together and max_stack > 1:
-            size, reason = timing.best_size(here, max_stack, form.forms)
+        if timed and size > 1:
+            size, reason = timing.best_size(group, max_stack, form.alone)
         if reason and len(group) > 1:
             reasons[reason] = None
-        size = for_all(len(here), size, max(1, jobs), len(groups))
-        packed += [Job(tuple(part), form.forms) for part in even_parts(here, size)]
+        size = for_all(len(group), size, max(1, jobs), len(groups))
+        packed += [Job(tuple(part), form.alone) for part in even_parts(group, size)]
     return Packing(packed, list(reasons))
 
 
@@ -114,13 +113,13 @@ def arrange(
     return Arranged(packed.jobs, settings, single, reasons)
 
 
-def share_of(shard: Shard | None, groups: Sequence[Sequence[Run]]) -> set[str]:
-    """Return the ids of a shard's runs: a part of each group, which begin at shards in turn."""
+def share_of(shard: Shard | None, runs: Sequence[Run]) -> set[str]:
+    """Return the ids of a shard's runs: a part of each grid point, whose first parts go to shards in turn."""
     if shard is None:
-        return {run.id for group in groups for run in group}
+        return {run.id for run in runs}
     mine = set[str]()
-    for number, group in enumerate(groups):
-        parts = even_parts(group, math.ceil(len(group) / shard.of))
+    for number, alike in enumerate(by_point(runs)):
+        parts = even_parts(alike, math.ceil(len(alike) / shard.of))
         for index, part in enumerate(parts):
             if (number + index) % shard.of == shard.part:
                 mine.update(run.id for run in part)
@@ -139,26 +138,24 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
                 f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        jobs.append(Job(tuple(by_id[name] for name in stack.members), stack.forms))
+        jobs.append(Job(tuple(by_id[name] for name in stack.members), stack.alone_stacked))
     return jobs
 
 
 def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int = MAX_STACK) -> Form:
-    """Return how the runs of a group are trained; for a run alone this does not depend on the group.
-
-    A network without stacked forms is a plain module alone, and mapped in a stack.
-    """
+    """Return how the runs of a group are trained; for a run alone this does not depend on the group."""
     experiment = experiments.build(group[0].config)
-    if reason := reason_against(experiment):
+    reason = reason_against(experiment) or trials.reason_against_form(root, key, group)
+    if reason:
         return Form(False, False, reason)
     assert isinstance(experiment.task, Task)  # else there was a reason
-    forms = stacking.has_forms(experiment.task)
-    if forms and (reason := trials.reason_against_form(root, key, group)):
-        return Form(False, False, reason)
-    if min(len(group), max_stack) == 1:
-        return Form(forms, False, "")
-    reason = trials.reason_against_stack(root, key, group, forms)
-    return Form(forms, not reason, reason)
+    has_forms = stacking.has_forms(experiment.task)
+    if has_forms and min(len(group), max_stack) == 1:
+        return Form(True, False, "")
+    # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be slower.
+    exact = experiment.trainer.strategy.root_device.type == "cpu"
+    reason = trials.reason_against_stack(root, key, group, exact)
+    return Form(has_forms or (exact and not reason), not reason, reason)
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -174,6 +171,10 @@ def reason_against(experiment: Experiment) -> str | None:
         return "overfit_batches replaces the order of batches"
     if reason := stacking.reason_against(task):  # which no declaration below would change
         return reason
+    if device.type == "cpu" and getattr(task, "ragged", False):
+        return "its batches differ in size from run to run, and padding them would change sums"
+    if device.type == "cpu" and any(isinstance(part, _ConvNd) for part in task.modules()):
+        return "convolutions of several runs are computed in another way"
     if not isinstance(data, TensorDataModule):
         return f"{type(data).__name__} makes batches for one seed, as every datamodule but a TensorDataModule"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

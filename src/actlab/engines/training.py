@@ -1,6 +1,6 @@
 """Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail.
 
-A run alone is a stack of one where its network has stacked forms. A stack has a folder in ``stacks/`` with its
+A run alone is a stack of one, or a plain module. A stack has a folder in ``stacks/`` with its
 checkpoint; `actlab.engines.packing` decides which runs form one.
 """
 
@@ -101,7 +101,7 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         recorder.folders[r].open()
     if recorder.stacked:
         keep_freed()
-        stacks.begin(recorder.path, job.names, job.forms)
+        stacks.begin(recorder.path, job.names, job.alone_stacked)
     try:
         # Before the runs are built, which leaves the generators seeded.
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}

@@ -29,9 +29,9 @@ def reason_against_form(root: Path, key: str, runs: Sequence[Run]) -> str:
     return _reason(root, f"form {key}", lambda: stack_trial.difference(runs[0]))
 
 
-def reason_against_stack(root: Path, key: str, runs: Sequence[Run], forms: bool) -> str:
-    """Return how runs together differ from each alone, in words; empty if they are equal in every bit."""
-    return _reason(root, f"together {key}", lambda: stack_trial.dependence(runs, forms))
+def reason_against_stack(root: Path, key: str, runs: Sequence[Run], exact: bool) -> str:
+    """Return how runs together differ from each alone, in words; empty if they do not."""
+    return _reason(root, f"together {key}", lambda: stack_trial.dependence(runs, exact))
 
 
 def are_equal(root: Path, key: str) -> bool:

@@ -22,7 +22,7 @@ FOLDER, FILE, CHECKPOINT = "stacks", "members.json", "stack.ckpt"
 
 class _Stored(TypedDict):
     members: list[str]
-    forms: bool
+    alone_stacked: bool
 
 
 class Stack(NamedTuple):
@@ -30,7 +30,7 @@ class Stack(NamedTuple):
 
     folder: Path
     members: list[str]  # ids of its runs, in the order of the run axis
-    forms: bool  # whether the network has stacked forms; else it is mapped
+    alone_stacked: bool  # whether a member alone is a stack of one
 
 
 def id_of(members: Iterable[str]) -> str:
@@ -47,13 +47,13 @@ def begun(root: Path) -> list[Stack]:
         if id_of(record["members"]) != path.parent.name:
             raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
         if (path.parent / CHECKPOINT).exists():
-            known.append(Stack(path.parent, record["members"], record["forms"]))
+            known.append(Stack(path.parent, record["members"], record["alone_stacked"]))
     return known
 
 
-def begin(folder: Path, members: Sequence[str], forms: bool) -> None:
+def begin(folder: Path, members: Sequence[str], alone_stacked: bool) -> None:
     """Write the record of a stack before its first checkpoint."""
-    write_json(folder / FILE, {"members": [*members], "forms": forms})
+    write_json(folder / FILE, {"members": [*members], "alone_stacked": alone_stacked})
 
 
 def end(root: Path, finished: Iterable[str]) -> None:
