@@ -86,15 +86,12 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 def difference(run: Run) -> str | None:
     """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
 
-    A network that cannot be mapped differs. A trial that raised another exception, which may be an accident,
-    raises a TrialError.
+    A network that cannot be mapped raises a MappingError. Any other exception, which may be an accident, becomes
+    a TrialError.
     """
     short = _shortened(run, **DOUBLE)
-    try:
-        stack = _watched([short], True, SAMPLES)
-    except MappingError as error:
-        return str(error)
-    return _described(_compare(_watched([short], False, SAMPLES), stack, 0, CLOSE), run)
+    stack, alone = (_watched([short], stacked, SAMPLES) for stacked in (True, False))
+    return _described(_compare(alone, stack, 0, CLOSE), run)
 
 
 @threads(1)
@@ -102,7 +99,7 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     """Return how the first and the last run together differ from each alone, in words; None if they do not.
 
     If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of runs. A single
-    run is tried with another seed. A trial that raised an exception raises a TrialError.
+    run is tried with another seed. Raises as `difference` does.
     """
     some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
     if len(runs) == 1:

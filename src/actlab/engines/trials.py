@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from actlab.checks import stack_trial
 from actlab.runtime.machine import hardware, versions
+from actlab.stacking.mapping import MappingError
 from actlab.storage.files import stored_json, write_json
 from actlab.studies.plan import Run
 
@@ -45,6 +46,8 @@ def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
     if name not in known or known[name]["versions"] != _here():
         try:
             reason = trial() or ""
+        except MappingError as error:
+            reason = str(error)
         except stack_trial.TrialError as error:  # no verdict, such as an exception: never stored
             return str(error)
         known[name] = StackVerdict(verdict="differ" if reason else "agree", reason=reason, versions=_here())
