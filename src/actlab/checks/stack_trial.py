@@ -86,8 +86,8 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 def difference(run: Run) -> str | None:
     """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
 
-    A network that cannot be mapped raises a MappingError. Any other exception, which may be an accident, becomes
-    a TrialError.
+    A network that cannot be mapped raises a MappingError. Any other exception, which may be an accident,
+    becomes a TrialError.
     """
     short = _shortened(run, **DOUBLE)
     stack, alone = (_watched([short], stacked, SAMPLES) for stacked in (True, False))
@@ -103,7 +103,7 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     """
     some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
     if len(runs) == 1:
-        some[1][SEED] += 1
+        set_dotted(some[1], SEED, runs[0].seed + 1)
     together = _watched(some, True)
     for r, config in enumerate(some):
         if reason := _compare(_watched([config], True), together, r, 0.0 if exact else CLOSE):
@@ -130,8 +130,9 @@ def _watched(configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int |
     with TemporaryDirectory() as folder, quiet():
         try:
             trainer, task, data = assemble(configs, watch, Path(folder), stacked)
-            for size in ("batch_size", "eval_batch_size") if samples else ():
-                setattr(data, size, min(samples or 0, getattr(data, size, samples)))
+            for name in ("batch_size", "eval_batch_size") if samples else ():
+                size: int = getattr(data, name, samples)
+                setattr(data, name, min(samples or size, size))
             trainer.fit(task, datamodule=data)
         except MappingError:
             raise

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -106,6 +107,15 @@ def _comparable(value: Any) -> Any:
     return value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
 
 
+@cache
+def _added(samples: int, features: int, width: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns to add, so that each matrix begins at an aligned address."""
+    columns = -width % (ALIGNED // math.gcd(ALIGNED, features))
+    whole = ALIGNED // math.gcd(ALIGNED, features, width + columns)
+    least = SMALL_PRODUCT // (features * (width + columns)) + 1
+    return max(-samples % whole, least + -least % whole - samples), columns
+
+
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x W + b of each run, of which no bit depends on the number of runs, with any backend.
 
@@ -113,29 +123,25 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     runs, samples, features = x.shape
     width = weight.shape[2]
+    rows, columns = _added(samples, features, width)
+    is_thin = 1 in (features, width + columns)
+    if not (rows or columns or is_thin):
+        return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
-    # Let each matrix, also of a gradient, begin at an aligned address
-    of_weight = ALIGNED // math.gcd(ALIGNED, features)
-    columns = -width % of_weight
-    of_sides = ALIGNED // math.gcd(ALIGNED, features, width + columns)
-    least = SMALL_PRODUCT // (features * (width + columns)) + 1
-    rows = max(-samples % of_sides, least + -least % of_sides - samples)
     if columns:
         weight = F.pad(weight, (0, columns))
         bias = None if bias is None else F.pad(bias, (0, columns))
-    if rows > 0:
+    if rows:
         x = F.pad(x, (0, 0, 0, rows))
 
     # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are expanded, too,
     # because gradients are added up where tensors are: in an equal order then.
-    if 1 in (features, width + columns):
+    if is_thin:
         several = max(runs, 2)
         x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
         bias = None if bias is None else bias.expand(several, -1, -1)
     y = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
-    if y.requires_grad:
-        y.register_hook(Tensor.contiguous)  # the gradient of a sum is one number, which has a kernel of its own
-    return y if y.shape == (runs, samples, width) else y[:runs, :samples, :width].contiguous()
+    return y[:runs, :samples, :width].contiguous()
 
 
 @stacked_form(nn.Linear)
