@@ -18,16 +18,6 @@ def serve_untried(pipe: Connection, settings: Settings, device: str | None) -> N
     """Serve without trials of stacks, too."""
     from actlab.checks import stack_trial
 
-    stack_trial.difference = lambda runs: None
-    serve(pipe, settings, device)
-
-
-def serve_timed(pipe: Connection, settings: Settings, device: str | None) -> None:
-    """Serve as for long studies: their updates are timed, in one short fit a side; nothing is compiled."""
-    from actlab.engines import settings as execution
-    from actlab.engines import timing
-    from actlab.random import streams
-
-    streams.compile_masks = lambda: None
-    execution.LONG, timing.WORTH, timing.ROUNDS, timing.UPDATES = 1, 0.0, 1, 2
+    stack_trial.difference = lambda run: None
+    stack_trial.dependence = lambda *_: None
     serve(pipe, settings, device)

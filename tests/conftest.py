@@ -210,7 +210,8 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if "actlab.checks.stack_trial" in sys.modules:
         from child_processes import serve_untried
 
-        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda runs: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
         monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
 
 

@@ -29,7 +29,7 @@ from actlab.studies.folders import RunFolder, StudyFolder
 from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by
 from toys import QUIET, Frames, FrameTask
 
-SETTINGS = Settings(jobs=2, threads=1)
+SETTINGS = Settings(jobs=2)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def train(jobs, root, progress=ignore, settings=SETTINGS, **options):
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
-    jobs = packing.pack(runs, root, stacked=stacked, settings=SETTINGS).jobs
+    jobs = packing.pack(runs, root, stacked=stacked, jobs=2).jobs
     assert len(jobs) > 1
     return train(jobs, root, progress, **options)
 
@@ -54,8 +54,7 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=SETTINGS).jobs
-        assert {job.threads for job in jobs} == {1}
+        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, jobs=2).jobs
         assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
 
@@ -121,7 +120,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
-    assert train([Job((r,), 1) for r in (safe, deadly)], tmp_path) == []
+    assert train([Job((r,), True) for r in (safe, deadly)], tmp_path) == []
     assert RunFolder(tmp_path, safe).finished
     assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).state.reason
 
@@ -133,7 +132,7 @@ def test_a_worker_that_is_terminated_is_replaced(tmp_path):
     arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
     callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
     run.config["trainer"]["callbacks"].append(callback)
-    assert train([Job((run,), 1)], tmp_path, settings=Settings()) == []
+    assert train([Job((run,), True)], tmp_path, settings=Settings()) == []
     assert RunFolder(tmp_path, run).finished
 
 
@@ -152,7 +151,7 @@ def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, endless = study.runs()
     endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})
-    assert train([Job((r,), 1) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
+    assert train([Job((r,), True) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
     assert RunFolder(tmp_path, safe).finished
     assert "made no progress for " in RunFolder(tmp_path, endless).state.reason
 
@@ -177,7 +176,7 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
 @pytest.mark.parametrize("here", [False, True], ids=["a worker", "this process"])
 def test_an_error_of_a_job_ends_no_other_job(runs, tmp_path, here):
     runs[0].config["data"] = {**runs[0].config["data"], "init_args": {"dataset": "./nowhere"}}
-    jobs = [Job((run,), 1) for run in runs[:2]]
+    jobs = [Job((run,), True) for run in runs[:2]]
     if here:
         assert all(Inline().call(training.work, job, tmp_path) for job in jobs)
     else:
@@ -207,7 +206,7 @@ def test_a_lost_accelerator_ends_its_worker_and_the_other_runs_go_on(tmp_path, m
     monkeypatch.setattr(
         Worker, "ask", lambda self, *args, **how: asked.append(self.process) or ask(self, *args, **how)
     )
-    assert train([Job(tuple(runs), 1)], tmp_path, settings=Settings()) == []
+    assert train([Job(tuple(runs), True)], tmp_path, settings=Settings()) == []
     states = {run.seed: RunFolder(tmp_path, run).state for run in runs}
     assert (states[0].kind, states[1].kind) == ("failed", "finished")
     assert "AcceleratorError: CUDA error: device-side assert triggered" in states[0].reason
@@ -345,7 +344,7 @@ def test_a_worker_reports_progress_within_an_epoch(tmp_path):
     run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Slow"})
     run.config["trainer"]["max_epochs"] = 1
     told = []
-    assert train([Job((run,), 1)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
+    assert train([Job((run,), True)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
     within = [fraction for fraction in told if 0 < fraction < 0.99]
     assert within
     assert told == sorted(told)
@@ -354,7 +353,7 @@ def test_a_worker_reports_progress_within_an_epoch(tmp_path):
 
 def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):
     one = load(tmp_path, overrides=RELU).runs()
-    jobs = packing.pack(one, tmp_path, settings=SETTINGS).jobs
+    jobs = packing.pack(one, tmp_path, jobs=2).jobs
     assert [len(job.runs) for job in jobs] == [2, 2]
 
 

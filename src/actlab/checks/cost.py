@@ -24,10 +24,11 @@ from actlab.errors import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
-from actlab.runtime import signals
+from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
-from actlab.runtime.devices import SMALL, name_of, threads, threads_for, wait_for
+from actlab.runtime.devices import name_of, threads, wait_for
 from actlab.runtime.modules import evaluating
+from actlab.stacking.task import matmul_of
 from actlab.studies.plan import Run
 from actlab.studies.points import Point
 from actlab.tasks import Batch, Task
@@ -71,8 +72,7 @@ def measure(
         names = ", ".join(sorted({model.__name__ for model in models.values()}))
         how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
         print(f"costs are not measured: {how}", flush=True)
-    samples = next((getattr(each.data, "batch_size", SMALL) for each in built.values()), SMALL)
-    with threads(threads_for(samples)), own_generators(0):
+    with threads(1), own_generators(0):
         trials, accidents = _timed(built, rounds or ROUNDS, processor)
     for point, how in accidents.items():
         run = first.pop(point)
@@ -127,6 +127,7 @@ def _timed(
             break
         for point in [point for point in built if point not in failed]:
             signals.check()
+            matmul.use(matmul_of(built[point].task))
             try:
                 if number == 0:
                     trials[point] = TimedTask(built[point], processor)

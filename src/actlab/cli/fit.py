@@ -287,7 +287,7 @@ def main(args: Sequence[str]) -> None:
     kept = [word for word in rest if word != TRUST]
     options = arguments.options_of(kept)
     for route in (str(option.value) for option in options if option.name == "--products"):
-        chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
+        chosen = matmul.use(matmul.for_mlps() if route == matmul.AUTO else route)
         print(f"float32 matmul backend on the CPU: {chosen}")
     for answer in (option.value for option in options if option.name == "--graphs"):
         if answer not in ("true", "false"):

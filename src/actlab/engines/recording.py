@@ -21,7 +21,7 @@ from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
 from actlab.engines.jobs import Job
-from actlab.runtime import signals
+from actlab.runtime import matmul, signals
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
@@ -51,7 +51,7 @@ class Recorder(Checkpoint):
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
     def __init__(self, job: Job, root: Path) -> None:
-        self.job, self.stacked = job, len(job.runs) > 1
+        self.job, self.stacked = job, job.stacked
         self.folders = folders = [RunFolder(root, run) for run in job.runs]
         self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
         if self.stacked:
@@ -294,8 +294,7 @@ class Recorder(Checkpoint):
         if r not in self.diverged and (known := {n: e for n, e in errors.items() if math.isfinite(e)}):
             facts["sampling_errors"] = known
         if self.stacked:
-            size, threads = len(self.folders), self.job.threads
-            facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
+            facts["stack"] = {"size": len(self.folders)}
         if self.initial[r]:
             facts["initial_parameters"] = self.initial[r]
         if r in self.loggers:
@@ -322,6 +321,7 @@ class Recorder(Checkpoint):
             last_good_epoch=epoch,
             updates=updates,
             scored=self.scored,
+            matmul=matmul.backend(),
             revisions=dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]
             seconds=round(self.seconds / len(self.folders), 3),
             hardware=name_of(trainer.strategy.root_device),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,11 +17,11 @@ from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.config.keys import by_key, short
-from actlab.engines import pool, settings
+from actlab.engines import pool
 from actlab.engines.jobs import Arranged, Job, Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.engines.settings import Settings, check_jobs
+from actlab.engines.settings import check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.runtime.machine import is_busy
@@ -195,7 +195,7 @@ class Start:
             print(line)
         if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
             self.worker.end()
-            self.worker.settings = replace(arranged.settings, threads=0)  # for costs, which start it again
+            self.worker.settings = arranged.settings  # for costs, which start it again
         sizes = [len(job.runs) for job in arranged.jobs if len(job.runs) > 1]
         some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
@@ -222,43 +222,20 @@ class Start:
         return len(faults) + len(failed)
 
     def arranged(self, todo: Sequence[RunFolder]) -> Arranged:
-        """Return how the runs are trained; without stacks if trying one has ended the worker."""
+        """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        unfinished, stacked = [folder.run for folder in todo], engine.stacked
-        given = (runs, unfinished, root, engine.max_stack, jobs, engine.shard)
+        most = engine.max_stack if engine.stacked else 1
+        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard)
         plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
-
-        def arrange(stacked: bool) -> Arranged:
-            arranged: Arranged = plan(stacked, engine.graphs)
-            return arranged
-
-        with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
-            with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
-                try:
-                    arranged = arrange(stacked)
-                except EndedError as ended:
-                    print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    stacked = False
-                    arranged = arrange(stacked)
-            if arranged.untimed:
-                settings.keep(root, self._timed(arranged))
-                said, arranged = arranged.said, arrange(stacked)
-                arranged = arranged._replace(said=[*dict.fromkeys([*said, *arranged.said])])
-        return arranged
-
-    def _timed(self, arranged: Arranged) -> Settings:
-        """Return the settings after timing updates in a process that then frees its memory."""
-        timer = Worker(arranged.settings, arranged.device_of(0), self.engine.stalled)
-        with phase("timing updates alone and in stacks"), timer:
+        deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
+        with deciding, phase("trying stacks against runs alone"):
             try:
-                timed: Settings = timer.call(
-                    "actlab.engines.timing:measure", arranged.untimed, arranged.settings
-                )
+                arranged: Arranged = plan(True, engine.graphs)
             except EndedError as ended:
-                print(f"stacks are of the usual size: the process that timed them {ended.how}")
-                timed = replace(arranged.settings, products=arranged.settings.products or Settings.products)
-        return timed
+                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+                arranged = plan(False, engine.graphs)
+        return arranged
 
     def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""

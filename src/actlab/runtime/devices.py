@@ -12,22 +12,16 @@ from lightning_fabric.utilities import rank_zero
 
 from actlab.runtime.machine import hardware
 
-SMALL = 400  # samples per update
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
 graphs: bool | None = None  # whether updates are replayed as CUDA graphs; None: where they were shown right
 _GIB = 2**30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
-def threads_for(samples: int) -> int:
-    """Return the number of threads to use for updates of ``samples`` samples."""
-    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
-    return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
-
-
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Set the number of torch's threads within a ``with`` block."""
+    """Set the number of torch's threads within a ``with`` block; training has one, for equal digits."""
+    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

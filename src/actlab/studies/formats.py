@@ -38,6 +38,7 @@ class Result(TypedDict):
     loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]
     hardware: str
+    matmul: NotRequired[str]
 
 
 class Summed(TypedDict):
