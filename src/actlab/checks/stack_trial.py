@@ -131,7 +131,7 @@ def _watched(configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int |
         try:
             trainer, task, data = assemble(configs, watch, Path(folder), stacked)
             for name in ("batch_size", "eval_batch_size") if samples else ():
-                size: int = getattr(data, name, samples)
+                size: Any = getattr(data, name, samples)
                 setattr(data, name, min(samples or size, size))
             trainer.fit(task, datamodule=data)
         except MappingError:
