@@ -47,7 +47,8 @@ def left(configs: list[Any], folder: Path, single: bool, stacked: bool, **option
     """What a fit leaves, and the sizes of its blocks."""
     sizes, path = Sizes(), folder / "last.ckpt"
     with quiet():
-        trainer, task, data = assemble(copy.deepcopy(configs if stacked else configs[:1]), sizes, folder)
+        some = copy.deepcopy(configs if stacked else configs[:1])
+        trainer, task, data = assemble(some, sizes, folder, stacked)
         trainer.callbacks += [OneByOne()] if single else []  # type: ignore[attr-defined]
         trainer.fit(task, datamodule=data, **options)
         trainer.save_checkpoint(path)

@@ -95,7 +95,7 @@ def test_graphs_are_decided_once_unless_an_option_changes_them(tmp_path, monkeyp
     monkeypatch.setattr(devices, "graphs", None)
     assert not settings.decide(tmp_path, 9, 1, None, True).graphs
     assert settings.decide(tmp_path, 9, 1, None, True, graphs=True).graphs
-    kept = settings.decide(tmp_path, 9, LONG, None, True)
+    kept = settings.decide(tmp_path, 9, 1, None, True)
     assert kept == settings.Settings(graphs=True)
     kept.apply()
     assert devices.graphs is True
