@@ -64,12 +64,15 @@ class BoardFile(TypedDict):
 
 
 class Submission(TypedDict):
-    """An activation that its author put on the board: `SUBMISSION` in a folder of `SUBMITTED` of its name."""
+    """An activation that its author put on the board: `SUBMISSION` in a folder of `SUBMITTED` of its name.
 
-    activation: Any  # its value in studies; a file stands in the folder
+    The same folder has the author's file, and the table of each data set as ``TASK/DATA/table.json``.
+    """
+
+    activation: Any  # its value in studies
     code: str  # digest of the file, as its tables have it; empty without a file
+    source: str  # who made it: a paper or a person
     licence: str  # an SPDX expression
-    tables: dict[str, dict[str, Table]]  # by task and data set
 
 
 class OnData(NamedTuple):
@@ -110,15 +113,14 @@ def seeds_of(task: BoardTask, data: str) -> tuple[int, ...]:
     return (*range(FIRST_SEED + before, FIRST_SEED + before + task["further"][data]["seeds"]),)
 
 
-def submission(folder: Path) -> Submission:
-    """Return what a folder of `SUBMITTED` holds; a DamagedError without it or if it is malformed."""
-    return read_json(folder / SUBMISSION, Submission, "write it again by actlab scoreboard --submit")
-
-
-def submitted() -> dict[str, Submission]:
-    """Return the activations that users submitted, by name."""
-    folders = (file.parent for file in sorted(resource(SUBMITTED).glob(f"*/{SUBMISSION}")))
-    return {folder.name: submission(folder) for folder in folders}
+def submitted() -> dict[str, dict[tuple[str, str], Table]]:
+    """Return the tables of the activations that users submitted, by name, then by task and data set."""
+    tables: dict[str, dict[tuple[str, str], Table]] = {}
+    for file in sorted(resource(SUBMITTED).glob(f"*/*/*/{scoreboard.TABLE}")):
+        name, task, data, _ = file.parts[-4:]
+        table = read_json(file, Table, "copy it again from the folder of the runs")
+        tables.setdefault(name, {})[task, data] = table
+    return tables
 
 
 def data_of(task: BoardTask) -> dict[str, DataSet]:
@@ -194,8 +196,10 @@ def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
         for name, data in data_of(of).items():
             title = f"{task}: {name}"
             places[title] = task, name
-            of_submitted = {label: s["tables"].get(task, {}).get(name) for label, s in others.items()}
-            rows = [row for label, table in of_submitted.items() if table for row in _named(table, label)]
+            rows: list[KeptRow] = []
+            for label, tables_of in others.items():
+                if (task, name) in tables_of:
+                    rows += _named(tables_of[task, name], label)
             records.append(_record(title, data, rows, (tables or {}).get((task, name))))
     (board,) = scoreboard.boards(records)
     return Scores(file, board, places)
