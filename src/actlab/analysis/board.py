@@ -136,11 +136,16 @@ class Scores:
     board: Board
     places: Mapping[str, tuple[str, str]]  # task and data set by the name of a table
 
+    @property
+    def reference(self) -> str:
+        """The label of the activation that the others are compared with."""
+        return self.file["reference"]
+
     @cached_property
     def standings(self) -> list[Standing]:
         """The activations other than the reference, the lowest ratio first, those that failed most last."""
-        labels = [label for label in self.board.labels if label != self.board.reference]
-        over = {label: self._over(label, self.board.reference) for label in labels}
+        labels = [label for label in self.board.labels if label != self.reference]
+        over = {label: self._over(label, self.reference) for label in labels}
 
         def place(label: str) -> tuple[bool, int, float]:
             failed = sum(task.places[label].chance for task in self.board.tasks if label in task.places)
@@ -181,8 +186,8 @@ class Scores:
         return hierarchy.effect(*([task.column.divided(value, equal) for value in of] for of in runs))
 
     def _on(self, task: ScoredTask, label: str) -> OnData:
-        place, theirs = task.places[label], task.places[self.board.reference]
-        effect = self._effect(task, label, self.board.reference)
+        place, theirs = task.places[label], task.places[self.reference]
+        effect = self._effect(task, label, self.reference)
         ours, others = ([*of.values.values()] for of in (place, theirs))
         won = better(ours, others, task.column.goal, test=label in self.board.users)
         failed = sum(map(math.isinf, place.values.values()))
@@ -201,8 +206,7 @@ def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
                 if (task, name) in tables_of:
                     rows += _named(tables_of[task, name], label)
             records.append(_record(title, data, rows, (tables or {}).get((task, name))))
-    (board,) = scoreboard.boards(records)
-    return Scores(file, board, places)
+    return Scores(file, scoreboard.board_of(records), places)
 
 
 def _named(table: Table, label: str) -> list[KeptRow]:
@@ -284,7 +288,7 @@ def lines(scores: Scores) -> list[str]:
 
     Without any, the sentence on each activation of the board.
     """
-    reference, standings = scores.board.reference, scores.standings
+    reference, standings = scores.reference, scores.standings
     if not scores.board.users:
         return [sentence(standing, reference) for standing in standings]
     said = []
