@@ -18,9 +18,10 @@ def cell(values: dict[str, float | None], median: float | None, **column: Any) -
 
 def table(name: str, compare: str, rows: list[dict[str, Any]], **given: Any) -> dict[str, Any]:
     """A table with some rows."""
+    texts = {"study": name, "title": name, "compare": compare, "verdicts": [], "sources": {}}
     counts = {"planned": 9, "finished": 9, "diverged": 0}
-    state = {"reference": "relu", "own": [], "cut": "", "samples": False, "seeds": [0, 1, 2], "verdicts": []}
-    return {"study": name, "title": name, "compare": compare, **counts, **state, "rows": rows, **given}
+    state = {"reference": "relu", "own": [], "cut": "", "samples": False, "seeds": [0, 1, 2]}
+    return {**texts, **counts, **state, "rows": rows, **given}
 
 
 def leave(runs: Path, *tables: dict[str, Any]) -> None:

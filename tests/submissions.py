@@ -66,7 +66,7 @@ def _names_of_the_board() -> set[str]:
 def _faults(table: Table, stored: Table, seeds: list[int], digest: str) -> list[str]:
     """Return what is wrong with a table beside the one of the board, which has the reference's rows."""
     found = []
-    if digest and digest not in table.get("sources", {}).values():
+    if digest and digest not in table["sources"].values():
         found.append("the runs are of other code than the file")
     if table["samples"] or table["cut"]:
         found.append("the runs are not of whole data and length")

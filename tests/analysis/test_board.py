@@ -27,7 +27,7 @@ def row(label, values, **column):
     cell = boards_by_hand.cell(
         dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
     )
-    return {"point": {UNIT: label}, "columns": [cell]}
+    return {"point": {UNIT: label}, "edges": [], "columns": [cell]}
 
 
 def spread(middle):

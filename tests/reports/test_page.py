@@ -177,7 +177,7 @@ def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
 
 def table_of(name: str, *verdicts: tuple[str, str], **given: Any) -> dict[str, Any]:
     """A table as `study run` leaves it, with verdicts by their family."""
-    rows = [{"point": {"model.activation": "relu"}, "columns": [cell({"0": 0.1}, 0.1)]}]
+    rows = [{"point": {"model.activation": "relu"}, "edges": [], "columns": [cell({"0": 0.1}, 0.1)]}]
     said = [{"family": family, "text": text} for family, text in verdicts]
     return table(name, "model.activation", rows, title=f"{name} {HOSTILE}", verdicts=said, **given)
 

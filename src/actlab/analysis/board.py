@@ -227,7 +227,7 @@ def _record(title: str, data: DataSet, others: list[KeptRow], users: Table | Non
     rows = comparable([*table["rows"], *others, *(users["rows"] if users else [])], table)
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
-    marks: Any = {"own": users["own"], "sources": users.get("sources", {})} if users else {"own": []}
+    marks: Any = {"own": users["own"], "sources": users["sources"]} if users else {"own": []}
     return StoredTable(folder, {**table, "study": title, "rows": rows, **marks})
 
 

@@ -193,9 +193,9 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """Return the cost of a group at its selected setting, relative to that of the reference."""
     mine, reference = _measured(results, group), results.references.get(results.rest_of(group))
     theirs = _measured(results, reference) if reference else None
-    if mine is None or theirs is None:  # older files hold ratios to whatever else was measured
-        return mine and {key: value for key, value in mine.items() if "relative" not in key}
-    parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
+    if mine is None or theirs is None:
+        return mine
+    parts = mine["seconds_in_parts"], theirs["seconds_in_parts"]
     return {
         **mine,
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],

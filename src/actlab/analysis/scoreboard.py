@@ -38,7 +38,7 @@ class KeptCell(TypedDict):
     biased: bool
     chance: float | None
     samples: int | None
-    scale: NotRequired[str]  # tables of older versions lack it
+    scale: NotRequired[str]  # of a column that states it
     pairs: int
     paired: dict[str, float | None]
     p: float | None
@@ -49,7 +49,7 @@ class KeptRow(TypedDict):
     """A row of a table: one grid point."""
 
     point: dict[str, Any]
-    edges: NotRequired[list[str]]  # keys whose chosen value is an end of what was tried
+    edges: list[str]  # keys whose chosen value is an end of what was tried
     columns: list[KeptCell]
 
 
@@ -76,7 +76,7 @@ class Table(TypedDict):
     samples: bool
     verdicts: list[KeptVerdict]
     rows: Annotated[list[KeptRow], MinLen(1)]
-    sources: NotRequired[dict[str, str]]
+    sources: dict[str, str]  # digests of the code of users' activations
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class StoredTable:
         return in_full(value) in self.table["own"]
 
     def digest(self, value: Any) -> str:
-        """Return the digest of an activation's code; empty for actlab's, and in older tables."""
+        """Return the digest of an activation's code; empty for actlab's."""
         name = value.get("name", value.get("class_path")) if isinstance(value, Mapping) else value
-        return self.table.get("sources", {}).get(str(name), "")
+        return self.table["sources"].get(str(name), "")
 
 
 class Tables(NamedTuple):
@@ -207,8 +207,8 @@ def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
     write = printer(first for first, *_ in known.values())
 
     def text(key: str, digest: str) -> str:
-        several = len({*digests[key]} - {""}) > 1  # tables of older versions have no digest
-        return f"{write(known[key][0])} ({digest[:6]})" if digest and several else write(known[key][0])
+        label = write(known[key][0])
+        return f"{label} ({digest[:6]})" if len({*digests[key]}) > 1 else label
 
     return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
 
@@ -231,4 +231,4 @@ def _place(cell: KeptCell, column: Column, row: KeptRow) -> Place:
     values = dict(zip(cell["values"], column.ranked_as(recorded, column.samples), strict=True))
     median = column.worst if cell["median"] is None else cell["median"]
     chance = column.failed(median, column.samples)
-    return Place(cell["n"], chance, values, bool(row.get("edges")))
+    return Place(cell["n"], chance, values, bool(row["edges"]))

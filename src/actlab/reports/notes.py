@@ -81,12 +81,13 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         return ""
     text = (
         "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-        f"measured on {costs[0].get('hardware', 'hardware not recorded')}"
+        f"measured on {costs[0]['hardware']}"
     )
-    if rounds := min(cost.get("rounds", 0) for cost in costs):
-        several = f"the fastest of {rounds} rounds in turns"
-        text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
-    return f"{text}.{_spread(results, rows)}"
+    rounds = min(cost["rounds"] for cost in costs)
+    how = "in one round, which can be far off"
+    if rounds > 1:
+        how = f"the fastest of {rounds} rounds in turns"
+    return f"{text}, {how}.{_spread(results, rows)}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
