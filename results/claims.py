@@ -145,7 +145,7 @@ def areas_of(study: str, metric: str) -> pd.DataFrame | None:
         return None
     with tarfile.open(HERE / study / "runs.tar.xz") as archive:
         for part in archive:
-            if part.name.endswith("probes/noise.parquet") and (content := archive.extractfile(part)):
+            if "/probes/noise-" in part.name and (content := archive.extractfile(part)):
                 rows = pd.read_parquet(io.BytesIO(content.read())).query("metric == @metric")
                 strength = rows["condition"].str.removeprefix("noise=").astype(float)
                 found[Path(part.name).parts[-3]] = np.trapezoid(rows["value"], strength)

@@ -1,15 +1,8 @@
-"""Cells of ``table.json`` as a study writes them, by hand, and what the page over studies says of them."""
+"""Cells of ``table.json`` as a study writes them, by hand."""
 
-import html
 import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-from actlab.analysis.scoreboard import StoredTable, Tables
-from actlab.reports.pages import index
 
 
 def cell(values: dict[str, float | None], median: float | None, **column: Any) -> dict[str, Any]:
@@ -25,9 +18,10 @@ def cell(values: dict[str, float | None], median: float | None, **column: Any) -
 
 def table(name: str, compare: str, rows: list[dict[str, Any]], **given: Any) -> dict[str, Any]:
     """A table with some rows."""
+    texts = {"study": name, "title": name, "compare": compare, "verdicts": [], "sources": {}}
     counts = {"planned": 9, "finished": 9, "diverged": 0}
-    state = {"reference": "relu", "own": [], "cut": "", "samples": False, "notes": []}
-    return {"study": name, "title": name, "compare": compare, **counts, **state, "rows": rows, **given}
+    state = {"reference": "relu", "own": [], "cut": "", "samples": False, "seeds": [0, 1, 2]}
+    return {**texts, **counts, **state, "rows": rows, **given}
 
 
 def leave(runs: Path, *tables: dict[str, Any]) -> None:
@@ -35,10 +29,3 @@ def leave(runs: Path, *tables: dict[str, Any]) -> None:
     for one in tables:
         (runs / one["study"]).mkdir(parents=True)
         (runs / one["study"] / "table.json").write_text(json.dumps(one))
-
-
-def on_page(records: Iterable[StoredTable]) -> str:
-    """The text of the page over studies, without its tags."""
-    with TemporaryDirectory() as folder:
-        page = index.write(Path(folder), Tables([*records], [])).read_text(encoding="utf-8")
-    return " ".join(html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)).split())

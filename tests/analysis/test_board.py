@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import boards_by_hand
-from actlab.analysis import board
+from actlab.analysis import board, scoreboard
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.reports import board as report
 from kept_results import program
@@ -27,7 +27,7 @@ def row(label, values, **column):
     cell = boards_by_hand.cell(
         dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
     )
-    return {"point": {UNIT: label}, "columns": [cell]}
+    return {"point": {UNIT: label}, "edges": [], "columns": [cell]}
 
 
 def spread(middle):
@@ -261,3 +261,34 @@ def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
         "relu": False,
     }
     assert files[2].read_text().count("over these tasks") == 1
+
+
+def labels_of(*tables):
+    """The labels of each table's activations, and those that are the user's."""
+    found = scoreboard.board_of([scoreboard.StoredTable(Path(one["study"]), one) for one in tables])
+    return [[*task.places] for task in found.tasks], found.users
+
+
+def test_two_activations_of_one_name_are_two():
+    """The files of three studies have the same name; those of the first and third the same content."""
+    mine, tables = "./mine.py:Mine", []
+    for name, digit in (("a", "1"), ("b", "2"), ("c", "1")):
+        rows = [row("gelu", spread(0.1)), row(mine, spread(0.2))]
+        tables.append(boards_by_hand.table(name, UNIT, rows, own=[mine], sources={mine: 64 * digit}))
+    labels, users = labels_of(*tables)
+    assert labels == [["gelu", "Mine (111111)"], ["gelu", "Mine (222222)"], ["gelu", "Mine (111111)"]]
+    assert users == {"Mine (111111)", "Mine (222222)"}
+
+
+def test_an_activation_has_one_label_however_studies_name_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spellings = (
+        ("a", "./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
+        ("b", str(tmp_path / "mine.py:U"), {"name": "elu"}, {"q": 2, "p": 1, "name": "soi"}, "./more.py:V"),
+    )
+    tables = [
+        boards_by_hand.table(name, UNIT, [row(value, spread(0.1)) for value in values])
+        for name, *values in spellings
+    ]
+    same = ["U", "elu", "soi(p=1, q=2)"]
+    assert labels_of(*tables)[0] == [[*same, "./other.py:V"], [*same, "./more.py:V"]]

@@ -16,7 +16,7 @@ from actlab.studies import plan
 from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
 from actlab.studies.points import Point
-from written_runs import ACT, DROP, LR, finished, one_unit, probe, study, write
+from written_runs import ACT, COST, DROP, LR, finished, one_unit, probe, study, write
 
 
 def rows_of(
@@ -175,8 +175,7 @@ def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        sizes = {"seconds_per_update": 1.0, "bytes_kept": 1}
-        found.append({"compared": "?", "point": dict(run.point), "run": run.id, **sizes})
+        found.append({**COST, "point": dict(run.point), "run": run.id})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
@@ -325,14 +324,18 @@ def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Pa
         write(tmp_path, run, {"val/loss": [0.5 - run.point[DROP]], "test/error": [0.1]})
         price = {"soi": 3.0, "relu": 1.0 + run.point[DROP]}[run.point[ACT]]
         costs.append(
-            {"point": dict(run.point), "run": run.id, "seconds_per_update": price, "bytes_kept": 10 * price}
+            {
+                **COST,
+                **{"point": dict(run.point), "run": run.id},
+                **{"seconds_per_update": price, "bytes_kept": 10 * price},
+            }
         )
     (tmp_path / "cost.json").write_text(json.dumps(costs))
     soi, relu = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert relu.chosen == {DROP: 0.5}
     assert (soi.cost["relative_to_reference"], soi.cost["bytes_relative"]) == (2.0, 2.0)
     assert relu.cost["seconds_per_update"] == 1.5
-    (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs[:2]]))
+    (tmp_path / "cost.json").write_text(json.dumps(costs[:2]))
     (soi, relu) = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert "relative_to_reference" not in soi.cost
     assert (soi.cost["seconds_per_update"], relu.cost) == (3.0, None)

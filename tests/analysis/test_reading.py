@@ -1,6 +1,5 @@
-"""What is read from the files of a run: names, conditions, probes, files from before."""
+"""What is read from the files of a run: names, conditions, probes."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -82,27 +81,17 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["noise-v2", "noise"])
-def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
-    """They lie beside a record with the digest of what was asked."""
+def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path: Path, name: str) -> None:
     asking = one_unit(probes=(ProbePart(name=name, class_path="actlab.probes.InputNoise"),))
     (run,) = asking.runs()
-    write(tmp_path, run, {"test/error": [0.5]})
     question = probe_files.request_of(asking.probes[0], asking.keep)
-    new = probe(tmp_path, run, name, {("test/error", "noise=1"): 0.7})
-    old = new.with_name(f"{name}.parquet")
-    pd.read_parquet(new).to_parquet(old)
-    new.unlink()
-    record = {"run": run.id, "rows": "?", "answered": probe_files.digest_of([*question, 4])}
-    for digest, values in ((probe_files.digest_of(question), [0.7]), ("0" * 64, [])):
-        old.with_suffix(".json").write_text(json.dumps({"digest": "?", **record, "asked": digest}))
-        loaded = results.load(StudyFolder(asking, tmp_path))
-        probed = loaded.series[run.id].probed
-        assert [v for of, found in probed.items() if of[0] == f"{name}/test/error" for v in found[1]] == values
-        assert len(loaded.left_out) == 1 - len(values)
+    first, second = (probe_files.file_of(tmp_path / run.id, name, question, [version]) for version in (4, 5))
+    probe_files.write(first, [])
     assert probe_files.answers(tmp_path / run.id, name, question, [4])
     assert not probe_files.answers(tmp_path / run.id, name, question, [5])
-    probe_files.write(probe_files.file_of(tmp_path / run.id, name, question, [5]), [])
-    assert len([*old.parent.iterdir()]) == 1
+    probe_files.write(second, [])
+    assert [*first.parent.iterdir()] == [second]
+    assert [*probe_files.found_in(tmp_path / run.id)] == [name]
 
 
 def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> None:

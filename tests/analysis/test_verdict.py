@@ -21,7 +21,7 @@ from actlab.reports import tables as written
 from actlab.storage.files import write_json
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
-from written_runs import ACT, finished, study, write
+from written_runs import ACT, COST, finished, study, write
 
 PERCENT = {"metric": "test/error", "percent": True}
 
@@ -434,18 +434,16 @@ def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     [
         ([1.25, 1.5], " An update takes 1.25 (1.20 to 1.25) times the time of relu."),
         ([1.25], ""),  # of a single round
-        (None, ""),  # of earlier versions
     ],
 )
 def test_a_relative_time_has_its_spread(tmp_path, parts, text):
     plan = planned(8)
     base = loaded(tmp_path, plan, [-0.003 - 0.0001 * seed for seed in range(8)])
     costs = []
-    for name, slower in (("gelu", parts), ("relu", parts and [1.0, 1.25][: len(parts)])):
+    for name, slower in (("gelu", parts), ("relu", [1.0, 1.25][: len(parts)])):
         run = next(run for run in plan.runs() if run.point[ACT] == name)
         entry = {"run": run.id, "point": dict(run.point), "seconds_per_update": 1.25 if name == "gelu" else 1.0}
-        entry |= {"bytes_kept": 1, "relative_to_reference": entry["seconds_per_update"]}
-        costs.append(entry | ({"seconds_in_parts": slower} if slower else {}))
+        costs.append({**COST, **entry, "seconds_in_parts": slower})
     (tmp_path / "cost.json").write_text(json.dumps(costs))
     (found,) = verdicts(results.load(StudyFolder(base.study, base.root)))
     assert found.text.partition("8 pairs).")[2].rpartition("probability.")[2] == text

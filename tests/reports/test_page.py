@@ -1,5 +1,6 @@
 """Pages for browsers: what they hold, that text stays text, and that a browser shows and toggles it."""
 
+import base64
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from actlab.analysis import scoreboard, verdict
 from actlab.reports import output, style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.study import heat_map
@@ -27,15 +29,12 @@ class Page(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[str, list[str]] = {}
-        self.labelled: list[tuple[str, list[str]]] = []  # cells with the label that a phone shows beside them
         self._open: list[str] = []
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.elements.append((tag, dict(attrs)))
         self._open.append(tag)
-        if tag == "td":
-            self.labelled.append((str(dict(attrs).get("data-label")), []))
 
     def handle_endtag(self, tag: str) -> None:
         while tag in self._open and self._open.pop() != tag:
@@ -44,15 +43,6 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         for tag in set(self._open):
             self.texts.setdefault(tag, []).append(data)
-        if "td" in self._open:
-            self.labelled[-1][1].append(data)
-
-    def scores(self) -> str:
-        """What the scoreboard says of each activation: its median in each task, and what stands beside it."""
-        units: dict[str, list[str]] = {}
-        for label, words in self.labelled:
-            units.setdefault(label, []).append(" ".join(" ".join(words).split()))
-        return "; ".join(" ".join([unit, *cells]) for unit, cells in units.items())
 
     def text(self, tag: str = "body") -> str:
         return " ".join(" ".join(self.texts.get(tag, [])).split())
@@ -164,7 +154,7 @@ def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -
     assert heat_map(one) is None
 
 
-def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard(written: Any) -> None:
+def test_a_study_that_compares_nothing_has_a_page_and_no_verdict_in_the_list(written: Any) -> None:
     tuned_alone = {
         "tune: [model.lr]": "tune: [model.activation, model.dropout, model.lr]",
         "      - {title: dropped, where: {model.dropout: 0.5}": "      - {title: dropped",
@@ -174,7 +164,7 @@ def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard
     loaded = written(edit=tuned_alone)
     page = Page(page_of(loaded))
     assert page.text("caption").startswith("Median over seeds of the best val/loss reached.")
-    assert "not compared" not in Page(index.write(loaded.root.parent)).text("tbody")
+    assert "No verdict: the study has no reference" in index_of(loaded.root.parent).text("li")
 
 
 def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
@@ -185,90 +175,45 @@ def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
     assert str(loaded.root.parent.parent) not in text
 
 
-def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[str, Any]:
-    """A table as `study run` leaves it, of one column with three equal values for each unit."""
-    seeds = ("0", "1", "2")
-    rows = [
-        {"point": {"model.activation": u}, "columns": [cell(dict.fromkeys(seeds, v), v, **column)]}
-        for u, v in values.items()
-    ]
-    return table(name, "model.activation", rows, title=f"{name} {HOSTILE}")
+def table_of(name: str, *verdicts: tuple[str, str], **given: Any) -> dict[str, Any]:
+    """A table as `study run` leaves it, with verdicts by their family."""
+    rows = [{"point": {"model.activation": "relu"}, "edges": [], "columns": [cell({"0": 0.1}, 0.1)]}]
+    said = [{"family": family, "text": text} for family, text in verdicts]
+    return table(name, "model.activation", rows, title=f"{name} {HOSTILE}", verdicts=said, **given)
 
 
 def index_of(runs: Path) -> Page:
-    return Page(index.write(runs))
+    return Page(index.write(runs, scoreboard.read(runs)))
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_the_index_compares_units_in_tasks_and_over_them(cli: Any, tmp_path: Path) -> None:
-    leave(tmp_path, table_of("a", {"gelu": 0.1, "relu": 0.2, "elu": 0.2, HOSTILE: None}))
-    leave(tmp_path, table_of("b", {"gelu": 0.8, "relu": 0.9}, metric="val/accuracy", mode="max"))
-    leave(tmp_path, table_of("c-smoke", {"relu": 0.01}))
-    leave(tmp_path, table_of("d", {"gelu": 0.3}))  # with nothing to compare it with
+def test_the_index_lists_studies_with_verdict_figure_and_link(cli: Any, tmp_path: Path) -> None:
+    primary = "relu: worse, by 1.00 points."
+    both = ("primary", primary), ("secondary", "relu: another.")
+    leave(tmp_path, table_of("a", *both, diverged=1, planned=12))
+    leave(tmp_path, table_of("b", ("secondary", HOSTILE), samples=True))
+    leave(tmp_path, table_of("c-smoke"))
     (tmp_path / "a" / study.NAME).write_text("a page")
+    figures = tmp_path / "a/figures"
+    figures.mkdir()
+    for name in ("curves", "noise"):
+        (figures / f"{name}.svg").write_text(f"<svg>{name}</svg>")
+
     outcome = cli("report", "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err
     file = tmp_path / study.INDEX
-    assert outcome.out.splitlines()[-1] == str(file)
+    assert outcome.out.split() == [str(file)]
     page = Page(file)
-    scores = page.scores()
-    for words in ("gelu 10.00 80.00 30.00;", "relu 20.00 0.00 90.00 1.00 -;", "elu 20.00 0.00 - -;"):
-        assert words in scores
-    assert f"{HOSTILE} diverged 0.00, chance - -" in scores
-    means = page.text("table").partition("0.50 [")[2]
-    assert means.split("]")[1].startswith(" 2 tasks")  # of relu; two studies give no interval over tasks
-    links = [a["href"] for tag, a in page.elements if tag == "a"]
-    assert [link for link in links if "scoreboard" not in str(link)] == ["a/report.html"] * 2
-    assert page.count("script") == 0
-
-
-def test_a_unit_is_one_on_the_index_however_studies_name_it(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, *units in (
-        ("a", "./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
-        ("b", str(tmp_path / "mine.py:U"), {"name": "elu"}, {"q": 2, "p": 1, "name": "soi"}, "./more.py:V"),
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    assert links == ["a/report.html"]
+    pictures = [str(attributes["src"]) for tag, attributes in page.elements if tag == "img"]
+    assert [base64.b64decode(picture.partition("base64,")[2]) for picture in pictures] == [b"<svg>curves</svg>"]
+    assert page.text("li") == f"{primary} {HOSTILE} {verdict.SMOKE}"
+    for words in (
+        "10 of 12 runs, 1 diverged, 3 seeds",
+        "9 of 9 runs, 3 seeds, on samples; for its own page: actlab study report b --html",
     ):
-        found = table_of(name, {str(number): 0.1 * number for number in range(1, 5)})
-        for row, unit in zip(found["rows"], units, strict=True):
-            row["point"] = {"model.activation": unit}
-        leave(tmp_path / "runs", found)
-    scores = index_of(tmp_path / "runs").scores()
-    for words in ("U 10.00 10.00", "elu 20.00 20.00", "soi(p=1, q=2) 30.00 30.00"):
-        assert words in scores
-    assert "./other.py:V - 40.00" in scores or "./other.py:V 40.00 -" in scores
-    assert "./more.py:V - 40.00" in scores
-
-
-def test_the_index_tells_infinite_values_from_diverged_runs(tmp_path: Path) -> None:
-    found = table_of("a", {"gelu": 0.1, "relu": None, "elu": None})
-    for row, diverged in zip(found["rows"], (False, True, False), strict=True):
-        row["columns"][0]["diverged"] = diverged
-    leave(tmp_path, found)
-    scores = index_of(tmp_path).scores()
-    assert "relu diverged 0.00" in scores
-    assert "elu ∞ 0.00" in scores
-
-
-def test_the_index_compares_what_says_who_is_better(tmp_path: Path) -> None:
-    """Not a column that says nothing of it; a unit of few runs says so; four rates of one study count once."""
-    shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
-    for row in shift["rows"]:
-        first = row["columns"][0]
-        row["columns"] = [{**first, "primary": False, "median": 1 - first["median"]}, {**first, "n": 15}]
-    shift["rows"][0]["columns"][1]["n"] = 1
-    leave(tmp_path, {**shift, "cut": "25 epochs, not 250"})
-    rates = table_of("rates", {"gelu": 0.1, "relu": 0.2})
-    for rate in (1, 2, 3):
-        more = table_of("rates", {"gelu": 0.1, "relu": 0.2})["rows"]
-        rates["rows"] += [{**row, "point": {**row["point"], "lr": rate}} for row in more]
-    leave(tmp_path, rates)
-    leave(tmp_path, table_of("one", {"gelu": 0.4, "relu": 0.3}))
-    page = index_of(tmp_path)
-    scores = page.scores()
-    assert "25 epochs, not 250" in page.text("tbody")
-    assert "90.00 1 of 15 runs" in scores
-    assert "6 tasks of 3 studies" in page.text("table")
-    assert "0.67 [" in page.text("table")  # better in "shift" and "one", worse at all four rates
+        assert words in page.text("p")
+    assert page.count("script") == 0
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -303,11 +248,12 @@ def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> No
 
 
 def test_the_index_reads_what_a_report_left(written: Any) -> None:
-    loaded = written()
+    loaded = written(overrides=["seeds=7"])
     page_of(loaded)
-    page = Page(index.write(loaded.root.parent))
-    assert "units dropout 0, test error % (last)" in page.text("tbody")
-    assert "relu 4.05 0.00 4.05 0.00" in page.scores()
+    page = index_of(loaded.root.parent)
+    first = next(said for said in verdict.verdicts(loaded) if said.cell.family == "primary")
+    assert first.text in page.text("li")
+    assert "84 of 84 runs, 7 seeds" in page.text("p")
 
 
 def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, tmp_path: Path) -> None:
@@ -395,7 +341,7 @@ def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> No
 def test_a_page_fits_its_window(written: Any, opened: Any) -> None:
     """Of a computer by day, and of a phone by night."""
     loaded = written(edit=hostile, overrides=["seeds=6"])
-    for file in (page_of(loaded), index.write(loaded.root.parent)):
+    for file in (page_of(loaded), index.write(loaded.root.parent, scoreboard.read(loaded.root.parent))):
         page = opened(file)
         for width, scheme in ((1280, "light"), (390, "dark")):
             page.set_viewport_size({"width": width, "height": 844})
@@ -405,15 +351,3 @@ def test_a_page_fits_its_window(written: Any, opened: Any) -> None:
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
         page.pdf()
-
-
-def test_samples_are_compared_among_themselves_alone(tmp_path: Path) -> None:
-    leave(tmp_path, {**table_of("a", {"gelu": 0.1, "relu": 0.2}), "samples": True})
-    page = index_of(tmp_path)
-    assert "relu 20.00 0.00" in page.scores()
-    assert "on samples" in page.text("tbody")
-    assert "not compared" not in page.text("tbody")
-    leave(tmp_path, table_of("b", {"gelu": 0.4, "relu": 0.3}))
-    page = index_of(tmp_path)
-    assert "relu 30.00 1.00" in page.scores()
-    assert "on samples, not compared" in page.text("tbody")

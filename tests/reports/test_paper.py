@@ -120,7 +120,7 @@ def test_several_studies_come_in_one_latex_table(cli: Any, written: Any, tmp_pat
     alone = cli("report", "--title", "Two", "--runs-dir", tmp_path / "runs")
     assert (alone.code, "--title Two: is the title of a table of --latex" in alone.err) == (2, True)
     empty = cli("report", "--latex", "--runs-dir", tmp_path / "none")
-    assert (empty.code, "none has no table.json of a study" in empty.err) == (2, True)
+    assert (empty.code, "none: expected a folder of studies, found no table.json" in empty.err) == (2, True)
 
 
 def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli: Any, written: Any, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 from actlab.studies import probe_files
 from actlab.studies.folders import Row, StudyFolder
+from written_runs import COST
 
 
 @pytest.fixture(autouse=True)
@@ -194,18 +195,16 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
     of = {unit: {"compared": unit, "run": run.id, "point": dict(run.point)} for unit, run in runs.items()}
-    measured = {"seconds_per_update": 0.0021, "bytes_kept": 10, "hardware": "this machine"}
-    cost = {**of["gelu_tanh"], **measured}
+    cost = {**COST, **of["gelu_tanh"], "seconds_per_update": 0.0021, "bytes_kept": 10}
     base = {**cost, **of["relu"], "seconds_per_update": 0.0021 / 1.25, "bytes_kept": 5}
     (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
     assert "/ relu" in text
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert cells(gelu)[-3:] == ["2.10", "1.25", "2.00"]
-    assert "measured on this machine." in text
-    # Without relu nothing is relative, whatever the ratios of older files are to.
-    ratios = {"relative_to_reference": 1.0, "bytes_relative": 1.0}
-    (root / "cost.json").write_text(json.dumps([{**base, **of["elu"], **ratios}, cost]))
+    assert "measured on this machine, the fastest of 25 rounds in turns." in text
+    # Without relu nothing is relative.
+    (root / "cost.json").write_text(json.dumps([{**base, **of["elu"]}, cost]))
     head, _ = tables.grid(results.load(StudyFolder(written().study, root)))
     assert not any("\n/ " in name for name in head)
 
@@ -224,17 +223,15 @@ def test_a_busy_machine_is_said(load: float, share: dict[str, float], said: str)
 
 
 def test_the_spread_of_costs_is_said(written: Any) -> None:
-    """By the reference that is asked for; entries of before, which lack both, print as they did."""
+    """By the reference that is asked for."""
     loaded = written()
     runs = {run.point["model.activation"]: run for run in reversed(loaded.runs)}
-    entry = {"bytes_kept": 1, "bytes_relative": 1.0, "relative_to_reference": 1.0, "hardware": "this machine"}
     parts = {"gelu_tanh": [1.25, 1.5], "elu": [1.1, 1.1], "relu": [1.0, 1.0]}
-    new = {"rounds": 25}
 
     def said(**changes: object) -> str:
         costs = [
-            {**entry, "run": run.id, "point": dict(run.point), "seconds_per_update": min(parts[unit])}
-            | {**new, "seconds_in_parts": parts[unit], **changes}
+            {**COST, "run": run.id, "point": dict(run.point), "seconds_per_update": min(parts[unit])}
+            | {"seconds_in_parts": parts[unit], **changes}
             for unit, run in runs.items()
         ]
         (loaded.root / "cost.json").write_text(json.dumps(costs))
@@ -248,8 +245,6 @@ def test_the_spread_of_costs_is_said(written: Any) -> None:
     assert "this machine, the fastest of 25 rounds in turns." in quiet
     assert "In fifths of the rounds time / relu lies between 1.25 and 1.50 for gelu_tanh, and" in quiet
     assert "this machine, in one round, which can be far off." in said(rounds=1)
-    old = said(rounds=0, seconds_in_parts=[])
-    assert old.endswith("measured on this machine.")
 
 
 def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from PIL import Image
 import tiny_study
 from actlab.analysis import board
 from actlab.analysis.scoreboard import Table
-from actlab.cli import estimates, scoreboard, submission
+from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
-from actlab.errors import ActlabError
 from actlab.storage.files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
@@ -77,7 +76,7 @@ def small(here, kept, monkeypatch):
     return file
 
 
-def test_an_activation_of_ones_own_stands_on_the_board_and_is_submitted(here, kept, small, cli, monkeypatch):
+def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
     assert outcome.code == 0, outcome.err
     out = outcome.out
@@ -97,82 +96,12 @@ def test_an_activation_of_ones_own_stands_on_the_board_and_is_submitted(here, ke
     assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
     assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [26, 27, 28, 29, 30, 31]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
-    # Again nothing is trained and all is equal; the submission is checked and stands under its name.
+    # Again nothing is trained, and all is equal.
     before = {path.name: path.read_bytes() for path in runs.glob("board.*")}
-    mine = ["--activation", "./learnt_swish.py:Mine", "--data", kept]
-    outcome = cli("scoreboard", *mine, "--submit", "submitted/slope", "--licence", "Apache-2.0")
+    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
     assert outcome.code == 0, outcome.err
     assert "0 to run" in outcome.out
     assert {path.name: path.read_bytes() for path in runs.glob("board.*")} == before
-    folder = here / "submitted/slope"
-    assert sorted(path.name for path in folder.iterdir()) == ["learnt_swish.py", "submission.json"]
-    assert "submitted/slope has what a pull request adds" in outcome.out
-    monkeypatch.setattr(board, "SUBMITTED", str(here / "submitted"))
-    on = {data.name: data.ratio for s in board.scores().standings if s.label == "slope" for data in s.on}
-    shown = json.loads((here / "runs/scoreboard/board.json").read_text())["standings"]
-    (ours,) = [standing for standing in shown if standing["own"]]
-    assert {data["name"]: data["ratio"] and data["ratio"]["value"] for data in ours["on"]} == pytest.approx(
-        {name: ratio and ratio.value for name, ratio in on.items()}
-    )
-    for message, change in WRONG.items():
-        submission.check(folder)
-        texts = {path: path.read_text() for path in folder.iterdir()}
-        content = json.loads((folder / "submission.json").read_text())
-        change(content, folder)
-        (folder / "submission.json").write_text(json.dumps(content))
-        with pytest.raises(ActlabError, match=message):
-            submission.check(folder)
-        for path, text in texts.items():
-            path.write_text(text)
-    again = cli("scoreboard", *mine, "--submit", "submitted/slope", "--licence", "MIT")
-    assert again.code == 2
-    assert "it has files already" in again.err
-
-
-def _cell(content):
-    return content["tables"]["picture"]["second one"]["rows"][0]["columns"][0]
-
-
-WRONG = {
-    "learnt_swish.py is not the code of the runs": lambda content, folder: (
-        folder / "learnt_swish.py"
-    ).write_text("Mine = None"),
-    "the median of test/psnr is": lambda content, folder: _cell(content)["values"].update({"20": 99.0}),
-    "picture, second one: seeds 21, ": lambda content, folder: _cell(content)["values"].pop("20"),
-    "its runs are of other code than the file": lambda content, folder: content["tables"]["picture"]["first"][
-        "sources"
-    ].clear(),
-    "licence '' is not": lambda content, folder: content.update(licence=""),
-    "did you mean 'second one'": lambda content, folder: content["tables"]["picture"].update(
-        {"second_one": content["tables"]["picture"]["first"]}
-    ),
-    "it has no column test/psnr last": lambda content, folder: _cell(content).update(metric="val/psnr"),
-    "not of whole data": lambda content, folder: content["tables"]["picture"]["first"].update(samples=True),
-    "is damaged": lambda content, folder: content.pop("tables"),
-}
-
-
-def test_submissions_of_the_board_are_right():
-    folder = resource(board.SUBMITTED)
-    assert "--submit" in (folder / "README.md").read_text(encoding="utf-8")
-    for name in board.submitted():
-        submission.check(folder / name)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--submit", "slope"], "--licence None: give the SPDX name"),
-        (["--submit", "slope", "--licence", "mine, all mine"], "--licence mine, all mine: give"),
-        (["--submit", "slope", "--licence", "MIT", "--activation", "silu"], "with 2 activations"),
-        (["--submit", "relu", "--licence", "MIT"], "the board has an activation of this name"),
-        (["--submit", "a b", "--licence", "MIT"], "its folder names it on the board"),
-    ],
-)
-def test_what_cannot_be_submitted_is_said_before_training(here, small, cli, words, message):
-    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", *words)
-    assert outcome.code == 2
-    assert message in outcome.err
 
 
 def test_tasks_that_do_not_fit_into_the_minutes_are_left_out_by_name(here, kept, small, cli, monkeypatch):

@@ -1,5 +1,6 @@
 """What the studies that ship with actlab state: the primary column, and margins with the seeds they take."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from actlab.studies.reading import load as read
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "configs/studies").glob("*.yaml"))
 KEPT = {path.parent.name for path in ROOT.glob("results/*/values.csv")}
+CLASSES = {"mnist": 10, "cifar100": 100, "cifar10": 10, "twitter": 25, "timit": 39}  # of the data set
+# The error of guessing the most frequent class, .8865, and of equal classes as float32, both rounded down.
+MOST_FREQUENT = {"board_mnist": 0.886, "fashion_mnist": 0.899}
 REACH = re.compile(
     r"with (\d+) comparisons? it takes about (\d+) (?:seeds )?if differences have a standard deviation of "
     r"([\d.]+)",
@@ -39,3 +43,13 @@ def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_
     assert comparisons == comparison.correction(results, "primary").comparisons
     unit = 100 if results.primary.percent else 1
     assert seeds == pairs_to_detect(unit * results.primary.margin / float(found[3]), comparisons)
+
+
+def test_every_study_says_what_guessing_gives():
+    for path in STUDIES:
+        study = read(str(path))
+        column = next((c for c in study.table if c.get("ranked", True)), {"metric": ""})
+        if column["metric"].endswith("/error"):
+            data = json.dumps(study.blocks[0].base["data"]).lower()
+            classes = next(number for words, number in CLASSES.items() if words in data)
+            assert column["chance"] == pytest.approx(MOST_FREQUENT.get(path.stem, 1 - 1 / classes), abs=1e-4)

@@ -64,12 +64,15 @@ class BoardFile(TypedDict):
 
 
 class Submission(TypedDict):
-    """An activation that its author put on the board: `SUBMISSION` in a folder of `SUBMITTED` of its name."""
+    """An activation that its author put on the board: `SUBMISSION` in a folder of `SUBMITTED` of its name.
 
-    activation: Any  # its value in studies; a file stands in the folder
+    The same folder has the author's file, and the table of each data set as ``TASK/DATA/table.json``.
+    """
+
+    activation: Any  # its value in studies
     code: str  # digest of the file, as its tables have it; empty without a file
+    source: str  # who made it: a paper or a person
     licence: str  # an SPDX expression
-    tables: dict[str, dict[str, Table]]  # by task and data set
 
 
 class OnData(NamedTuple):
@@ -110,15 +113,14 @@ def seeds_of(task: BoardTask, data: str) -> tuple[int, ...]:
     return (*range(FIRST_SEED + before, FIRST_SEED + before + task["further"][data]["seeds"]),)
 
 
-def submission(folder: Path) -> Submission:
-    """Return what a folder of `SUBMITTED` holds; a DamagedError without it or if it is malformed."""
-    return read_json(folder / SUBMISSION, Submission, "write it again by actlab scoreboard --submit")
-
-
-def submitted() -> dict[str, Submission]:
-    """Return the activations that users submitted, by name."""
-    folders = (file.parent for file in sorted(resource(SUBMITTED).glob(f"*/{SUBMISSION}")))
-    return {folder.name: submission(folder) for folder in folders}
+def submitted() -> dict[str, dict[tuple[str, str], Table]]:
+    """Return the tables of the activations that users submitted, by name, then by task and data set."""
+    tables: dict[str, dict[tuple[str, str], Table]] = {}
+    for file in sorted(resource(SUBMITTED).glob(f"*/*/*/{scoreboard.TABLE}")):
+        name, task, data, _ = file.parts[-4:]
+        table = read_json(file, Table, "copy it again from the folder of the runs")
+        tables.setdefault(name, {})[task, data] = table
+    return tables
 
 
 def data_of(task: BoardTask) -> dict[str, DataSet]:
@@ -134,11 +136,16 @@ class Scores:
     board: Board
     places: Mapping[str, tuple[str, str]]  # task and data set by the name of a table
 
+    @property
+    def reference(self) -> str:
+        """The label of the activation that the others are compared with."""
+        return self.file["reference"]
+
     @cached_property
     def standings(self) -> list[Standing]:
         """The activations other than the reference, the lowest ratio first, those that failed most last."""
-        labels = [label for label in self.board.labels if label != self.board.reference]
-        over = {label: self._over(label, self.board.reference) for label in labels}
+        labels = [label for label in self.board.labels if label != self.reference]
+        over = {label: self._over(label, self.reference) for label in labels}
 
         def place(label: str) -> tuple[bool, int, float]:
             failed = sum(task.places[label].chance for task in self.board.tasks if label in task.places)
@@ -179,8 +186,8 @@ class Scores:
         return hierarchy.effect(*([task.column.divided(value, equal) for value in of] for of in runs))
 
     def _on(self, task: ScoredTask, label: str) -> OnData:
-        place, theirs = task.places[label], task.places[self.board.reference]
-        effect = self._effect(task, label, self.board.reference)
+        place, theirs = task.places[label], task.places[self.reference]
+        effect = self._effect(task, label, self.reference)
         ours, others = ([*of.values.values()] for of in (place, theirs))
         won = better(ours, others, task.column.goal, test=label in self.board.users)
         failed = sum(map(math.isinf, place.values.values()))
@@ -194,11 +201,12 @@ def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
         for name, data in data_of(of).items():
             title = f"{task}: {name}"
             places[title] = task, name
-            of_submitted = {label: s["tables"].get(task, {}).get(name) for label, s in others.items()}
-            rows = [row for label, table in of_submitted.items() if table for row in _named(table, label)]
+            rows: list[KeptRow] = []
+            for label, tables_of in others.items():
+                if (task, name) in tables_of:
+                    rows += _named(tables_of[task, name], label)
             records.append(_record(title, data, rows, (tables or {}).get((task, name))))
-    (board,) = scoreboard.boards(records)
-    return Scores(file, board, places)
+    return Scores(file, scoreboard.board_of(records), places)
 
 
 def _named(table: Table, label: str) -> list[KeptRow]:
@@ -219,7 +227,7 @@ def _record(title: str, data: DataSet, others: list[KeptRow], users: Table | Non
     rows = comparable([*table["rows"], *others, *(users["rows"] if users else [])], table)
     if (chance := data.get("chance")) is not None:
         rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
-    marks: Any = {"own": users["own"], "sources": users.get("sources", {})} if users else {"own": []}
+    marks: Any = {"own": users["own"], "sources": users["sources"]} if users else {"own": []}
     return StoredTable(folder, {**table, "study": title, "rows": rows, **marks})
 
 
@@ -280,7 +288,7 @@ def lines(scores: Scores) -> list[str]:
 
     Without any, the sentence on each activation of the board.
     """
-    reference, standings = scores.board.reference, scores.standings
+    reference, standings = scores.reference, scores.standings
     if not scores.board.users:
         return [sentence(standing, reference) for standing in standings]
     said = []

@@ -18,10 +18,11 @@ from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
-EQUAL_TIME = "equal time"
 _AT = {
-    **{"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"},
-    EQUAL_TIME: "at equal training time",
+    "last": "last",
+    "best": "best",
+    "best_epoch": "epoch of best",
+    "selected": "at selection",
 }
 _BEST_OF = re.compile(r"best (?P<metric>\S+)")
 _AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
@@ -37,8 +38,7 @@ class Column:
     ``selected``, the value at the epoch with the best selection metric, or the last one in a study that selects
     by last values; ``best val/error``, the value at the epoch with the best val/error; an epoch, the value at
     that epoch or the last one before; ``mean`` of all values, or ``mean 5-50`` of the values of epochs 5 to 50;
-    ``below 0.1``, the first epoch with a value below 0.1, inf without such an epoch; ``equal time``, the value
-    at the time that the shorter of two rows took, see `actlab.analysis.times`.
+    ``below 0.1``, the first epoch with a value below 0.1, inf without such an epoch.
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
@@ -120,11 +120,6 @@ class Column:
     def is_neutral(self) -> bool:
         """Whether its values are neither good nor bad, so that a diverged run has none."""
         return self.is_parameter or not self.mode
-
-    @property
-    def describes(self) -> bool:
-        """Whether it is never ranked or tested: a learnt parameter, or a value at equal training time."""
-        return self.is_parameter or self.at == EQUAL_TIME
 
     @property
     def tests(self) -> bool:
@@ -253,10 +248,10 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
     given = {key: entry[key] for key in optional if entry.get(key) is not None}
     stated = Column(metric, at, mode=mode, margin=margin, relative=relative, watched=watched, **given)
-    if not stated.describes:
+    if not stated.is_parameter:
         return stated
     if given.get("ranked"):
-        why = "a learnt parameter is neither good nor bad" if stated.is_parameter else f"'at: {at}' has no test"
+        why = "a learnt parameter is neither good nor bad"
         raise ActlabError(f"column {stated.key} cannot be ranked: {why}. Leave 'ranked' out")
     return replace(stated, ranked=False)
 
@@ -277,7 +272,7 @@ def _margin(given: Any, metric: str, is_ratio: bool) -> tuple[float | None, bool
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
     """Return one number from the values of one run at ascending epochs; nan counts as the worst value.
 
-    ``at`` is as in `Column`, except ``selected``, ``best <metric>`` and ``equal time``. None without a value up
+    ``at`` is as in `Column`, except ``selected`` and ``best <metric>``. None without a value up
     to the epoch, or within the range of epochs, given by ``at``.
     """
     if aggregate := _AGGREGATE.fullmatch(str(at)):

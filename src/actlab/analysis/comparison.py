@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from actlab.analysis.choice import Choice
-from actlab.analysis.columns import EQUAL_TIME, Column
+from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, Estimate, better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
-from actlab.analysis.times import at_equal_time, cost_of
 from actlab.analysis.wording import plural
 from actlab.config.values import in_full
 from actlab.errors import unknown
@@ -192,11 +191,11 @@ def _row(results: Results, group: Group) -> TableRow:
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """Return the cost of a group at its selected setting, relative to that of the reference."""
-    mine, reference = cost_of(results, group), results.references.get(results.rest_of(group))
-    theirs = cost_of(results, reference) if reference else None
-    if mine is None or theirs is None:  # older files hold ratios to whatever else was measured
-        return mine and {key: value for key, value in mine.items() if "relative" not in key}
-    parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
+    mine, reference = _measured(results, group), results.references.get(results.rest_of(group))
+    theirs = _measured(results, reference) if reference else None
+    if mine is None or theirs is None:
+        return mine
+    parts = mine["seconds_in_parts"], theirs["seconds_in_parts"]
     return {
         **mine,
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
@@ -205,12 +204,26 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     }
 
 
+def _measured(results: Results, group: Group) -> Mapping[str, Any] | None:
+    """Return the cost measured at the selected setting, or at one with another learning rate."""
+    if not results.costs:
+        return None
+
+    # Find the runs that take as long as the selected ones.
+    selected = results.chosen(group) or group.settings[0]
+    priced = [setting for setting in group.settings if setting.priced == selected.priced]
+    names = [run.id for setting in priced for run in setting.runs]
+
+    # The first of them that was timed counts.
+    places = [results.cost_places[name] for name in names if name in results.cost_places]
+    return results.costs[min(places)] if places else None
+
+
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     reference = _reference(results, group)
     chosen = results.chosen(reference) if reference else None
-    places = at_equal_time(results, group, reference, column) if column.at == EQUAL_TIME else (column, column)
-    values = results.values(setting, places[0]) if setting and places[0] else {}
-    others = results.values(chosen, places[1]) if chosen and places[1] and not column.is_parameter else {}
+    values = results.values(setting, column) if setting else {}
+    others = results.values(chosen, column) if chosen and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
     samples = results.samples(column)
     paired = ([of[seed] for seed in seeds] for of in (values, others))
@@ -218,7 +231,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
     biased = _biased(results, group, reference, column)
     missing = results.missing_at(group) + (results.missing_at(reference) if reference else 0)
-    tested = not biased and not missing and not column.describes
+    tested = not biased and not missing and not column.is_parameter
     middle = median(values.values()) if values else None
     margin = _margin(column, [others[seed] for seed in seeds])
     p_equivalent = None

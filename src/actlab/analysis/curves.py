@@ -119,8 +119,8 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     parsed = {condition: parse(condition) for condition in conditions}
     with_key = {condition: parts for condition, parts in parsed.items() if key in parts}
     if not with_key:
-        known = {"epoch", "seconds", *(key for parts in parsed.values() for key in parts)}
-        remedy = "An axis shows epochs, seconds, or one of these keys."
+        known = {"epoch", *(key for parts in parsed.values() for key in parts)}
+        remedy = "An axis shows epochs or one of these keys."
         raise unknown("key of conditions", key, known, remedy)
     wanted, rests = parse(others), set()
     places: dict[float, str] = {}

@@ -16,7 +16,7 @@ from actlab.config.keys import import_path
 from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
-from actlab.studies.folders import RunFolder, StudyFolder, directions_in
+from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Run
 
 NAMES = {
@@ -47,7 +47,7 @@ class Loggers:
             "id": RunFolder(self.root, run).logger_id,
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
-            "modes": {**directions_in(self.root), **self.modes},
+            "modes": self.modes,
         }
         accepted = inspect.signature(kind).parameters  # type: ignore[arg-type]
         logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]

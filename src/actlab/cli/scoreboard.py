@@ -15,7 +15,7 @@ from actlab.analysis.board import BoardTask, DataSet
 from actlab.analysis.scoreboard import TABLE, Table
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
-from actlab.cli import estimates, submission
+from actlab.cli import estimates
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Inline, Worker
 from actlab.errors import ActlabError, Parser, unknown
@@ -27,7 +27,6 @@ from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 
 COMPARED = "model.activation"
 MINUTES = 45
-SUBMITTED_GUIDE = "results/board/submitted/README.md says how"
 _ROUNDS = 2  # of timed updates before the start
 _SLACK = 1.2  # of the minutes that are advised, because the next estimate differs
 
@@ -60,13 +59,6 @@ def parser() -> Parser:
         "--minutes", type=float, default=MINUTES, help="that it may take; default: %(default)s"
     )
     command.add_argument("--smoke", action="store_true", help="train a little on samples; decides nothing")
-    command.add_argument(
-        "--submit",
-        type=Path,
-        metavar="FOLDER",
-        help="write what a pull request adds to results/board/submitted, into a new folder of the name to show",
-    )
-    command.add_argument("--licence", metavar="SPDX", help="of your code, with --submit, such as Apache-2.0")
     command.add_argument("--runs-dir", type=Path, default=Path("runs/scoreboard"), metavar="DIR")
     return command
 
@@ -79,8 +71,6 @@ def main(argv: Sequence[str]) -> int:
         raise ActlabError(f"--activation {reference}: it is what the board compares with; give another one")
     if not units:
         return show({}, runs)
-    if args.submit:
-        submission.check_request(args.submit, units, args.licence)
     studies, left = planned(chosen(args.tasks), units, args.data, args.smoke)
     for line in left:
         print(line)
@@ -118,9 +108,6 @@ def main(argv: Sequence[str]) -> int:
         print(*board.smoke_lines(tables), sep="\n")
     elif tables:
         show(tables, runs)
-        if args.submit and not failed:
-            submission.write(args.submit, units[0], args.licence, tables)
-            print(f"{args.submit} has what a pull request adds; {SUBMITTED_GUIDE}")
     return int(failed > 0)
 
 

@@ -24,8 +24,13 @@ INITIAL: Final = "initial_activation"
 _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 ONE_BATCH = "one batch"  # condition of what training logged without ``on_epoch``: the value of the last batch
 LOOPS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # by first word
-_LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse"}
-_HIGH = {"accuracy", "psnr"}
+_LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "cer", "wer"}
+_HIGH = {
+    *("acc", "accuracy", "ap", "auc", "auroc", "f1", "fbeta", "kappa", "map", "mcc", "precision", "recall"),
+    *("r2", "dice", "iou", "jaccard", "miou", "psnr", "ssim"),
+    *("bleu", "chrf", "mrr", "ndcg", "pesq", "rouge", "sacrebleu", "sdr", "snr", "stoi"),
+}
+_OF_CLASS = re.compile(r"^(binary|multiclass|multilabel)|score$")  # what torchmetrics adds to a metric's name
 _PLAIN = ("units/", PARAMETERS)
 _OF_LIGHTNING = re.compile(r"(_step|_epoch)?(/dataloader_idx_\d+)?$")  # what Lightning appends to a name
 _OF_LAYER = re.compile(rf"({PARAMETERS}.+)\[(layer=\d+)\]")
@@ -38,13 +43,15 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
     Modes are ``known`` by name or by `quantity`. Of any other metric the last word of the name decides; of
     statistics of units and of learnt parameters, which no target is compared with, low values count as better.
 
-    >>> mode_of("val/accuracy"), mode_of("test_f1", {"f1": "max"}), mode_of("test/error"), mode_of("val/acc")
+    >>> mode_of("val/acc"), mode_of("test_g", {"g": "max"}), mode_of("test/error"), mode_of("val_mean")
     ('max', 'max', 'min', '')
+    >>> mode_of("val_BinaryF1Score"), mode_of("test/r2_epoch")
+    ('max', 'max')
     """
     mode = (known or {}).get(metric) or (known or {}).get(quantity(metric))
     if mode:
         return mode
-    word = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))[-1]
+    word = _OF_CLASS.sub("", _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))[-1])
     low = word in _LOW or quantity(metric).endswith("bits_per_byte") or metric.startswith(_PLAIN)
     return "min" if low else "max" if word in _HIGH else ""
 

@@ -92,9 +92,8 @@ class Recorder(Checkpoint):
         self._resumed = True
         self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
-        self.scored = state_dict.get("scored", {})  # older checkpoints lack these
-        self.sampling_errors = state_dict.get("sampling_errors", {})
-        self.initial = state_dict.get("initial", self.initial)
+        self.scored, self.initial = state_dict["scored"], state_dict["initial"]
+        self.sampling_errors = state_dict["sampling_errors"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""

@@ -76,7 +76,6 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     with engine.worker() as worker:
         for line in check(study, worker):
             print(line)
-        worker.call("actlab.checks.directions:direct", folder)
         last = study.stages[-1].name if study.stages else None
         if only in (None, last) and (line := verdict.too_few_seeds(opening.designed(folder))):
             print(line)

@@ -56,7 +56,7 @@ def draw(scores: Scores) -> Figure:
         data, _, part = on.partition(", block ")
         drawn.setdefault(f"{task}, {part}" if part else task, {})[data] = ratios
     labels = [standing.label for standing in scores.standings]
-    reference, height = scores.board.reference, _HEAD + _ROW * len(labels)
+    reference, height = scores.reference, _HEAD + _ROW * len(labels)
     rows = -(-len(drawn) // _COLUMNS)
     columns = -(-len(drawn) // rows)  # as few empty places as possible
     caption = _CAPTION.format(reference=reference, markers=_markers(drawn))
@@ -99,7 +99,7 @@ def _draw_panel(ax: Axes, name: str, data: Sequence[Mapping[str, Ratio | None]],
 
 def to_markdown(scores: Scores) -> str:
     """Return the board as a table, a sentence for each activation, and how to read both."""
-    shown, reference = panels(scores), scores.board.reference
+    shown, reference = panels(scores), scores.reference
     lines = ["| | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
     for standing in scores.standings:
         edges = {data.name for data in standing.on if data.edge}
@@ -115,7 +115,7 @@ def to_markdown(scores: Scores) -> str:
 
 def to_json(scores: Scores) -> str:
     """Return the standings with all digits."""
-    file = {"reference": scores.board.reference, "equivalence": scores.file["equivalence"]}
+    file = {"reference": scores.reference, "equivalence": scores.file["equivalence"]}
     standings = [
         {"label": standing.label, "own": standing.label in scores.board.users, **_plain(standing)}
         for standing in scores.standings

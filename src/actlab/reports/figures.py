@@ -75,7 +75,7 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
         return
     margin = 0.0 if panel.over_epochs else 0.02 * (last - first)
     ax.set_xlim(first - margin, last + margin)
-    if (panel.over_epochs and not panel.seconds) or np.all(places % 1 == 0):
+    if panel.over_epochs or np.all(places % 1 == 0):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 

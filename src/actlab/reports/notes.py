@@ -11,13 +11,11 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.choice import STABLE, Choice
-from actlab.analysis.columns import EQUAL_TIME
 from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
-from actlab.analysis.times import cost_of, equal_time
 from actlab.analysis.wording import few, plural
 from actlab.config.keys import by_key
 from actlab.studies.folders import COSTS
@@ -49,7 +47,6 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
         _untested(results, rows),
         _published(results),
         _cost(results, rows),
-        _equal_time(results),
         _added(results, rows),
         provenance(results),
     ]
@@ -84,12 +81,13 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         return ""
     text = (
         "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-        f"measured on {costs[0].get('hardware', 'hardware not recorded')}"
+        f"measured on {costs[0]['hardware']}"
     )
-    if rounds := min(cost.get("rounds", 0) for cost in costs):
-        several = f"the fastest of {rounds} rounds in turns"
-        text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
-    return f"{text}.{_spread(results, rows)}"
+    rounds = min(cost["rounds"] for cost in costs)
+    how = "in one round, which can be far off"
+    if rounds > 1:
+        how = f"the fastest of {rounds} rounds in turns"
+    return f"{text}, {how}.{_spread(results, rows)}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
@@ -103,30 +101,6 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
         f"{results.text(key, row.point.get(key))}, and moves less for the others."
     )
-
-
-def _equal_time(results: Results) -> str:
-    if not any(column.at == EQUAL_TIME for column in results.columns):
-        return ""
-    read, lacking = [], []
-    for group in results.groups:
-        name = group.point.in_words(results.study.compare, results.text)
-        reference = results.references.get(results.rest_of(group))
-        if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
-            lacking.append(name)
-        elif reference is not group and (places := equal_time(results, group, reference)):
-            side = 0 if places.mine < places.lengths[0].epochs else 1  # the one that takes longer
-            who = (name, f"{comparison.reference_text(results)} against {name}")[side]
-            low, high = places.ends[side]
-            spread = f" ({low:.1f} to {high:.1f} by fifths of the timed rounds)" if low < high else ""
-            read.append(f"epoch {places[side]:.1f} of {places.lengths[side].epochs:g}{spread} of {who}")
-    text = (
-        "At equal training time: time is the number of updates × the measured time of one. Of a row and its "
-        "reference, the one with the shorter time is read at its end, the other at its last epoch that had "
-        "ended by then. Not tested."
-    )
-    each = f" Time reaches {'; '.join(read)}." if read else ""
-    return f"{text}{each}{f' No value without a measured cost: {few(lacking)}.' if lacking else ''}"
 
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:

@@ -69,7 +69,6 @@ class Panel:
     chosen: Mapping[str, str] = field(default_factory=dict)  # selected tuned values in words, by label
     absent: tuple[str, ...] = ()  # labels without a line, because no run has the values of the figure
     log: bool = False  # whether the y axis is logarithmic
-    seconds: bool = False  # whether epochs are drawn as seconds of their updates
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from actlab.analysis import curves
-from actlab.analysis.columns import EQUAL_TIME, Column, column, place, read_where
+from actlab.analysis.columns import Column, column, place, read_where
 from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
-from actlab.analysis.times import cost_of, seconds_per_epoch
 from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
@@ -33,7 +31,7 @@ _READING_TEXTS = {
     "best_epoch": "the epoch of the best of each run",
     "selected": "at the epoch of the best {metric}",
 }
-EPOCH, SECONDS = "epoch", "seconds"
+EPOCH = "epoch"
 LEARNT_FIGURE = "learnt_activations"
 
 
@@ -47,10 +45,8 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
     planned = checked(results, entry)
-    # Without a measured cost there are no seconds.
-    drawn = [panel for panel in planned if results.costs or not panel["seconds"]]
-    panels = [panel_of(results, panel, lines) for panel in drawn if (lines := [*_lines(results, panel)])]
-    if not panels and ((results.results and not results.finished) or (planned and not drawn)):
+    panels = [panel_of(results, panel, lines) for panel in planned if (lines := [*_lines(results, panel)])]
+    if not panels and results.results and not results.finished:
         return None
     if not panels:
         fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
@@ -59,8 +55,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
             f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
             f"run the study first: actlab study run {study}"
         )
-    untimed = "" if drawn == planned else "Without the panels over seconds, for no cost was measured."
-    words = [caption(results, panels, entry.get("fixed", {})), untimed, entry.get("caption")]
+    words = [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]
     return Plot(figure, panels, " ".join(filter(None, words)))
 
 
@@ -72,7 +67,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
         panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
         panel |= {"name": figure, "number": number, "published": keys.get("published"), "curves": published}
-        panel |= {"over_epochs": panel["x"] in (EPOCH, SECONDS), "seconds": panel["x"] == SECONDS}
+        panel["over_epochs"] = panel["x"] == EPOCH
         panel["y"] = panel.get("y") or {results.study.select.metric: None}  # with names of published curves
         _check_names(results, panel)
         _ = list(_line_groups(results, panel))
@@ -87,12 +82,6 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
             raise unknown("grid key", str(key), study.keys, where)
     if panel["over_epochs"] and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
-    if panel.get("at") == EQUAL_TIME:
-        remedy = f"a panel has 'x: {SECONDS}'. {where}"
-        raise ActlabError(f"'at: {EQUAL_TIME}' is for columns of the table; {remedy}")
-    if panel["seconds"] and panel["published"]:
-        remedy = f"leave 'published' out with 'x: {SECONDS}'. {where}"
-        raise ActlabError(f"published curves are over epochs: {remedy}")
     for metric, curve in panel["y"].items():
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)
@@ -135,7 +124,6 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         chosen=chosen,
         absent=tuple(results.text(panel["lines"], value) for value in lacking),
         log=bool(panel.get("log", False)),
-        seconds=panel["seconds"],
     )
 
 
@@ -148,9 +136,6 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
                 ours = curves.over_epochs(results, group, shown, fixed)
             else:
                 ours = curves.over_conditions(results, group, shown, panel["x"], fixed)
-            if ours and panel["seconds"]:
-                seconds = seconds_per_epoch(results, group, curves.setting(results, group, fixed))
-                ours = replace(ours, x=ours.x * seconds) if seconds else None
             if ours:
                 published = panel["curves"].get(panel["published"], value, curve)
                 theirs = None if results.study.samples else published
@@ -177,12 +162,7 @@ def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[A
 
 
 def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
-    if panel["seconds"]:
-        key, groups = panel["lines"], _line_groups(results, panel)
-        untimed = [results.text(key, value) for value, group, _ in groups if not cost_of(results, group)]
-        words = "over the number of updates × the measured time of one"
-        words += f" (not measured, so not drawn: {', '.join(untimed)})" if untimed else ""
-    elif panel["over_epochs"]:
+    if panel["over_epochs"]:
         words = ""
     else:
         at = str(read_where(panel.get("at", "last"), results.study))

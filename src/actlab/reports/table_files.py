@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from actlab.analysis import comparison, verdict
-from actlab.analysis.columns import EQUAL_TIME, Column
+from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.values import in_full, mapped, shareable
@@ -164,17 +164,11 @@ def to_csv(results: Results) -> str:
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)
-    timed = any(column.at == EQUAL_TIME for column in columns)  # of the selected settings only
-    cells = [row.cells for row in comparison.rows(results)] if timed else [()] * len(results.groups)
-    for group, of_group in zip(results.groups, cells, strict=True):
-        chosen, by_seed = results.chosen(group), {cell.column: cell.values for cell in of_group}
+    for group in results.groups:
+        chosen = results.chosen(group)
         for setting in group.settings:
-            at_equal_time = by_seed if setting is chosen else {}
             for run in (r for r in setting.runs if r.id in results.results):
-                values = [
-                    at_equal_time.get(c, {}).get(run.seed) if c.at == EQUAL_TIME else results.value(run, c)
-                    for c in columns
-                ]
+                values = [results.value(run, column) for column in columns]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]

@@ -81,7 +81,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
     stores trials proposed and selections made now.
     """
-    folder = folder.directed
+    folder = folder.with_opened_files  # planned again: code may have been edited
     study = folder.study
     if not study.stages:
         return Opened(folder, [folder])

@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float64]
 Key = tuple[str, str]  # name and condition; the name is ``split/metric``, or only the metric without a split
 
 _TEXTS = ("split", "metric", "condition")
-_LOOP = "loop"  # a column that older files and those of actlab's tasks lack
+_LOOP = "loop"  # a column that files of actlab's tasks lack
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),

@@ -22,10 +22,10 @@ import csv
 import io
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from actlab.config.keys import by_key
 from actlab.config.metrics import logged, metric_and_condition
@@ -58,7 +58,6 @@ METRICS = "metrics.parquet"  # file name in a run's folder: all rows
 MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
-DIRECTIONS = "directions.json"  # likewise: `min` or `max` by metric, where only the objects of a module say it
 SELECTION, RESELECT = "selection.json", "delete it; the settings of later stages are then selected again"
 PROPOSALS, REPROPOSE = "proposals.json", "delete it; Optuna then proposes trials again"
 VALUES = "values.csv"  # written together with the figures
@@ -305,12 +304,10 @@ class StudyFolder:
         return groups(self.study)
 
     @property
-    def directed(self) -> StudyFolder:
-        """The study with what its folder stores: directions of metrics, and files that users' code opens."""
-        directions = self.study.directions or directions_in(self.path)
+    def with_opened_files(self) -> StudyFolder:
+        """The study with the files that users' code opens, which its folder stores."""
         files = self.stored(opened.FILE, dict[str, list[str]], "delete it; the next start writes it again")
-        # Planned again: code may have been edited.
-        return self.of(replace(self.study, directions=directions, opened_files=files))
+        return self.of(replace(self.study, opened_files=files))
 
     @property
     def costs(self) -> list[Cost]:
@@ -340,12 +337,6 @@ class StudyFolder:
     def finished(self) -> list[str]:
         """Return the names of the finished runs, of any plan."""
         return [result.parent.name for result in self.path.glob(f"[!.]*/{RESULT}")]
-
-
-def directions_in(root: Path) -> dict[str, Literal["min", "max"]]:
-    """Return ``min`` or ``max`` by metric, as a study's folder stores it; few studies need the file."""
-    remedy = "delete it; the next start of the study writes it again"
-    return stored_json(root / DIRECTIONS, dict[str, Literal["min", "max"]], remedy)
 
 
 def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:

@@ -81,15 +81,13 @@ class Timed(TypedDict):
     run: str
     point: Values
     measured: NotRequired[str]
-    compared: NotRequired[str]
+    compared: str
     seconds_per_update: Positive
     bytes_kept: Positive
-    relative_to_reference: NotRequired[Positive]  # as the next one in older files alone: tables divide
-    bytes_relative: NotRequired[Positive]
-    hardware: NotRequired[str]
-    rounds: NotRequired[Annotated[int, Ge(0)]]
-    machine: NotRequired[Machine]
-    seconds_in_parts: NotRequired[list[Positive]]
+    hardware: str
+    rounds: Annotated[int, Ge(1)]
+    machine: Machine
+    seconds_in_parts: list[Positive]
     seconds_added: NotRequired[Number]
     seconds_added_in_parts: NotRequired[list[Number]]
 

@@ -232,7 +232,6 @@ class Study:
     # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
-    directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
     opened_files: opened.OpenedFiles = field(default_factory=dict)  # what users' code opens, as stored
 
     def __post_init__(self) -> None:
@@ -282,11 +281,11 @@ class Study:
 
     @cached_property
     def modes(self) -> dict[str, str]:
-        """``min`` or ``max`` by metric, from the study file, the metric's class or `directions`."""
+        """``min`` or ``max`` by metric, from the study file or the metric's class."""
         of_class = directions(block.first for block in self.blocks)
         given = {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
         given |= {self.select.metric: self.select.mode} if self.select.mode else {}
-        return {**self.directions, **of_class, **{quantity(m): mode for m, mode in given.items()}, **given}
+        return {**of_class, **{quantity(m): mode for m, mode in given.items()}, **given}
 
     def mode_of(self, metric: str) -> str:
         """Return ``min`` or ``max``, of what actlab's probes measure ``min``; "" where nothing says it."""

@@ -1,8 +1,7 @@
 """Files of probe results in run folders: ``probes/<name>-<digest>.parquet``.
 
 The digest is that of the request, which follows from the study file alone; that of the ``version`` of the
-probe's class follows, if it has one. Older archives hold ``<name>.parquet``, with the digests in
-``<name>.json``.
+probe's class follows, if it has one.
 """
 
 from __future__ import annotations
@@ -15,22 +14,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict
-
 from actlab.config import identity
 from actlab.storage import series
-from actlab.storage.files import DamagedError, read_json, replacing
+from actlab.storage.files import DamagedError, replacing
 from actlab.studies.folders import Row, frame_of
 from actlab.studies.plan import Keep
 from actlab.studies.schema import ProbePart
 
-_FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?")
-_REMEDY = "delete it, and run the study again"
-
-
-class _Record(TypedDict):
-    asked: str
-    answered: str
+_FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
 
 
 def request_of(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
@@ -61,34 +52,31 @@ def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
     """Return the digest of the request that was answered, and the file, for each probe of a run's folder."""
     answered, probes = {}, folder / "probes"
     names = os.listdir(probes) if probes.is_dir() else ()  # noqa: PTH208 (pathlib takes ten times as long)
-    for stem in sorted(name.removesuffix(".parquet") for name in names if name.endswith(".parquet")):
-        file = probes / f"{stem}.parquet"
-        if f"{stem}.json" in names:
-            answered[stem] = read_json(probes / f"{stem}.json", _Record, _REMEDY)["asked"][:16], file
-        elif (match := _FILE.fullmatch(stem)) and stem[0] != ".":
-            answered[match["name"]] = match["asked"], file
+    for name in sorted(names):
+        match = _FILE.fullmatch(name)
+        if match and name[0] != ".":
+            answered[match["name"]] = match["asked"], probes / name
     return answered
 
 
 def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any]) -> bool:
     """Return whether a run's folder has the undamaged answer to a request; arguments as for `file_of`."""
+    file = file_of(folder, name, questions, version)
+    if not file.exists():
+        return False
     try:
-        if (file := file_of(folder, name, questions, version)).exists():
-            series.read(file)
-            return True
-        record = read_json((old := folder / "probes" / f"{name}.json"), _Record, _REMEDY)
-        return record["answered"] == digest_of([*questions, *version]) and old.with_suffix(".parquet").exists()
+        series.read(file)
     except DamagedError:
         return False
+    return True
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
     """Write the results of a probe in one run to a path from `file_of`, instead of its earlier results."""
-    probe = _FILE.fullmatch(file.stem)
+    probe = _FILE.fullmatch(file.name)
     assert probe
     for name, (_, old) in found_in(file.parent.parent).items():
         if name == probe["name"]:
-            old.with_suffix(".json").unlink(missing_ok=True)
             old.unlink()
     with replacing(file) as partial:
         series.write(frame_of(rows), partial)

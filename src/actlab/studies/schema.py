@@ -17,7 +17,7 @@ from actlab.errors import ActlabError, unknown
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder
 Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  # mean, mean 5-50, below 0.1
 Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
-At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected", "equal time"] | Over | Where
+At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 Place = int | Literal["last", "best"]
 Mode = Annotated[
     Literal["min", "max"] | None,
@@ -177,9 +177,7 @@ class Drawn(Part):
     """Settings that a figure sets for all panels, and a panel may override."""
 
     y: dict[str, str | None] | None = Field(default=None, description="metric → its published curve, or null")
-    x: str = Field(
-        default="epoch", description="epoch, seconds of updates, or a key of the metrics' conditions"
-    )
+    x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
     xlabel: str | None = Field(default=None, description="label of the x axis")
     at: At = Field(default="last", description="where values over a condition are read")
     condition: str = Field(default="", description="the condition of the drawn metrics, such as `layer=2`")

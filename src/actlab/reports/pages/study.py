@@ -253,7 +253,7 @@ def drawing(plot: Plot) -> dict[str, Any]:
 
 def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
     return {
-        **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "seconds", "log")},
+        **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "log")},
         "title": panel.title or panel.ylabel,
         "ylim": _rounded(limits(panel)),
         "lines": [_line(line, panel.scale, plot) for line in panel.lines],

@@ -125,7 +125,7 @@
       stroke: () => (printing ? "#444" : css("--quiet")),
       grid: { stroke: () => (printing ? "#e5e5e5" : css("--line")), width: 1 }, ticks: { show: false }, ...more,
     });
-    const wholeNumbers = (panel.over_epochs && !panel.seconds) || all.every((x) => Number.isInteger(x));
+    const wholeNumbers = panel.over_epochs || all.every((x) => Number.isInteger(x));
     const options = {
       width: place.clientWidth, height: place.clientHeight, legend: { show: false }, series, bands, padding: [8, 12, 0, 0],
       scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y, distr: panel.log ? 3 : 1 } },
