@@ -195,20 +195,16 @@ def test_learning_on_the_sample(fit, tmp_path):
     assert value_of(fit(*words, "--ckpt_path", last, command="test"), "test/error") < 0.2
 
 
-def test_the_bar_shows_each_metric_on_a_line_with_the_best_so_far_and_no_adverts(fit, monkeypatch, caplog):
-    """At a rate at which the loss grows; into a pipe the bar is written once, at the end."""
+def test_the_bar_shows_each_metric_on_a_line_and_no_adverts(fit, monkeypatch, caplog):
+    """Into a pipe the bar is written once, at the end."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
     words = ["--trainer.max_epochs", "4", "--trainer.limit_train_batches", "3"]
     words += ["--trainer.enable_progress_bar", "true", "--model.network.hidden", "[16]"]
-    outcome = fit(*words, "--model.optimizer.lr", "100")
+    outcome = fit(*words)
     assert outcome.code == 0, outcome.err
-    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
+    for metric in ("val/loss", "val/error", "val/accuracy"):
         assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
-    best, last = (
-        float(re.search(f"{of}val/loss: ([\\d.]+)", outcome.out)[1]) for of in ("best ", r"(?<!best )")
-    )
-    assert best < last
     printed = outcome.out + outcome.err + caplog.text
     assert "Tip:" not in printed
     assert "TPU" not in printed

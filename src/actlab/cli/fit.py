@@ -22,7 +22,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from pytorch_lightning.utilities.model_helpers import is_overridden
 
 from actlab.analysis.wording import few
-from actlab.callbacks import BestSoFar
+from actlab.callbacks import BlockProgressBar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
@@ -240,7 +240,7 @@ class CommandLine(ActlabCLI):
         trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
         bar, callbacks = trainer.progress_bar_callback, trainer.callbacks  # type: ignore[attr-defined]
         if type(bar) is RichProgressBar:
-            callbacks[callbacks.index(bar)] = BestSoFar()
+            callbacks[callbacks.index(bar)] = BlockProgressBar()
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")

@@ -1,4 +1,4 @@
-"""Text of ``actlab study plan`` and ``actlab study status``: the states of runs, and what remains to do."""
+"""Text of ``actlab study plan`` and ``status``: the states of runs, and what remains to be done."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
 
     todo = [run.run for stage in stages for run in stage.runs if states[run.id].kind not in OVER]
     left = sum(run.epochs or 1 for run in todo)
-    print(f"{folder.study.name}: {len(states)} runs, {len(todo)} not finished, {left} epochs of training left")
+    remaining = f"{len(todo)} not finished, {left} epochs of training left"
+    print(f"{folder.study.name}: {len(states)} runs, {remaining}")
     for line in (*(() if only else unopened(ready)), *filter(None, [ignored(stages)])):
         print(line)
 
@@ -105,7 +106,7 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
 
 
 def _next(kinds: Mapping[str, int], waiting: bool, again: str) -> str:
-    """Return what to do next: ``again`` trains the unfinished runs, and measures what is missing."""
+    """Return what to do next: ``again`` trains unfinished runs and measures what is missing."""
     if kinds[RUNNING]:
         return f"wait for {plural(kinds[RUNNING], 'run')} in training"
     if left := kinds[STARTED] + kinds[WAITING]:
@@ -117,4 +118,5 @@ def _next(kinds: Mapping[str, int], waiting: bool, again: str) -> str:
         return f"{failed}; `{again}` retries them once you fix the cause"
     if waiting:
         return f"`{again}` starts the next stage"
-    return f"all runs have ended; `{again} --report` adds missing probes and costs, and draws the figures"
+    adds = "adds missing probes and costs, and draws the figures"
+    return f"all runs have ended; `{again} --report` {adds}"

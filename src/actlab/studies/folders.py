@@ -193,7 +193,8 @@ class RunFolder:
             except DamagedError as error:
                 reason = str(error)
             return State(FAILED, reason)
-        begun = self.epochs > 0 or self.checkpoint.exists()  # a member of a stack has no checkpoint of its own
+        # A member of a stack has no checkpoint of its own
+        begun = self.epochs > 0 or self.checkpoint.exists()
         return State(STARTED if begun else WAITING)
 
     def try_again(self) -> None:
