@@ -198,7 +198,7 @@ class SeedEveryEpoch(Callback):
 
 
 class BlockProgressBar(RichProgressBar):
-    """Lightning's progress bar, with each metric on a line, which counts the updates in blocks."""
+    """Lightning's progress bar with each metric on a line; it counts the updates in blocks."""
 
     def __init__(self) -> None:
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
