@@ -6,7 +6,7 @@ import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import RichProgressBar, TQDMProgressBar
 
-from actlab.callbacks import BestSoFar, TestEveryEpoch, UnitStatistics
+from actlab.callbacks import BlockProgressBar, TestEveryEpoch, UnitStatistics
 from actlab.reports.wandb import RunLogger
 from toys import QUIET, Frames, FrameTask
 
@@ -14,7 +14,8 @@ TWO = {"devices": 2, "accelerator": "cpu", "enable_progress_bar": True, "max_epo
 
 
 @pytest.mark.parametrize(
-    ("bar", "first"), [(BestSoFar, True), (BestSoFar, False), (RichProgressBar, True), (TQDMProgressBar, False)]
+    ("bar", "first"),
+    [(BlockProgressBar, True), (BlockProgressBar, False), (RichProgressBar, True), (TQDMProgressBar, False)],
 )
 def test_a_bar_reads_what_callbacks_log(tmp_path, bar, first):
     """In a plain Trainer; its processes are forked, which takes no imports."""

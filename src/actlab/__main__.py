@@ -88,11 +88,6 @@ def run(args: Sequence[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise unknown("command", command, list(COMMANDS))
-    if command in FITS and rest in (["-h"], ["--help"]):
-        from actlab.cli.fit_help import brief  # which loads no Lightning, unlike the command
-
-        print(brief(command), end="")
-        return 0
     module = import_module(COMMANDS[command])
     return module.main(args if command in FITS else rest) or 0
 

@@ -13,7 +13,6 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import (
     Callback,
-    ModelCheckpoint,
     ProgressBar,
     RichProgressBar,
     StochasticWeightAveraging,
@@ -198,8 +197,8 @@ class SeedEveryEpoch(Callback):
         self._starts = False
 
 
-class BestSoFar(RichProgressBar):
-    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors."""
+class BlockProgressBar(RichProgressBar):
+    """Lightning's progress bar with each metric on a line; it counts the updates in blocks."""
 
     def __init__(self) -> None:
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
@@ -224,13 +223,6 @@ class BestSoFar(RichProgressBar):
         """Return the metrics shown next to the bar."""
         metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)  # a part of the logger's id
-        for kept in trainer.checkpoint_callbacks:
-            if isinstance(kept, ModelCheckpoint) and kept.monitor:
-                # This epoch's checkpoint may be saved after the last update of the bar.
-                seen = [kept.best_model_score, trainer.callback_metrics.get(kept.monitor)]
-                if values := [float(value) for value in seen if value is not None]:
-                    best = max(values) if kept.mode == "max" else min(values)
-                    metrics[f"best {kept.monitor}"] = f"{best:.3f}"
         return metrics
 
 

@@ -196,20 +196,16 @@ def test_learning_on_the_sample(fit, tmp_path):
     assert value_of(fit(*words, "--ckpt_path", last, command="test"), "test/error") < 0.2
 
 
-def test_the_bar_shows_each_metric_on_a_line_with_the_best_so_far_and_no_adverts(fit, monkeypatch, caplog):
-    """At a rate at which the loss grows; into a pipe the bar is written once, at the end."""
+def test_the_bar_shows_each_metric_on_a_line_and_no_adverts(fit, monkeypatch, caplog):
+    """Into a pipe the bar is written once, at the end."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
     words = ["--trainer.max_epochs", "4", "--trainer.limit_train_batches", "3"]
     words += ["--trainer.enable_progress_bar", "true", "--model.network.hidden", "[16]"]
-    outcome = fit(*words, "--model.optimizer.lr", "100")
+    outcome = fit(*words)
     assert outcome.code == 0, outcome.err
-    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
+    for metric in ("val/loss", "val/error", "val/accuracy"):
         assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
-    best, last = (
-        float(re.search(f"{of}val/loss: ([\\d.]+)", outcome.out)[1]) for of in ("best ", r"(?<!best )")
-    )
-    assert best < last
     printed = outcome.out + outcome.err + caplog.text
     assert "Tip:" not in printed
     assert "TPU" not in printed
@@ -390,9 +386,7 @@ def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study
     ("words", "part"),
     [
         (["--help"], "--trainer.max_epochs"),
-        (["--help=trainer"], "--trainer.overfit_batches"),
-        (["-c", "mnist_classifier", "--help=model"], "--model.training_metrics"),
-        (["--data", "actlab.datamodules.CIFARDataModule", "--help=data"], "--data.crop"),
+        (["--help"], "--trainer.overfit_batches"),
         (["--model.help", "ClassificationTask"], "--model.activation"),
         (["--data.help=MNISTDataModule"], "--data.sample"),
         (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),
@@ -402,7 +396,6 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     outcome = cli("fit", *words)
     assert outcome.code == 0
     assert part in outcome.out
-    assert len(outcome.out.splitlines()) < 100 or words[-1].endswith(("trainer", "config"))
 
 
 def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_does(cli):
@@ -415,24 +408,20 @@ def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_doe
         assert "an incomplete last batch of an epoch is dropped" in printed, name
 
 
-def test_the_page_of_a_class_without_descriptions_lists_its_arguments(cli, programs, monkeypatch):
+def test_the_help_of_a_class_without_descriptions_lists_its_arguments(cli, programs, monkeypatch):
     monkeypatch.syspath_prepend(programs)
-    outcome = cli("fit", "--model.help", "lightning_classes.HasDefault")
-    assert outcome.out.splitlines() == [
-        "lightning_classes.HasDefault: its arguments",
-        "",
-        "  --model.num_classes (default: 4)",
-        "  --model.activation (default: swish)",
-    ]
+    help_of_class = cli("fit", "--model.help", "lightning_classes.HasDefault").out
+    assert help_of_class.startswith("usage: actlab fit [--model.num_classes")
+    assert "--model.activation ACTIVATION" in help_of_class
 
 
-def test_help_fits_a_screen_and_names_configs_and_activations_and_nothing_that_is_refused(cli):
+def test_help_begins_with_the_usual_options_of_the_command_and_names_configs_and_activations(cli):
     for command in FITS:
-        text = cli(command, "--help").out
-        assert len(text.splitlines()) < 45
-        assert f"usage: actlab {command} -c CONFIG" in text
-        assert all(name in " ".join(text.split()) for name in ("mnist_classifier", *names()))
-        assert "--lr_scheduler" not in text
+        page, _, options = cli(command, "--help").out.partition("\noptions:\n")
+        assert len(page.splitlines()) < 45
+        assert f"usage: actlab {command} -c CONFIG" in page
+        assert all(name in " ".join(page.split()) for name in ("mnist_classifier", *names()))
+        assert "--trainer.max_epochs" in options
 
 
 def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(fit, tmp_path):
@@ -472,8 +461,7 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
     [
         (["fti"], "'fit'"),
         (["fit"], "--model CLASS"),
-        (["fit", "--help=modl"], "unknown part of the help 'modl'; did you mean 'model'?"),
-        (["fit", "--help=data"], "--help=data needs a class: add -c CONFIG, or write --data.help CLASS"),
+        (["fit", "--help=model"], "argument -h/--help: ignored explicit argument 'model'"),
         (["fit", "--model.help", "actlab.tasks.Classify"], "Classify"),
         (["fit", "--data.sample", "true", "-c", "mnist_classifier"], "--data.sample"),
         (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),

@@ -118,7 +118,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
     assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()
-    assert "next: nothing: all runs have ended" in cli("study", "status", "runs/tiny-tuned.yaml").out
+    assert "next: all runs have ended" in cli("study", "status", "runs/tiny-tuned.yaml").out
     assert "settings<br>" in page.read_text()
     assert "was chosen</h2>" not in page.read_text()  # the comparison chose nothing
     shown = trials_on(page)
@@ -368,7 +368,7 @@ def test_a_study_file_searches_then_compares(cli, tmp_path, monkeypatch, kills):
     monkeypatch.setattr(search, "BATCH", 2)
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
     before = cli("study", "plan", "tiny.yaml")
-    assert before.out.count("to run") == 4
+    assert before.out.count("waiting  ") == 4
     assert "then 2 more trials of stage search, proposed from these results" in before.out
     assert "then stage compare: 2 grid points at selected settings × 2 seeds" in before.out
     straight = cli("study", "run", "tiny.yaml", "--runs-dir", "straight")

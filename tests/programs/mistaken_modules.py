@@ -34,15 +34,6 @@ class HasLoaders(Line):
         return DataLoader(TensorDataset(torch.rand(8, 1)), 4)
 
 
-class Counts(pl.Callback):
-    """Counts batches, and keeps the number in no checkpoint."""
-
-    batches = 0
-
-    def on_train_batch_end(self, *_):
-        self.batches += 1
-
-
 class Points(pl.LightningDataModule):
     def __init__(self, missing: str = "", num_workers: int = 0):
         super().__init__()

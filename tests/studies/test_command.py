@@ -175,7 +175,7 @@ def test_costs_of_a_busy_machine_are_left_out_until_it_is_idle(finished, tmp_pat
 def test_plan_lists_runs_and_cost(study, tmp_path, trained):
     before = study("plan", "--time")
     assert before.code == 0
-    assert before.out.count("to run") == 8
+    assert before.out.count("waiting  ") == 8
     assert "16 epochs of training left" in before.out
     assert "4 updates per epoch" in before.out
     shutil.copytree(trained, tmp_path / "runs")

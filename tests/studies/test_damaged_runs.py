@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import re
 import shutil
 
 import pandas as pd
@@ -62,7 +61,6 @@ def test_a_damaged_run_is_named_and_the_others_are_probed(study, tmp_path, name,
     assert f"{first.name}/{name}" in outcome.out + outcome.err
     assert all([*(other / "probes").glob("noise*.parquet")] for other in others)
     assert len([*tmp_path.glob("runs/tiny/*/probes/noise*.parquet")]) == probed
-    assert ("evaluates probe noise" in study("status").out) == bool(code)
     values = pd.read_csv(tmp_path / "runs/tiny/values.csv")
     assert len(values) == (4 if code else 3), "a run whose files of values are damaged is left out"
 
@@ -71,7 +69,7 @@ def test_show_and_status_read_and_write_no_cache(study, tmp_path):
     """Earlier versions kept what had ended in a file of their own, which anybody could have written."""
 
     def shown():
-        return study("show").out, re.sub(r"\d+ s ago", "", study("status").out)
+        return study("show").out, study("status").out
 
     before = shown()
     body = pa.BufferOutputStream()

@@ -56,7 +56,7 @@ def trained(tmp_path_factory):
 
 def test_a_study_of_two_stages(study, tmp_path, trained):
     before = study(STAGED, "plan").out
-    assert before.count("to run") == 8
+    assert before.count("waiting  ") == 8
     assert "then stage compare: 2 grid points at selected settings × 3 seeds" in before
     shutil.copytree(trained, tmp_path / "runs")
     out = (trained.parent / "out.txt").read_text()
@@ -143,7 +143,7 @@ def test_a_selection_by_runs_of_other_settings_is_made_again(study, tmp_path, tr
     path = tmp_path / "runs/mine/selection.json"
     before = path.read_bytes()
     out = study(STAGED, "plan", "--set", "trainer.limit_train_batches=2").out
-    assert out.count("to run  ") == 8
+    assert out.count("waiting  ") == 8
     assert "then stage compare: 2 grid points at selected settings" in out
     assert path.read_bytes() == before
 
@@ -179,7 +179,7 @@ def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_pat
     root = tmp_path / "runs/mine"
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(trained / "mine/selection.json", root)
-    assert study(STAGED, "plan", "--stage", "compare").out.count("to run") == 6
+    assert study(STAGED, "plan", "--stage", "compare").out.count("waiting  ") == 6
     outcome = study(STAGED, "run", "--stage", "compare", "--report")
     assert outcome.code == 0, outcome.err
     assert {path.parent.name for path in root.glob("*/result.json")} == {

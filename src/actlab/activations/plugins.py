@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, reduce, wraps
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -236,20 +236,15 @@ def _check_params(
     for key, value in params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
-        hint, is_text = hints.get(key, Any), key in named and isinstance(named[key].default, str)
-        if (
-            isinstance(value, str)
-            and value == WIDTH
-            and not is_text
-            and (hint is Any or not _matches_hint(value, hint))
-        ):
-            params[key] = value = _site_width(label, key)
-        if not _matches_hint(value, hint):
-            wanted, given = _hint_text(hints[key]), f"{value!r} ({type(value).__name__})"
-            allowed = ", ".join(named)
-            raise ActlabError(
-                f"parameter {key!r} of {label} must be {wanted}, not {given}. Allowed parameters: {allowed}."
-            )
+        options = (hints.get(key), *get_args(hints.get(key)))
+        if not isinstance(value, str) or str in options or value in options:
+            continue
+        if value == WIDTH and not (key in named and isinstance(named[key].default, str)):
+            params[key] = _site_width(label, key)
+        elif any(one in (bool, int, float) or isinstance(one, str) for one in options):
+            # torch takes "1e-3" for a number, and Python "no" for true
+            wanted = inspect.formatannotation(hints[key]).replace(" | ", " or ")
+            raise ActlabError(f"parameter {key!r} of {label}: expected {wanted}, got {value!r}")
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return [p.name for p in required if p.default is p.empty and p.name not in params]
 
@@ -259,25 +254,6 @@ def _hints(target: Any) -> dict[str, Any]:
         return get_type_hints(vars(target).get("__init__", target) if isinstance(target, type) else target)
     except (NameError, TypeError):  # annotations that cannot be evaluated at run time
         return {}
-
-
-def _matches_hint(value: object, hint: Any) -> bool:
-    """Whether ``value`` has the annotated type; True for annotations that this check does not cover."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(_matches_hint(value, option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return any(value == option and type(value) is type(option) for option in get_args(hint))
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, hint) if hint in (bool, str, type(None)) else True
-
-
-def _hint_text(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(map(_hint_text, get_args(hint)))
-    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
 def _wrap_function(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:

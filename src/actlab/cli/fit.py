@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from pytorch_lightning.utilities.model_helpers import is_overridden
 
 from actlab.analysis.wording import few
-from actlab.callbacks import BestSoFar
+from actlab.callbacks import BlockProgressBar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
@@ -144,7 +145,8 @@ class CommandLine(ActlabCLI):
         parser.add_argument("--seed_everything", type=seed_of, default=0, help="Seed of the run.")
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link seed and shapes, and add the arguments of the command."""
+        """Link seed and shapes, and add the arguments and the help of the command."""
+        parser.usage = fit_help.usage(self.command)
         for side in sections.SECTIONS:
             parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
         self.link_shapes(parser)
@@ -155,7 +157,7 @@ class CommandLine(ActlabCLI):
         """Parse the words; find the run's folder and its checkpoint."""
         with one_line_errors(self.given):
             metrics.check(self.given)  # before the parser, which does not name the metric
-            with importing("the code of the config"):
+            with importing("the code of the config" if self.given else f"actlab {self.command}"):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
         self.keywords |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
@@ -238,7 +240,7 @@ class CommandLine(ActlabCLI):
         trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
         bar, callbacks = trainer.progress_bar_callback, trainer.callbacks  # type: ignore[attr-defined]
         if type(bar) is RichProgressBar:
-            callbacks[callbacks.index(bar)] = BestSoFar()
+            callbacks[callbacks.index(bar)] = BlockProgressBar()
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
@@ -293,13 +295,13 @@ def main(args: Sequence[str]) -> None:
         if answer not in ("true", "false"):
             raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
         devices.graphs = answer == "true"
-    if any(option.asks_help for option in options):
-        if (word := fit_help.show(command, options)) is not None:
-            words = Words([], command)
-            words.words.append(word)
-            with one_line_errors():
-                CommandLine(command, words)
-        return
+    if asked := [option.word for option in options if option.asks_help]:
+        words = Words([], command)
+        words.words.extend(asked)
+        for package in sections.PACKAGES.values():
+            import_module(package)  # a bare name is one of an imported class
+        with one_line_errors():
+            CommandLine(command, words)
     shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
     if shows not in (None, "", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")

@@ -1,17 +1,11 @@
-"""The help of ``actlab fit``: ten options first, all others by part."""
+"""The first page of the help of ``actlab fit``: the usual options, which LightningCLI's follow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING
 
-from actlab.config.keys import class_of
-from actlab.errors import ActlabError, unknown
+from actlab import activations
 from actlab.storage.resources import names_in
-
-if TYPE_CHECKING:
-    from actlab.cli.arguments import Option
 
 _WHAT = {
     "fit": "Train one network.",
@@ -19,8 +13,8 @@ _WHAT = {
     "test": "Evaluate a network on test data.",
     "predict": "Write a table of predictions, one row per sample.",
 }
-_BRIEF = """\
-usage: actlab {command} -c CONFIG [--KEY VALUE …]
+_USAGE = """\
+actlab {command} -c CONFIG [--KEY VALUE …]
 
 {what} A config is complete, and each of its keys is an option.
 
@@ -39,11 +33,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
   --products auto               multiply float32 matrices by the faster library that is as accurate, measured
   --graphs true                 replay updates on a GPU as CUDA graphs; default: where these were shown right
   --print_config                print the resolved config and run nothing
-
-More options:
-  --help=trainer                all arguments of Lightning's Trainer
-  --help=model, --help=data     the arguments of the classes that -c CONFIG, --model or --data names
-  --model.help CLASS            the arguments of any class
+  --model.help CLASS            list the arguments of any class; --data.help CLASS too
 
 {configs}
 {units}
@@ -54,61 +44,9 @@ Examples:
 """
 
 
-def show(command: str, options: Sequence[Option]) -> str | None:
-    """Print the help that the options ask for, or return the word for which LightningCLI prints it."""
-    from actlab.cli.arguments import Words
-    from actlab.config.parsing import parser_of
-
-    option = next(option for option in options if option.asks_help)
-    if option.name in ("--model.help", "--data.help") and option.value is not None:
-        print_page(option.name.split(".")[0].removeprefix("--"), option.value)
-        return None
-    if option.name.endswith(".help"):
-        return option.word
-    if option.value is None:
-        print(brief(command), end="")
-    elif option.value == "trainer":
-        parser = parser_of("trainer")
-        parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
-        parser.print_help()
-    elif option.value in ("model", "data"):
-        given = Words([other for other in options if other is not option], command).given
-        if (kind := class_of(given.get(option.value))) is None:
-            raise ActlabError(
-                f"--help={option.value} needs a class: add -c CONFIG, or write --{option.value}.help CLASS"
-            )
-        print_page(option.value, kind)
-    else:
-        raise unknown("part of the help", option.value, ("trainer", "model", "data"))
-    return None
-
-
-def print_page(section: str, path: str) -> None:
-    """Print what a class of the model or data takes: each argument with its default and description."""
-    from importlib import import_module
-
-    from docstring_parser import parse
-
-    from actlab.config import sections
-    from actlab.config.signatures import find, parameters
-
-    import_module(sections.PACKAGES[section])  # a bare name is one of an imported class
-    owner = find(path, (sections.SECTIONS[section],), section)
-    documents = [parse(vars(kind).get("__doc__") or "") for kind in reversed(owner.__mro__)]
-    described = [argument for document in documents for argument in document.params]
-    texts = {argument.arg_name: argument.description or "" for argument in described}
-    print(f"{path}: {documents[-1].short_description or 'its arguments'}\n")
-    for name, taken in (parameters(owner) or {}).items():
-        print(f"  --{section}.{name} ({'required' if taken.required else f'default: {taken.default}'})")
-        if name in texts:
-            print(fill(texts[name], 110, initial_indent=" " * 8, subsequent_indent=" " * 8))
-
-
-def brief(command: str) -> str:
-    """Return the first page of the help."""
-    from actlab import activations
-
-    return _BRIEF.format(
+def usage(command: str) -> str:
+    """Return the usual options of a command, with the names of configs and activations."""
+    return _USAGE.format(
         command=command,
         what=_WHAT[command],
         configs=fill(f"Configs: {', '.join(names_in('configs'))}.", 110, subsequent_indent="  "),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "new": "write a study file with a comment on each key",
     "plan": "list the runs; import no third-party code, except with --time or for a number in --set",
-    "status": "count the runs by state, with the time of the last progress and what to do next",
+    "status": "count the runs by state, and say what to do next",
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",

@@ -37,7 +37,7 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
             "stages has not opened: run the study first, or give the --set, --seeds and --activation of the "
             "command that trained them"
         )
-    items = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(leftovers(root, pattern))]
+    items = [*leftovers(root)]
     members = {stack.folder: stack.members for stack in stacks.begun(root)}
     for stack in sorted((root / stacks.FOLDER).glob("[!.]*/")):
         if any(stack.iterdir()) and unfinished.isdisjoint(members.get(stack, ())):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from actlab import activations
@@ -33,8 +31,6 @@ from actlab.studies.plan import Keep
 from actlab.tasks import parameters
 from actlab.tasks.metrics import log_table
 from actlab.tasks.training import Training
-
-_KNOWN = {"actlab", "lightning", "pytorch_lightning"}  # whose callbacks keep what training needs
 
 
 class Recorder(Checkpoint):
@@ -68,8 +64,6 @@ class Recorder(Checkpoint):
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
-        self._resumed = False
-        self._unrestored: dict[str, bytes] = {}  # attributes of callbacks that no checkpoint keeps, by class
         self._since = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,7 +83,6 @@ class Recorder(Checkpoint):
         if [*rows] != names:
             other = min(rows.keys() - {*names}, default="another version of actlab")
             raise DamagedError(f"the checkpoint of {names[0]} is damaged: it belongs to {other}; {self.remedy}")
-        self._resumed = True
         self.rows = [unpacked(rows[name]) for name in names]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
         self.scored, self.initial = state_dict["scored"], state_dict["initial"]
@@ -110,7 +103,6 @@ class Recorder(Checkpoint):
                     best.unlink()  # from an epoch that is trained again, or selected by another rule
             self._keep(r, trainer, trainer.current_epoch)
         trainer.should_stop = self.stopped or trainer.should_stop or not self._active_runs()
-        self._unrestored = unrestored(trainer) if self._resumed else {}
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -310,9 +302,6 @@ class Recorder(Checkpoint):
         if isinstance(task, Training):
             reasons = {"single_updates": task.single_updates, "not_replayed": task.not_replayed}
             facts |= {name: reason for name, reason in reasons.items() if reason}
-        now = unrestored(trainer) if self._unrestored else {}
-        if changed := [name for name in now if now[name] != self._unrestored.get(name)]:
-            facts["unrestored"] = changed
         folder.finish(
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
@@ -343,26 +332,6 @@ def of_last_batch(trainer: pl.Trainer) -> dict[str, float]:
     results: Any = trainer.fit_loop.epoch_loop._results
     of_batch = (item for _, item in results.valid_items() if item.meta.on_step and not item.meta.on_epoch)
     return {item.meta.name: float(item._forward_cache) for item in of_batch if item._forward_cache is not None}
-
-
-def unrestored(trainer: pl.Trainer) -> dict[str, bytes]:
-    """Return the attributes of users' callbacks that keep no state in checkpoints, by name of the class."""
-    pickled: dict[str, bytes] = {}
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        keeps = any(is_overridden(hook, callback) for hook in ("state_dict", "on_save_checkpoint"))
-        if keeps or type(callback).__module__.partition(".")[0] in _KNOWN:
-            continue
-        # Values of the Trainer or the module do not count: Lightning gives callbacks the module's `log`.
-        attributes = {
-            name: value
-            for name, value in vars(callback).items()
-            if not isinstance(getattr(value, "__self__", value), pl.Trainer | pl.LightningModule)
-        }
-        try:
-            pickled[type(callback).__name__] = pickle.dumps(attributes)
-        except Exception:  # an attribute that cannot be pickled
-            pickled[type(callback).__name__] = repr(attributes).encode()
-    return pickled
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
         *results.left_out,
         *results.unrecorded,
         _surrogates(results),
-        _unrestored(results),
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
@@ -57,17 +56,6 @@ def _surrogates(results: Results) -> str:
     surrogates = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
     names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates)
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
-
-
-def _unrestored(results: Results) -> str:
-    unrestored = [result["unrestored"] for result in results.results.values() if "unrestored" in result]
-    if not unrestored:
-        return ""
-    names = ", ".join(dict.fromkeys(name for names in unrestored for name in names))
-    return (
-        f"{plural(len(unrestored), 'run')} resumed without the attributes of {names}, which changed in "
-        "training and which no checkpoint keeps: give the callback a state_dict, or train without a stop."
-    )
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:

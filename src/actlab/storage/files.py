@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
-import socket
 import stat
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,7 +32,7 @@ class _Logger(TypedDict):
     id: str
 
 
-_HOST = re.sub(r"[^\w-]", "_", socket.gethostname())  # only this host can tell that its processes have ended
+_LONGEST_WRITE = 3600.0  # seconds
 _LOGGER = "logger.json"
 _MAX_DIGITS = 300  # of an integer; a float holds 308
 
@@ -70,35 +68,22 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
-    """Yield a new hidden file or folder in ``parent``, and remove it at the end.
-
-    It is locked while its process lives. What killed processes left for the same name is removed first.
-    """
+    """Yield a new hidden file or folder in ``parent``; remove it at the end. A kill leaves it."""
     parent.mkdir(parents=True, exist_ok=True)
-    for path in leftovers(parent, glob.escape(name)):
-        remove(path)
-    path, lock = _locked(parent, name, folder)
+    path = parent / f".{name}.{secrets.token_hex(4)}.partial"
+    path.mkdir() if folder else path.touch(exist_ok=False)
     try:
         yield path
     finally:
         remove(path)
-        os.close(lock)
 
 
-def leftovers(parent: Path, name: str = "*") -> Iterator[Path]:
-    """Yield the temporary files and folders of processes of this host that have ended.
-
-    ``name`` is a pattern of what was being written, below ``parent``, such as ``*/table.json``.
-    """
-    before, slash, last = name.rpartition("/")
-    for path in parent.glob(f"{before}{slash}.{last}.{_HOST}.????????.partial"):
-        with suppress(OSError):  # removed meanwhile, of another user, or on a file system without locks
-            lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
-            try:
-                _lock(lock, waits=False)
+def leftovers(folder: Path) -> Iterator[Path]:
+    """Yield the temporary files and folders below a folder that nothing has changed for an hour."""
+    for path in sorted(folder.rglob(".*.partial")):
+        with suppress(FileNotFoundError):  # removed meanwhile
+            if time.time() - path.stat().st_mtime > _LONGEST_WRITE:
                 yield path
-            finally:
-                os.close(lock)
 
 
 def remove(path: Path) -> None:
@@ -108,27 +93,6 @@ def remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-def _lock(file: int, waits: bool = True) -> None:
-    try:
-        import fcntl
-    except ImportError as error:  # on Windows
-        raise OSError("this system has no locks of files") from error
-    fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _locked(parent: Path, name: str, folder: bool) -> tuple[Path, int]:
-    while True:
-        path = parent / f".{name}.{_HOST}.{secrets.token_hex(4)}.partial"
-        path.mkdir() if folder else path.touch(exist_ok=False)
-        with suppress(FileNotFoundError):
-            lock = os.open(path, os.O_RDONLY)
-            with suppress(OSError):  # a file system without locks
-                _lock(lock)
-            if path.exists():  # else another process found it before it was locked
-                return path, lock
-            os.close(lock)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

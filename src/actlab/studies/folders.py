@@ -134,8 +134,6 @@ class State(NamedTuple):
     """
 
     kind: str
-    epochs: int = 0  # that an unfinished run has completed
-    changed: float | None = None  # time of the last progress, in seconds since 1970
     reason: str = ""  # why the run failed or is damaged
 
 
@@ -183,20 +181,20 @@ class RunFolder:
         """The state of the run, from its files alone."""
         if self.finished:
             try:
-                return State(self.result()["status"], changed=self.changed)
+                return State(self.result()["status"])
             except DamagedError as error:
-                return State(DAMAGED, self.epochs, self.changed, str(error))
+                return State(DAMAGED, str(error))
         if not self.path.exists():
             return State(WAITING)
-        epochs, changed = self.epochs, self.changed
         if self.failure_file.exists():
             try:
                 reason = read_json(self.failure_file, Failure, "delete it")["error"]
             except DamagedError as error:
                 reason = str(error)
-            return State(FAILED, epochs, changed, reason)
-        begun = epochs > 0 or self.checkpoint.exists()  # a member of a stack has no checkpoint of its own
-        return State(STARTED, epochs, changed) if begun else State(WAITING)
+            return State(FAILED, reason)
+        # A member of a stack has no checkpoint of its own
+        begun = self.epochs > 0 or self.checkpoint.exists()
+        return State(STARTED if begun else WAITING)
 
     def try_again(self) -> None:
         """Delete the record of an earlier failure."""
@@ -219,13 +217,6 @@ class RunFolder:
             return int(float(last.partition(",")[0]))
         except (OSError, ValueError):  # no rows yet, or the file was edited
             return 0
-
-    @property
-    def changed(self) -> float | None:
-        """Time of the last progress: the start, an epoch or the end of the run, in seconds since 1970."""
-        files = (self._result, self.failure_file, self._so_far, self.checkpoint, self.path / "config.yaml")
-        times = [file.stat().st_mtime for file in files if file.exists()]
-        return max(times, default=None)
 
     def open(self) -> None:
         """Create the folder and write the config."""

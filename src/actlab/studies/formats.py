@@ -27,7 +27,6 @@ class Result(TypedDict):
     single_updates: NotRequired[str]
     not_replayed: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
-    unrestored: NotRequired[list[str]]
     last_good_epoch: NotRequired[float]
     updates: NotRequired[int]
     revisions: NotRequired[dict[str, str]]
