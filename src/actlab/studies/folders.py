@@ -44,7 +44,7 @@ from actlab.storage.files import (
     write_json,
 )
 from actlab.storage.mappings import written
-from actlab.studies.formats import Chosen, Cost, Failure, Proposals, Result
+from actlab.studies.formats import Chosen, Cost, Failure, Result
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Study
 
@@ -59,7 +59,6 @@ RESULT = "result.json"  # file name in a run's folder; its presence marks the ru
 COSTS = "cost.json"  # file name in a study's folder
 DIRECTIONS = "directions.json"  # likewise: `min` or `max` by metric, where only the objects of a module say it
 SELECTION, RESELECT = "selection.json", "delete it; the settings of later stages are then selected again"
-PROPOSALS, REPROPOSE = "proposals.json", "delete it; Optuna then proposes trials again"
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
@@ -320,11 +319,6 @@ class StudyFolder:
     def selection(self) -> dict[str, Chosen]:
         """The stored selections of later stages, by stage and grid point; empty without the file."""
         return self.stored(SELECTION, dict[str, Chosen], RESELECT)
-
-    @property
-    def proposals(self) -> Proposals:
-        """The stored trials of a search by its side, as Optuna proposed them; empty without the file."""
-        return self.stored(PROPOSALS, Proposals, REPROPOSE)
 
     def stored(self, name: str, kind: type[T], remedy: str) -> T:
         """Return the checked content of a JSON file that the runs share; empty without the file."""
