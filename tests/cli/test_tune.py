@@ -209,8 +209,6 @@ def test_more_trials_continue_a_search_which_then_selects_again(tune, tmp_path, 
     assert sorted(entry["tried"] for entry in stored.values()) == [1, 1, 4]
 
 
-
-
 def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(tune, tmp_path, without_page):
     text = STUDY.replace(", {metric: val/loss, at: best}]", "]")
     (tmp_path / "tiny.yaml").write_text(text)
@@ -427,7 +425,8 @@ def test_only_the_first_of_two_stages_searches(cli, tmp_path, before):
 
 def test_shards_share_the_trials_of_a_search(cli, tmp_path):
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
-    for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):  # the second one opens the comparison
+    # The second start opens the comparison.
+    for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):
         outcome = cli("study", "run", "tiny.yaml", "--shard", shard, "--engine", "sequential")
         assert outcome.code == 0, outcome.err
         assert len([*tmp_path.glob("runs/tiny/*/result.json")]) == trained

@@ -25,10 +25,11 @@ from actlab.stages.opening import planned
 from actlab.storage import contents
 from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
 from actlab.studies.schema import ProbePart
 
+CHECKED_TRIALS = 8  # of a search at each grid point; each takes 25 ms
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
@@ -43,7 +44,7 @@ def check(study: Study) -> list[str]:
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
-    stages = [planned(study, replace(stage, seeds=stage.seeds[:1])) for stage in study.stages] or [study]
+    stages = [_to_check(study, stage) for stage in study.stages] or [study]
     runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
@@ -78,6 +79,14 @@ def check(study: Study) -> list[str]:
     form = {note for _, note in OTHER_FORMS.values()}
     said = [note for note in study.notes if note in form]
     return [*said, *untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
+
+
+def _to_check(study: Study, stage: Stage) -> Study:
+    """Return a stage with one seed and the first trials of its search."""
+    search = stage.search
+    if search is not None:
+        search = replace(search, trials=min(search.trials, CHECKED_TRIALS))
+    return planned(study, replace(stage, seeds=stage.seeds[:1], search=search))
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:

@@ -1,8 +1,8 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-One setting is chosen at each grid point. The first of two stages may search (`actlab.stages.search`). The
-selection is made once, stored in ``selection.json`` and reused by every later start; after a search, it is made
-again when the trials or their seeds have changed.
+One setting is chosen at each grid point. The first of two stages may search (`actlab.stages.search`).
+The selection is made once, stored in ``selection.json`` and reused by every later start. After a
+search, it is made again when the trials or their seeds have changed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Opened:
 def opened(folder: StudyFolder, store: bool = True) -> Opened:
     """Return the stages that can be run.
 
-    The first stage is the whole grid, or the trials of a search at each of its points. A later stage has one
+    The first stage is the whole grid, or the trials of a search at its points. A later stage has one
     run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
     stores selections made now.
@@ -105,13 +105,13 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
 
 
 def planned(study: Study, stage: Stage) -> Study:
-    """Return a stage before any selection as a study: the whole grid, or the trials of its search."""
+    """Return the study of a stage without selections: the whole grid, or the trials of its search."""
     grid = whole(study, stage)
     return grid if stage.search is None else search.study_of(grid, stage.search)
 
 
 def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
-    """Return the entry of each group, stored or made now, and why runs failed; empty while a run is missing."""
+    """Return the entry of each group and why runs failed; both are empty while a run is missing."""
     places = before.groups
     known = _valid(places, stored, before.study.select)
     missing = [place for place in places if place.key not in known]
@@ -127,8 +127,10 @@ def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
 
 
 def _diverged(place: Group, loaded: Results) -> bool:
-    """Return whether a search has tried the settings and all have diverged; a grid may train on them."""
-    return bool(place.space) and all(map(math.isinf, loaded.scores(place.settings)))
+    """Return whether all trials of a search have diverged; those of a grid may be compared."""
+    if not place.space or loaded.missing_at(place):
+        return False
+    return all(map(math.isinf, loaded.scores(place.settings)))
 
 
 def _runs_of(place: Group) -> Iterator[Run]:
@@ -146,8 +148,8 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
         entry, runs = stored.get(place.key), {run.id for run in _runs_of(place)}
         if entry is None:
             continue
-        selected_by = {*entry.get("runs", runs)}
-        if runs != selected_by if place.space else runs.isdisjoint(selected_by):
+        selected_by = {*(entry.get("runs") or runs)}
+        if runs.isdisjoint(selected_by) or (place.space and runs != selected_by):
             continue  # by runs of other code or settings, or by other trials
         stated = entry.get("metric", rule.metric), entry.get("mode", rule.mode), entry.get("at", Selection.at)
         if (used := Selection(rule.tune, *stated)) != rule:
@@ -162,12 +164,12 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
 def _entry_of(place: Group, loaded: Results) -> Selected:
     """Return the setting with the best median over seeds, the first of equal ones.
 
-    It is without seeds, and so opens no stage, where a run has failed or all trials of a search have diverged.
+    It has no seeds, and so opens no stage, if a run has failed or all trials of a search have diverged.
     """
     study, settings = loaded.study, place.settings
     setting = loaded.chosen(place) or settings[0]
     runs = [run.id for run in _runs_of(place)]
-    lost = _diverged(place, loaded) or not loaded.results.keys() >= {*runs}
+    lost = _diverged(place, loaded) or loaded.missing_at(place) > 0
     return {
         "point": dict(place.point),
         "chosen": dict(setting.tuned),

@@ -1,4 +1,4 @@
-"""A stage that searches: a block for each trial at each grid point, and what is printed of trials."""
+"""A stage that searches: a block for each trial, and the lines that are printed about trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from actlab.studies.plan import UNIT, Block, Keep, Study, Trial
 from actlab.studies.points import Point
 from actlab.studies.spaces import Search, points
 
-SEARCHED = "searched"  # key in the point of a group: its name, with "as given" if no arguments are searched
+SEARCHED = "searched"  # key of the group's name in its point
 
 
 def study_of(grid: Study, search: Search) -> Study:
@@ -31,25 +31,28 @@ def study_of(grid: Study, search: Search) -> Study:
 
 def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     """Return a block for each trial of a search at each grid point."""
-    several = {key for block in grid.blocks for key, values in block.grid.items() if len(values) > 1}
+    several = set()
+    for block in grid.blocks:
+        several |= {key for key, values in block.grid.items() if len(values) > 1}
+
     blocks = []
     for block in grid.blocks:
         for values in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, values, strict=True)))
             units = [key for key in point if short(key) == UNIT]
-            name = point.only({*several, *units}).in_words(*units[:1])
+            name = point.only({*several, *units}).in_words(next(iter(units), ""))
 
             for space in search.spaces(point[key] for key in units):
                 given = point | {SEARCHED: name}
                 for tuned in points(space, search.trials):
                     trial = Trial(given, tuned, space)
                     blocks.append(replace(block, grid=_grid(point, tuned), trial=trial))
-                name = f"{name} as given"  # the second space has no arguments
+                name = f"{name} as given"  # in the second space
     return tuple(blocks)
 
 
 def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the grid of one point with searched values: config keys, and arguments of the activation."""
+    """Return the grid of one point with values of config keys and arguments of the activation."""
     arguments = {key: value for key, value in tuned.items() if "." not in key}
     values = {**point, **{key: value for key, value in tuned.items() if "." in key}}
     for key in point:
@@ -72,8 +75,8 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
 
     seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
     note = (
-        f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. The settings are points of a "
-        f"Sobol sequence; the median over seeds of the {grid.select.value} selected one for each."
+        f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. The settings are points "
+        f"of a Sobol sequence; the median over seeds of the {grid.select.value} selected one for each."
     )
     identities = [run.identity for run in replace(grid, seeds=(0,)).runs()]
     question = sha256(json.dumps(identities).encode()).hexdigest()
@@ -81,10 +84,13 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
 
 
 def lines(folder: StudyFolder) -> Iterator[str]:
-    """Yield a line for each trial that has ended, and one for each value at an edge of a best trial."""
+    """Yield a line for each trial that has ended, and for each value of a best trial at an edge."""
     loaded = results.load(folder)
     for group in folder.groups:
         name, best = group.point[SEARCHED], loaded.chosen(group)
+        if best is not None and math.isinf(loaded.scores([best])[0]):
+            best = None
+
         for number, setting in enumerate(group.settings, 1):
             if any(run.id not in loaded.results for run in setting.runs):
                 continue
@@ -99,6 +105,8 @@ def lines(folder: StudyFolder) -> Iterator[str]:
             words = ", ".join(filter(None, [name, setting.tuned.in_words()]))
             yield f"trial {number}, {words}: {value}"
 
-        for key in group.edges(best.tuned) if best else ():
+        if best is None or loaded.missing_at(group):
+            continue
+        for key in group.edges(best.tuned):
             searched = f"the chosen {key} is at the edge of what was searched ({group.space[key]})"
             yield f"{name}: {searched}; a better one may lie beyond it"

@@ -104,7 +104,7 @@ Cost = Timed | Untimed
 
 
 class Selected(TypedDict):
-    """An entry of ``selection.json``: the settings of a grid point in a later stage, and what selected them."""
+    """An entry of ``selection.json``: settings of a grid point, and the runs that selected them."""
 
     point: NotRequired[Values]
     chosen: Values

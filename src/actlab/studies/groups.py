@@ -31,7 +31,7 @@ class Setting:
 class Group:
     """A grid point without its tuned keys, and the settings tried at this point.
 
-    What a search has tried has a ``space``, and its point has a name besides.
+    After a search, a group has a ``space``, and its point also has the name of the group.
     """
 
     point: Point
@@ -48,7 +48,7 @@ class Group:
         return next((setting.runs[0] for setting in self.settings if setting.tuned == chosen), None)
 
     def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the tuned keys whose chosen value is at an end of the space, else of the numbers tried."""
+        """Return the tuned keys whose chosen value is at an end of the space or the numbers tried."""
         tried = {key: Choices(tuple(setting.tuned.get(key) for setting in self.settings)) for key in chosen}
         spaces = {**tried, **self.space}
         return tuple(key for key, value in chosen.items() if spaces[key].is_edge(value))

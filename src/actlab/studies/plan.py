@@ -106,7 +106,7 @@ class Run:
 class Trial:
     """A point of a search: searched values at a grid point, without runs."""
 
-    given: Mapping[str, Any]  # the grid point and its name
+    given: Mapping[str, Any]  # the grid point, and the name of the group
     tuned: Point  # values by config key, and by argument of the activation
     space: Mapping[str, Space]  # the same keys
 
@@ -117,8 +117,8 @@ class Block:
 
     ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to distinguish
     blocks of different networks or tasks, and may be empty. The runs of a block that is not ``opened`` are
-    planned but not trained: those that select its settings have failed. The one grid point of a ``trial`` is
-    a setting that a search tries.
+    planned but not trained: those that select its settings have failed. A block of a search
+    has one grid point, a ``trial``.
     """
 
     grid: dict[str, list[Any]]

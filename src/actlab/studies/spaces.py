@@ -55,10 +55,10 @@ class Range:
     def at(self, share: float) -> float:
         """Return the number at a share of the range, from 0 to 1 on its scale.
 
-        It has four digits, so that it can be cited and typed. Each whole number has a share around it.
+        It has four digits, so that it can be cited and typed. Whole numbers have equal shares.
 
-        >>> Range(0.1, 3.0).at(0.25), Range(0.12344, 1.0).at(0.0), Range(1, 4).at(0.99), Range(1, 100).at(0.5)
-        (0.234, 0.12344, 4, 7)
+        >>> Range(0.1, 3.0).at(0.25), Range(0.12344, 1.0).at(0.0), Range(1, 4).at(0.99)
+        (0.234, 0.12344, 4)
         """
         margin = 0.5 if self.whole else 0.0
         low, high = self.low - margin, self.high + margin
@@ -115,8 +115,8 @@ Space = Range | Choices
 def points(space: Mapping[str, Space], number: int) -> list[Point]:
     """Return the different settings among the first points of a Sobol sequence in a space.
 
-    The sequence is scrambled, always in the same way, so more points begin with the same ones. An empty space
-    has one setting.
+    The sequence is scrambled, always in the same way, so more points begin with the same ones.
+    An empty space has one setting.
     """
     if not space:
         return [Point({})]
@@ -124,11 +124,12 @@ def points(space: Mapping[str, Space], number: int) -> list[Point]:
 
     sequence = qmc.Sobol(len(space), rng=SCRAMBLING)
     shares = sequence.random_base2((number - 1).bit_length())[:number]  # a power of two is balanced
-    settings = [
-        Point({key: values.at(float(share)) for (key, values), share in zip(space.items(), row, strict=True)})
-        for row in shares
-    ]
-    return list(dict.fromkeys(settings))
+    settings: dict[Point, None] = {}
+    for row in shares.tolist():
+        shares_of = zip(space.items(), row, strict=True)
+        values = {key: part.at(share) for (key, part), share in shares_of}
+        settings[Point(values)] = None
+    return [*settings]
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Search:
     as_given: bool = False  # whether the next stage also has these activations with their arguments as given
 
     def spaces(self, units: Iterable[Any]) -> list[dict[str, Space]]:
-        """Return what is searched at a grid point with some activations: one space, or also that as given."""
+        """Return the spaces at a grid point with some activations: with arguments, then as given."""
         names = [value_key(unit) for unit in units]
         found = [{**self.arguments[name], **self.keys} for name in names if name in self.arguments]
         if not found or self.as_given:
