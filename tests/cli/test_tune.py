@@ -191,7 +191,7 @@ def test_trials_count_with_their_last_values_where_the_study_says_so(tuned, tmp_
     outcome = tuned(
         "--search", f"{LR}=[0.3, 0.6]", "--reference", "gelu", "--fresh", "1"
     )  # so high that the loss rises again
-    assert "the median over seeds of the last val/loss chose one" in " ".join(outcome.out.split())
+    assert "the median over seeds of the last val/loss selected one" in " ".join(outcome.out.split())
     losses = [result["summary"]["val/loss"][""] for result in results_of(tmp_path) if result["seed"] == 0]
     assert any(loss["last"] > loss["lowest"] for loss in losses)
     trials = {value.split()[-1] for found in trials_of(outcome).values() for _, value in found}
