@@ -31,16 +31,13 @@ def study_of(grid: Study, search: Search) -> Study:
 
 def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     """Return a block for each trial of a search at each grid point."""
-    several = set()
-    for block in grid.blocks:
-        several |= {key for key, values in block.grid.items() if len(values) > 1}
-
     blocks = []
     for block in grid.blocks:
+        units = [key for key in block.grid if short(key) == UNIT]
+        several = [key for key, values in block.grid.items() if len(values) > 1 or key in units]
         for values in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, values, strict=True)))
-            units = [key for key in point if short(key) == UNIT]
-            name = point.only({*several, *units}).in_words(next(iter(units), ""))
+            name = point.only(several).in_words(next(iter(units), ""))
 
             for space in search.spaces(point[key] for key in units):
                 given = point | {SEARCHED: name}
@@ -84,13 +81,10 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
 
 
 def lines(folder: StudyFolder) -> Iterator[str]:
-    """Yield a line for each trial that has ended, and for each value of a best trial at an edge."""
+    """Yield a line for each trial that has ended, with the keys of a best one that are at an edge."""
     loaded = results.load(folder)
     for group in folder.groups:
-        name, best = group.point[SEARCHED], loaded.chosen(group)
-        if best is not None and math.isinf(loaded.scores([best])[0]):
-            best = None
-
+        best = loaded.chosen(group)
         for number, setting in enumerate(group.settings, 1):
             if any(run.id not in loaded.results for run in setting.runs):
                 continue
@@ -101,12 +95,7 @@ def lines(folder: StudyFolder) -> Iterator[str]:
             if math.isinf(score):
                 value = "diverged"
             elif setting is best:
-                value += " (best)"
-            words = ", ".join(filter(None, [name, setting.tuned.in_words()]))
+                edges = "".join(f"; {key} at the edge" for key in group.edges(setting.tuned))
+                value += f" (best{edges})"
+            words = ", ".join(filter(None, [group.point[SEARCHED], setting.tuned.in_words()]))
             yield f"trial {number}, {words}: {value}"
-
-        if best is None or loaded.missing_at(group):
-            continue
-        for key in group.edges(best.tuned):
-            searched = f"the chosen {key} is at the edge of what was searched ({group.space[key]})"
-            yield f"{name}: {searched}; a better one may lie beyond it"

@@ -15,7 +15,6 @@ from actlab.storage.mappings import parse
 from actlab.studies.points import Point
 
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
-_WHOLE = re.compile(r"[+-]?\d+")
 _MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
 NEAR = 0.02  # of a range on its scale: as near to an end, a value counts as the end
 SCRAMBLING = 0  # seed of the Sobol sequences of all searches
@@ -168,12 +167,9 @@ def parse_space(key: str, value: Any) -> Space:
 
 
 def _range(text: str, *ends: str) -> Range:
-    whole = all(_WHOLE.fullmatch(end.strip()) for end in ends)
-    try:
-        low, high = (int(end) if whole and len(end) < 20 else float(end) for end in ends)
-    except ValueError:
-        raise ActlabError(f"search {text!r}: the ends of a range are numbers; {FORMS}") from None
-    if not -_MOST <= low < high <= _MOST:
+    low, high = map(parse, ends)
+    are_numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    if not are_numbers or not -_MOST <= low < high <= _MOST:
         raise ActlabError(
             f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
         )
