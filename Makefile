@@ -1,10 +1,10 @@
-# demo · test · cluster · coverage · lint · docs · notebooks · bench: each makes .venv and installs when missing, and is fast when it is not.
+# demo · test · cluster · coverage · lint · docs · notebooks · outputs · bench: each makes .venv and installs when missing, and is fast when it is not.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test cluster coverage lint docs notebooks bench setup clean
+.PHONY: demo test cluster coverage lint docs notebooks outputs bench setup clean
 
 demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table, a verdict and a figure
 	$(BIN)/actlab study run demo --report
@@ -30,6 +30,10 @@ docs: $(STAMP)  ## the documentation site, in docs/_build
 notebooks: $(STAMP)  ## execute the notebooks, which are kept with their outputs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+
+outputs: notebooks  ## write what pages and notebooks show again from what is printed: some minutes, on an idle machine
+	$(BIN)/pytest --rewrite -m "slow or not slow" tests/test_documents.py tests/test_examples.py tests/test_packaging.py \
+		-k "test_examples_run or test_each_example_runs or test_the_walk"
 
 lint: $(STAMP)  ## ruff (a cache would not see that a module has moved), ruff format, mypy
 	$(BIN)/ruff check --no-cache .

@@ -59,7 +59,6 @@ from timing import BLOCK, DEVICE, Clock
 
 from actlab.checks import stack_trial
 from actlab.engines import timing
-from actlab.engines.settings import Settings
 from actlab.random import streams
 from actlab.runtime.devices import name_of
 from actlab.runtime.quiet import quiet
@@ -178,8 +177,8 @@ def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
             names = ("runs", "ms", "mb", "updates_per_second", "vs_alone")
             rows = [(n, t, m, 1e3 / t, t / ms[0]) for n, t, m in zip(sizes.gpt, ms, mb, strict=True)]
             yield {"stacks": [dict(zip(names, row, strict=True)) for row in rows]}
-        yield {"differs": stack_trial.difference(runs)}
-        yield {"chosen": timing.measure({"gpt": runs}, Settings()).stacks["gpt"]}
+        yield {"differs": stack_trial.dependence(runs, exact=stacks.DEVICE == "cpu")}
+        yield {"chosen": timing.best_size(runs, max(sizes.gpt), forms=True)}
 
 
 class Kernels(Clock):

@@ -112,11 +112,11 @@ def commanded(*words: str) -> Callable[[int, Path], float]:
 
 def pack(runs: int, folder: Path) -> float:
     """Measure forming stacks of all runs of a study, without the trials."""
-    from actlab.engines import packing
+    from actlab.engines import packing, trials
 
     _, study = study_of(runs, folder)
     planned = study.runs()
-    untried = mock.patch.object(packing.stack_trial, "difference", return_value="")
+    untried = mock.patch.multiple(trials.stack_trial, difference=lambda *_: "", dependence=lambda *_: "")
     with tempfile.TemporaryDirectory() as root, untried, contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()
         packed = packing.pack(planned, Path(root))

@@ -55,9 +55,7 @@ def measure(name: str, batch: int = BATCH) -> dict[str, float]:
     for key, value in (CHANGES | {"data.init_args.batch_size": batch}).items():
         set_dotted(config, key, value)
     built = experiments.build(config)
-    built.data.prepare_data()
-    built.data.setup("fit")
-    batch = first_batch(built.data)
+    batch = first_batch(built)
     kept = kept_for_backward(lambda: built.task.loss(batch), built.task.parameters())
     start = time.perf_counter()
     built.trainer.fit(built.task, datamodule=built.data)

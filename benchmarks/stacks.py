@@ -91,7 +91,7 @@ def alone(runs: Sequence[plan.Run], blocks: int = BLOCK, now: Callable[[], float
     for run in runs:
         clock = Clock(blocks, now)
         with tempfile.TemporaryDirectory() as folder, quiet(), threads_of(1):
-            trainer, task, module = experiments.build(run.config, callbacks=[clock], default_root_dir=folder)
+            trainer, task, module = building.assemble([run.config], clock, Path(folder))
             trainer.logger = pl.loggers.CSVLogger(folder)
             trainer.fit(task, datamodule=module)
         taken.append(clock.milliseconds)

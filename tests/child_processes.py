@@ -6,28 +6,18 @@ from actlab.engines import workers
 from actlab.engines.settings import Settings
 
 
-def serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
+def serve(pipe: Connection, settings: Settings, device: str | None) -> None:
     """Serve as a worker of actlab does, but time costs in one round: 25 take half the time of a tiny study."""
     from actlab.checks import cost
 
     cost.ROUNDS = 1
-    workers._serve(pipe, settings, seat)
+    workers._serve(pipe, settings, device)
 
 
-def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> None:
+def serve_untried(pipe: Connection, settings: Settings, device: str | None) -> None:
     """Serve without trials of stacks, too."""
     from actlab.checks import stack_trial
 
-    stack_trial.difference = lambda runs: None
-    serve(pipe, settings, seat)
-
-
-def serve_timed(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """Serve as for long studies: their updates are timed, in one short fit a side; nothing is compiled."""
-    from actlab.engines import settings as execution
-    from actlab.engines import timing
-    from actlab.random import streams
-
-    streams.compile_masks = lambda: None
-    execution.LONG, timing.WORTH, timing.ROUNDS, timing.UPDATES = 1, 0.0, 1, 2
-    serve(pipe, settings, seat)
+    stack_trial.difference = lambda run: None
+    stack_trial.dependence = lambda *_: None
+    serve(pipe, settings, device)

@@ -27,6 +27,7 @@ _WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 from hypothesis import settings  # noqa: E402
 
 import actlab  # noqa: E402, F401  (before torchmetrics, which imports torchvision)
+import printed_blocks  # noqa: E402
 from suite_times import SuiteTimes  # noqa: E402
 
 # Environment first: libraries read it when they are imported, child processes inherit it.
@@ -100,6 +101,7 @@ def _first(host: Any = None, *_: Any, **__: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what is printed into pages")
     parser.addoption("--random-order", type=int, metavar="SEED", help="shuffle files and their tests")
 
 
@@ -196,15 +198,20 @@ def _timed_in_one_round() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks and builds in two orders are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    """What takes time is tried where the mark ``tries_stacks`` asks for it.
+
+    That are stacks, builds in two orders, and what users' code opens.
+    """
     if "tries_stacks" in request.keywords:
         return
     if "actlab.engines.running" in sys.modules:
         monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
+        monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
     if "actlab.checks.stack_trial" in sys.modules:
         from child_processes import serve_untried
 
-        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda runs: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
+        monkeypatch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
         monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
 
 
@@ -214,6 +221,21 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "matplotlib.figure.Figure.savefig", lambda figure, file, **options: file.write_text("<svg/>")
     )
+
+
+@pytest.fixture
+def shows(request: pytest.FixtureRequest) -> Callable[[Path, str, str], None]:
+    """Compare a block of a page with what is printed, by the rules of `printed_blocks`; see ``--rewrite``."""
+
+    def compare(page: Path, shown: str, printed: str) -> None:
+        if printed_blocks.allows(shown, printed):
+            return
+        if printed_blocks.UNTIMED in printed:
+            pytest.skip("a busy machine prints a table without times")
+        assert request.config.getoption("rewrite"), f"{page} shows\n{shown}\nbut this is printed\n{printed}"
+        printed_blocks.rewrite(page, shown, printed)
+
+    return compare
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What the documents show is true: links lead somewhere, examples run, generated tables are complete."""
 
+import contextlib
 import doctest
+import io
 import os
 import re
 import shlex
@@ -14,7 +16,8 @@ import pytest
 
 from actlab.checks.properties import ROWS
 from actlab.cli.commands import COMMANDS, FITS
-from page_blocks import blocks_of
+from page_blocks import Block, blocks_of, outputs_of
+from printed_blocks import allows, refreshed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.relative_to(ROOT).parts]
@@ -30,12 +33,17 @@ def name_of(document: Path) -> str:
     return document.relative_to(ROOT).as_posix()
 
 
+def commands_in(block: Block) -> list[list[str]]:
+    """The words after ``actlab`` of each command of a block."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("actlab ")]
+
+
 def commands_of(document: Path) -> Iterator[list[str]]:
     """The words after ``actlab`` of each command of a document that is run."""
     for block in blocks_of(document):
-        for line in block.text.splitlines() if block.language == "bash" else ():
-            if line.startswith("actlab "):
-                yield shlex.split(line, comments=True)[1:]
+        if block.language == "bash":
+            yield from commands_in(block)
 
 
 EXAMPLES = [
@@ -96,7 +104,7 @@ LONG = {f"docs/guide/{name}.md" for name in LATER} | {"README.md", "docs/index.m
 
 
 def carry_out(cli, words, read_only):
-    """Run a command, with three batches an epoch; a long one is only read if asked for.
+    """Run a command, with three batches an epoch; return what it prints. A long one is only read if asked for.
 
     Then its study is planned, and its config resolved.
     """
@@ -105,13 +113,15 @@ def carry_out(cli, words, read_only):
     if not read_only:
         outcome = cli(*words)
         assert outcome.code == 0, f"{words}\n{outcome.err}"
-    elif words[0] in FITS:
+        return outcome.out
+    if words[0] in FITS:
         carry_out(cli, [*words, "--print_config"], False)
     else:
         import_module(COMMANDS[words[0]]).parser().parse_args(words[1:])
         if words[:2] == ["study", "run"]:
             options = [word for word in words[2:] if word not in ("--html", "--report", "--logger", "wandb")]
             carry_out(cli, ["study", "plan", *options], False)
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -122,29 +132,88 @@ def carry_out(cli, words, read_only):
     ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else "read" if value else "run",
 )
-def test_examples_run(document, read_only, folder, cli, undrawn, monkeypatch):
+def test_examples_run(document, read_only, folder, cli, undrawn, shows, monkeypatch):
     """Files are written, Python and commands are run in one folder, in the order of the document.
 
-    Without what takes most time: pictures of figures, and torch.compile in the table of ``actlab check``.
+    What they print is what the document shows. Without what takes most time: pictures of figures, and
+    torch.compile in the table of ``actlab check``.
     """
     monkeypatch.delitem(ROWS, "torch.compile")
     names: dict[str, object] = {"__name__": "__main__"}
+    shown = {printed_by: block for printed_by, block in outputs_of(document) if printed_by}
     for block in blocks_of(document):
+        printed = io.StringIO()
         if block.package:
             continue
         if block.file:
             (folder / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            exec(compile(block.text, "example", "exec"), names)  # a warning is an error in all tests
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block.text, "example", "exec"), names)  # a warning is an error in all tests
         elif block.language == "pycon":
             example = doctest.DocTestParser().get_doctest(block.text, names, name_of(document), None, 0)
             result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, clear_globs=False)
             names.update(example.globs)
             assert result.failed == 0
-        elif block.language == "bash":
-            for line in block.text.splitlines():
-                if line.startswith("actlab "):
-                    carry_out(cli, shlex.split(line, comments=True)[1:], read_only)
+        elif block.language == "bash" or (block.language == "sh" and block in shown and not read_only):
+            for words in commands_in(block):
+                printed.write(carry_out(cli, words, read_only))
+        if block in shown and not (read_only and block.language in ("bash", "sh")):
+            shows(document, shown[block].text, printed.getvalue())
+
+
+# Pages with text that no command above it prints, and what compares it.
+QUOTED = {
+    "docs/concepts/verdicts.md": "reports/test_verdict_page.py",  # computes each sentence
+    "docs/guide/reading_verdicts.md": "test_kept_sentences.py",  # from the kept results
+    "docs/guide/board.md": "test_kept_sentences.py",
+    "docs/index.md": "test_packaging.py",  # trains its 75 runs
+    "examples/README.md": "test_examples.py",  # runs the scripts
+}
+
+
+def test_each_printed_block_is_compared():
+    trained = {name_of(page) for page in EXAMPLES} - LONG | {f"docs/guide/{name}.md" for name in LATER}
+    elsewhere: set[str] = set()
+    here: set[str] = set()
+    for page in [*DOCUMENTS, ROOT / "examples/README.md"]:
+        name = name_of(page)
+        for before, _ in outputs_of(page):
+            (here if before and name in trained else elsewhere).add(name)
+    assert elsewhere == set(QUOTED)
+    assert all((Path(__file__).parent / test).is_file() for test in QUOTED.values())
+    assert {"docs/guide/lightning.md", "docs/guide/python.md", "docs/concepts/stages.md"} <= here
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "expected"),
+    [
+        ("a  0.82 [−0.1, 3.0]\n", "a 120 [0.5, 1e-3]\n", True),
+        ("p < 0.05. So far 1.5.\n", "p < 0.04. So far 2.\n", True),
+        ("24 runs, 0.5 s\n", "25 runs, 0.5 s\n", False),
+        ("first\n…\nlast\n", "first\nsecond\nlast\n", True),
+        ("first\n…\n", "first\n", True),
+        ("first\n…\nlast\n", "first\nlast, and more\n", False),
+        ("elu: better, 0.1 points lower (3 pairs).\n", "elu: worse, 2 points higher.\n", True),
+        ("elu: better, 0.1\npoints (3 pairs). …\nend\n", "elu: worse, 2 points. It is late.\nend\n", True),
+        ("elu: better, 0.1 points lower (3 pairs).\n", "relu: worse, 2 points higher.\n", False),
+        ("lr0.001-seed0\n", "lr0.002-seed0\n", False),
+        ("dict_keys(['test/loss'])\n", "dict_keys(['test/loss', 'test/error'])\n", False),
+    ],
+)
+def test_a_shown_block_allows_what_depends_on_the_processor_alone(shown, printed, expected):
+    assert allows(shown, printed) is expected
+
+
+def test_a_block_is_written_again_from_what_is_printed():
+    shown = (
+        "demo: 24 runs, in runs/demo\n…\nelu: better, 0.1 points. So far 2. …\n\n24 of 24 runs finished.\n…\n"
+    )
+    lines = ["demo: 12 runs, in runs/demo", "loading …", "elu: worse, 0.3 points. So far 1. It is late."]
+    lines += ["", "12 of 12 runs finished.", "Medians over seeds."]
+    new = "demo: 12 runs, in runs/demo\n…\nelu: worse, 0.3 points. So far 1. …\n\n12 of 12 runs finished.\n…\n"
+    assert refreshed(shown, "\n".join(lines)) == new
+    assert refreshed("old\n", "new\nlines\n") == "new\nlines\n"
 
 
 @pytest.mark.parametrize(

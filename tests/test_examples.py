@@ -11,6 +11,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
+from page_blocks import Block, outputs_of
+
 FOLDER = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
 STUDIES = sorted(FOLDER.glob("*.yaml"))
@@ -38,11 +40,32 @@ def run(*words, cwd, **variables):
     return done.stdout
 
 
+# A script, with the times that a busy machine would leave out.
+TIMED = """
+import runpy, sys
+from actlab.engines import running
+running.busy = lambda costs: ""
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
 def commands(path):
     """The words after ``actlab`` of each shell command in a script's docstring."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     found = re.findall(r"^ +PYTHONPATH=examples actlab (.+)$", text, re.M)
     return [shlex.split(command) for command in found]
+
+
+def outputs_in_the_readme(path: Path) -> list[Block]:
+    """What the section of an example shows as its output."""
+    titles = re.findall(r"^##+ (.*)$", README, re.M)
+    blocks = [block for _, block in outputs_of(FOLDER / "README.md")]
+    return [block for block in blocks if titles[block.section - 1] == path.name]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=stem)
+def test_the_readme_shows_what_each_example_prints(path):
+    assert len(outputs_in_the_readme(path)) == 1
 
 
 def test_the_readme_lists_each_example():
@@ -81,9 +104,9 @@ def test_each_cell_of_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow  # 10 to 20 seconds of processor time each: fresh processes load torch and Lightning
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
-def test_each_example_runs(path, tmp_path):
-    """As a script; then by the command in its docstring, which finds all of its runs finished."""
-    assert run(sys.executable, path, cwd=tmp_path)
+def test_each_example_runs(path, shows, tmp_path):
+    """As a script, with the README's output; then by the command in its docstring, which trains none again."""
+    printed = run(sys.executable, "-c", TIMED, path, cwd=tmp_path, PYTHONPATH=str(FOLDER))
     finished = len(list(tmp_path.rglob("result.json")))
     assert finished
     assert not list(tmp_path.rglob("failed.json"))
@@ -92,3 +115,5 @@ def test_each_example_runs(path, tmp_path):
         words = [FOLDER.parent / word if word.startswith("examples/") else word for word in words]
         out = run(sys.executable, "-m", "actlab", *words, cwd=tmp_path, PYTHONPATH=str(FOLDER))
         assert f"{finished} finished, 0 to run" in out
+    for block in outputs_in_the_readme(path):
+        shows(FOLDER / "README.md", block.text, printed)

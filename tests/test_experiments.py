@@ -1,6 +1,7 @@
 """A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +193,44 @@ def test_members_are_built_like_runs_of_their_own(tmp_path):
         assert task.optimizer(task.parameters()).defaults == alone.optimizer(alone.parameters()).defaults
         for mine, theirs in zip(task.parameters(), alone.parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+BATCHES = {"plain": 5, "pair": 12, "shortest": 5, "longest": 12, "kept": 6, "epoch": 3, "module": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "expected"),
+    [
+        *((kind, None, batches) for kind, batches in BATCHES.items()),
+        ("rows", None, None),
+        ("rows and points", None, None),
+        ("pair", 4, 4),
+        ("pair", 0.5, 6),
+        ("kept", 4, 4),
+        ("plain", 0.5, 2),
+    ],
+)
+def test_batches_are_counted_as_a_trainer_counts_them(kind, limit, expected, program):
+    program("asking_loaders")
+    trainer = {} if limit is None else {"limit_train_batches": limit}
+    config = config_of("asking_loaders.Line") | {
+        "data": {"class_path": "asking_loaders.Data", "init_args": {"kind": kind}},
+        "trainer": {**trainer, "max_epochs": 1},
+    }
+    assert build(config).updates_per_epoch() == expected
+
+    fitted = build(config)
+    fitted.trainer.fit(fitted.task, datamodule=fitted.data)
+    assert fitted.trainer.num_training_batches == (float("inf") if expected is None else expected)
+
+
+def test_loaders_that_ask_their_trainer_train_in_a_study(cli, program):
+    program("asking_loaders")
+    base = config_of("asking_loaders.Line", "asking_loaders.Data")
+    base["trainer"] = {"max_epochs": 2, "reload_dataloaders_every_n_epochs": 1}
+    Path("base.yaml").write_text(yaml.safe_dump(base))
+    kinds = ["longest", "epoch", "module", "plain"]
+    study = {"base": "base.yaml", "grid": {"data.kind": kinds}, "seeds": 1, "table": [{"metric": "val/loss"}]}
+    Path("own.yaml").write_text(yaml.safe_dump(study))
+    outcome = cli("study", "run", "own.yaml", "--jobs", "0")
+    assert (outcome.code, "4 of 4 runs finished." in outcome.out) == (0, True), outcome.err

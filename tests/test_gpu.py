@@ -14,6 +14,7 @@ import actlab
 from actlab.checks import stack_trial
 from actlab.random.positions import Position, uniform_at
 from actlab.random.streams import Stream, Uniform, attach, compile_masks
+from actlab.runtime import devices
 from actlab.runtime.devices import name_of
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
@@ -32,6 +33,14 @@ STUDIES = {
     ],
     "GPT": ["gpt_plain", "data.batch_size=4", "data.context=16", "data.updates_per_epoch=10"],
 }
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch):
+    """Updates are replayed, whatever this device has shown so far."""
+    monkeypatch.setattr(devices, "graphs", True)
+
+
 FIT = ["-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1"]
 
 

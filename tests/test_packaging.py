@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from page_blocks import blocks_of
+from page_blocks import blocks_of, outputs_of
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -43,6 +43,17 @@ def build(source: Path, out: Path) -> Path:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
     (built,) = out.glob("*.whl")
     return built
+
+
+def test_every_measurement_of_a_gpu_is_packaged():
+    """From which a device is known to have shown CUDA graphs to be right."""
+    target = PYPROJECT["tool"]["hatch"]["build"]["targets"]
+    found = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/gpu_*.json")}
+    assert found
+    assert {name: target["wheel"]["force-include"].get(name) for name in found} == {
+        name: f"actlab/{name}" for name in found
+    }
+    assert found <= {*target["sdist"]["include"]}
 
 
 @pytest.fixture(scope="module")
@@ -211,8 +222,10 @@ def output_of(words: str, said: dict[str, str]) -> str:
 
 @pytest.mark.slow  # fifteen seeds of five activations: some minutes
 @pytest.mark.timeout(1800)
-def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, tmp_path):
+def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
     said = followed("docs/index.md", installed, tmp_path)
+    for command, block in outputs_of(ROOT / "docs/index.md"):
+        shows(ROOT / "docs/index.md", block.text, said[command.text.strip()])
     table = output_of("--html", said)
     assert "75 of 75 runs finished" in table
     assert re.search(r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M)

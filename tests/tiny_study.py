@@ -58,7 +58,8 @@ def load(folder, **options):
 def untried():
     """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.checks.stack_trial.difference", lambda runs: None)
+        patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
+        patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
         yield
 
 
@@ -87,7 +88,8 @@ def shown_by(progress):
 
 
 def execute(runs, root, stacked=True, progress=ignore, most=None):
-    """Train some runs."""
+    """Train some runs; as plain modules if they are not ``stacked``."""
+    root.mkdir(parents=True, exist_ok=True)
     with shown_by(progress):
         for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
             assert training.work(job, root)

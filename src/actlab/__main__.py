@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import takewhile
-from pathlib import Path
+from itertools import pairwise, takewhile
 
 from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE
 from actlab.cli.environment import ReaderGoneError, printing
 from actlab.errors import ActlabError, one_line, unknown
+from actlab.runtime import interpreter
 from actlab.runtime.signals import Stopped, check, stopping
 
 LONGEST_LINE = 1_500  # in characters, of an error message on the terminal
@@ -23,14 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad input; 130 or 143
     if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as ``head``, has exited.
     """
-    if argv is None and sys.getfilesystemencoding() == "ascii":
-        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8 files.
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     args = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _restart_once(args)
     try:
         with stopping(), printing() as nobody_reads:
             if argv is None:
-                _make_folder_importable()
+                interpreter.put_folder_last()
             return _run_guarded(args, nobody_reads)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
@@ -46,11 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _make_folder_importable() -> None:
-    """Put the current folder on Python's path, as ``python -m`` does, but last, hiding no installed module."""
-    here = str(Path.cwd())
-    if not sys.flags.safe_path and here not in sys.path:  # set by Python's option -P
-        sys.path.append(here)
+def _restart_once(args: Sequence[str]) -> None:
+    """Start Python again where only its start can set the encoding, or the hash seed of users' code."""
+    in_this_process = "--jobs=0" in args or ("--jobs", "0") in pairwise(args)
+    runs_users_code = in_this_process or (len(args) > 0 and args[0] in FITS)
+    if sys.getfilesystemencoding() == "ascii":
+        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8 files.
+        interpreter.restart(["-X", "utf8"])
+    elif runs_users_code and interpreter.draws_hashes():
+        interpreter.restart()
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:

@@ -31,7 +31,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.positions import Position
 from actlab.random.seeding import Generators, seed_generators
 from actlab.runtime.accidents import has_float64
-from actlab.runtime.modules import evaluating
+from actlab.runtime.modules import evaluating, unchanged
 from actlab.validation import Count, validated
 
 _HOOKS = [name for name in dir(Callback) if name.startswith("on_test_")]
@@ -266,7 +266,10 @@ def check_averaging(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
-    """Enter evaluation mode in the Trainer's precision; yield a function that moves a batch to the device."""
+    """Enter evaluation mode in the Trainer's precision; yield a function that moves a batch to the device.
+
+    The network of a task or a stack is left as it was.
+    """
     precision = trainer.precision_plugin
 
     def placed(batch: Any) -> Any:
@@ -277,7 +280,9 @@ def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callabl
         finally:
             trainer.state.stage = stage
 
-    with evaluating(module), precision.forward_context():
+    network = getattr(module, "network", None)  # of a task or a stack
+    parts = network.modules() if isinstance(network, nn.Module) else ()
+    with evaluating(module), unchanged(parts), precision.forward_context():
         yield placed
 
 

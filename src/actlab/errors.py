@@ -6,10 +6,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions; without any, four times as many
@@ -36,8 +37,17 @@ class LostDeviceError(ActlabError):
     """Raised where an accelerator has failed so that no further call of this process on it succeeds."""
 
 
-def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", place: str = "") -> ActlabError:
+def unknown(
+    kind: str,
+    value: str,
+    allowed: Iterable[str],
+    remedy: str = "",
+    place: str = "",
+    synonyms: Mapping[str, str] = MappingProxyType({}),
+) -> ActlabError:
     """Return an error for a ``value`` that is not allowed; the message suggests the nearest allowed values.
+
+    If the value is one of ``synonyms``, in lower case, the message suggests the allowed value that it means.
 
     It lists the ``allowed`` values unless they are many and some are near, and ends with ``remedy``. ``place``
     is the dotted key above ``value``, which is then compared by its first part and shown in full.
@@ -50,6 +60,8 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", pla
     before, after = f"{place}." if place else "", dot + rest
     lowered = {name.lower(): name for name in reversed(allowed)}
     near = [lowered[name] for name in get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)]
+    if value.lower() in synonyms:
+        near = [synonyms[value.lower()]]
     hint = f"; did you mean {' or '.join(repr(before + name + after) for name in near)}?" if near else "."
     listed = 0 < len(allowed) <= (MOST_ALLOWED if near else 4 * MOST_ALLOWED)
     listing = f" Allowed: {', '.join(allowed)}." if listed else ""

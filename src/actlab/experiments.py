@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning_fabric.utilities.data import sized_len
 from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.utilities import CombinedLoader
 
 from actlab import activations
 from actlab.callbacks import SeedEveryEpoch
@@ -28,6 +30,7 @@ from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 from actlab.tasks.building import saves_hyperparameters
 from actlab.tasks.complete import CompleteCheckpoint
+from actlab.tasks.outside import StateOutside
 from actlab.tasks.training import Training
 
 # Tensors are in memory and a batch is one gather: loader workers would only add copies.
@@ -172,7 +175,7 @@ class ActlabCLI(LightningCLI):
         if not isinstance(self.model, Training):  # tasks do both themselves
             ours += [CompleteCheckpoint(), Unfused()]
         if self.seeds_globally:
-            ours.append(SeedEveryEpoch(self.config[sections.SEED]))
+            ours += [SeedEveryEpoch(self.config[sections.SEED]), StateOutside()]
         trainer.callbacks[:0] = ours  # type: ignore[attr-defined]
         return trainer
 
@@ -239,14 +242,47 @@ class Experiment(NamedTuple):
     task: pl.LightningModule
     data: pl.LightningDataModule
 
-    def updates_per_epoch(self) -> int | None:
-        """Prepare the data and return the number of training batches; None if the loader has no length."""
+    def attach(self) -> None:
+        """Attach the Trainer to the data, whose hooks may ask it, and the task to the Trainer, as a fit does.
+
+        The task gets no Trainer: it would log into a loop, and none runs.
+        """
+        self.data.trainer = self.trainer
+        self.trainer.datamodule = self.data  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+        self.trainer.strategy.connect(self.task)
+
+    def training_loader(self) -> Any:
+        """Prepare the data and return their loader, or loaders, of training batches."""
+        self.attach()
         prepare(self.data)
         self.data.setup("fit")
-        loader = self.data.train_dataloader()
-        batches = len(loader) if isinstance(loader, Sized) else None
-        limit = self.trainer.limit_train_batches
-        return min(batches, limit) if batches and isinstance(limit, int) else batches
+        return self.data.train_dataloader()
+
+    def updates_per_epoch(self) -> int | None:
+        """Prepare the data and return the number of training batches; None if a loader has no length."""
+        return number_of_batches(self.training_loader(), self.trainer.limit_train_batches)
+
+
+def number_of_batches(loader: Any, limit: int | float) -> int | None:
+    """Return how many batches a Trainer takes of a loader, or of a collection of loaders; None if unknown.
+
+    ``limit`` is a number or a share of the batches of each loader.
+    """
+    if isinstance(loader, CombinedLoader):
+        combined = copy.copy(loader)
+    else:
+        combined = CombinedLoader(loader, "max_size_cycle")
+
+    # Numbers instead of batches: the loaders themselves may start processes.
+    parts = []
+    for part in combined.flattened:
+        length = sized_len(part)
+        if length is None:
+            return None
+        parts.append(range(min(length, limit) if isinstance(limit, int) else int(length * limit)))
+
+    combined.flattened, combined.limits = parts, None
+    return len(iter(combined))
 
 
 @signals.preparing()

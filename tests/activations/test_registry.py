@@ -192,6 +192,8 @@ def test_parameters_reach_the_unit() -> None:
 def test_mistakes_are_named_when_the_factory_is_made() -> None:
     for spec, message in (
         ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
+        ("Swish", r"unknown activation 'Swish'; did you mean 'silu'\? Allowed"),
+        ("gelu_new", r"did you mean 'gelu_tanh'\? "),
         ("hardswish", "Or give an importable name: torch.nn:Hardswish."),
         ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
         ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),

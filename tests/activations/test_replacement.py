@@ -13,6 +13,8 @@ from actlab.activations.plugins import resolve
 from actlab.errors import ActlabError
 from actlab.tasks import ClassificationTask
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*replaced activations change their input in place")
+
 
 class Block(nn.Module):
     """As in torchvision's ResNet: one module, called at two sites."""
@@ -374,3 +376,65 @@ def test_an_error_names_the_remedy_and_nothing_changes(model, arguments, words):
 def test_a_task_is_rejected_because_its_numbers_are_bound_to_its_activations():
     with pytest.raises(ActlabError, match=r"set model\.activation"):
         actlab.replace(ClassificationTask(activation="relu"), "relu", "soi")
+
+
+class PreActivation(nn.Module):
+    """The activation in place also changes the skip connection."""
+
+    def __init__(self, act=None):
+        super().__init__()
+        self.act, self.layer = act or nn.ReLU(inplace=True), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.layer(self.act(x))
+
+
+class Dropped(nn.Module):
+    """Nobody takes the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.act = nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.layer(x)
+        self.act(x)
+        return x
+
+
+class OwnInPlace(nn.Module):
+    """No setting says so."""
+
+    def forward(self, x):
+        return x.relu_()
+
+
+@pytest.mark.parametrize(
+    ("block", "old", "places"),
+    [
+        (PreActivation, "relu", "1.act: "),
+        (Dropped, "relu", "1.act: "),
+        (lambda: PreActivation(OwnInPlace()), OwnInPlace, "1.act: "),
+    ],
+    ids=["skip connection", "dropped result", "no setting"],
+)
+def test_an_activation_in_place_whose_input_is_read_elsewhere_is_rejected(block, old, places):
+    model = nn.Sequential(nn.Linear(4, 4), block(), nn.Linear(4, 4), nn.ReLU(inplace=True))
+    x = torch.randn(3, 4)
+    given, right = x.clone(), model(x)
+    with pytest.raises(ActlabError) as raised:
+        actlab.replace(model, old, "gelu", example=x)
+    assert str(raised.value).startswith(f"{places}the model also reads the input")
+    assert torch.equal(model(x), right)
+    assert torch.equal(x, given)
+
+
+@pytest.mark.parametrize("block", [PreActivation, Dropped])
+def test_without_an_example_an_activation_in_place_is_named(block):
+    with pytest.warns(UserWarning, match="^0.act, 1.relu: replaced activations change their input in place"):
+        actlab.replace(nn.Sequential(block(), Block(), nn.ReLU()), "relu", "gelu")
+
+
+def test_an_activation_in_place_whose_result_alone_is_read_is_replaced():
+    model = nn.Sequential(nn.Linear(4, 4), Block(), nn.ReLU(inplace=True))
+    assert actlab.replace(model, "relu", "gelu", example=torch.randn(3, 4)).paths == ("1.relu", "2")

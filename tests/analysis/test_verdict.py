@@ -15,6 +15,7 @@ from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import SMOKE, Comparison, _margin, lines, needs, verdicts
+from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
 from actlab.storage.files import write_json
@@ -247,6 +248,34 @@ def test_a_verdict_waits_for_all_planned_runs(tmp_path):
     (line,) = lines(results.load(StudyFolder(plan, tmp_path)))
     assert f"have ended, and {last.id} failed. Repair what failed" in line
     assert "which counts as a look" in line
+
+
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [
+        ("./torch.py:Act", True),
+        ("torchish.acts:Act", True),
+        ("torchish.acts.Act", True),
+        ({"class_path": "torchish.Act", "init_args": {"slope": 2}}, True),
+        ("torch.nn:SELU", False),
+        ("torch.nn.SELU", False),
+        ({"class_path": "torch.nn.ELU", "init_args": {"alpha": 0.5}}, False),
+        ({"name": "torch.nn:ELU", "alpha": 0.5}, False),
+        ("actlab.activations.deterministic:srelu", False),
+        ({"name": "elu", "alpha": 0.5}, False),
+    ],
+    ids=in_full,
+)
+def test_only_the_users_activations_join_the_primary_family(tmp_path, value, own):
+    """Those of a file, of a package that is neither torch nor actlab, or added to the grid."""
+    plan = planned(8, PERCENT, grids=({ACT: ["gelu", value, "relu"]},))
+    loaded = finished(tmp_path, plan, lambda run: {"test/error": [0.1 + 0.001 * run.seed]})
+    (row,) = (row for row in tables.rows(loaded) if row.point[ACT] == value)
+    (gelu,) = (row for row in tables.rows(loaded) if row.point[ACT] == "gelu")
+    assert (row.cells[0].family, gelu.cells[0].family) == ("primary", "secondary" if own else "primary")
+    added = replace(plan, added=(value,))
+    assert added.is_own(ACT, value)
+    assert plan.is_own(ACT, value) == own
 
 
 def test_the_users_activation_is_the_primary_comparison(tmp_path):

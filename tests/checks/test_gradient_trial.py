@@ -93,6 +93,11 @@ def test_right_derivatives_are_right(file, name):
     assert fault_of_gradient(unit, torch.zeros(SHAPE), order=3) is None
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_reentrant_checkpoint_has_the_gradient_that_trains(file):
+    assert share(f"{file}:Checkpointed") == 0
+
+
 @pytest.mark.parametrize(
     ("name", "order"),
     [("KeptSlope", 2), ("KeptSoftmax", 2), ("KeptSharpness", 2), ("KeptCurvature", 3)],

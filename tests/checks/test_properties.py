@@ -233,9 +233,42 @@ def test_state_is_named(file):
     assert text == "1 learnt parameters, 1 numbers in buffers; a forward pass in training changes calls"
 
 
+class Clock:
+    """Lets each timed pass take a second; with ``jumps`` those of the first activation 50 s in five rounds."""
+
+    def __init__(self, jumps):
+        self.jumps, self.calls, self.now = jumps, 0, 0.0
+
+    def perf_counter(self):
+        finished, ends = divmod(self.calls, 2)  # passes; after the first call, each has a start and an end
+        if self.calls and not ends:
+            number, activation = divmod(finished - 1, 3)
+            self.now += 50.0 if self.jumps and activation == 0 and number < 5 else 1.0
+        self.calls += 1
+        return self.now
+
+    def process_time(self):
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("load", "jumps", "numeric"), [(9.0, False, False), (0.1, True, False), (0.1, False, True)]
+)
+@pytest.mark.usefixtures("quick")
+def test_no_cost_is_printed_of_a_busy_machine(monkeypatch, load, jumps, numeric):
+    """Another program is told by the load, or by times of which some fifths are many times longer."""
+    monkeypatch.setattr("actlab.checks.properties.time", Clock(jumps))
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    costs = [one.text for one in measure("elu") if one.name.startswith("cost")]
+    assert len(costs) == 2
+    for text in costs:
+        assert (text == "not measured: other programs keep the machine busy") == (not numeric)
+        assert bool(re.search(r"\d", text)) == numeric
+
+
 def test_check_prints_a_table_for_parameters_too(cli):
     outcome = cli("check", "{name: elu, alpha: 2.0}")
     assert outcome.code == 0
     assert "from -2 to 30" in outcome.out
-    assert re.search(r"cost against gelu +[\d.]+ \([\d.]+ to [\d.]+\) times its time", outcome.out)
+    assert re.search(r"cost against gelu +([\d.]+ \([\d.]+ to [\d.]+\) times|not measured)", outcome.out)
     assert cli("check", "gellu").code == 2

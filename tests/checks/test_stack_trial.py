@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from actlab.checks import stack_trial
-from actlab.engines import packing
+from actlab.engines import packing, trials
 from actlab.networks import Dropout, initialise
 from actlab.storage.files import read_json
 from actlab.studies import reading
@@ -221,6 +221,10 @@ def runs(tmp_path):
     return of
 
 
+def found_in(runs):
+    return stack_trial.difference(runs[0]) or stack_trial.dependence(runs, exact=True)
+
+
 @pytest.fixture(params=[name for name in sorted(FAULTS) if "sound" not in name])
 def faulty(request):
     return request.param
@@ -231,28 +235,28 @@ def faulty(request):
 )
 def test_faulty_layers_are_found(runs, faulty):
     with contextlib.suppress(stack_trial.TrialError):
-        assert stack_trial.difference(runs(f"model.network.middle={faulty}"))
+        assert found_in(runs(f"model.network.middle={faulty}"))
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (f"model.class_path={__name__}.Penalised", "gradients differ"),
+        (f"model.class_path={__name__}.Penalised", "differ"),
         (f"model.class_path={__name__}.Jittered", "differ"),
-        (f"model.class_path={__name__}.Pooled", "gradients differ"),
+        (f"model.class_path={__name__}.Pooled", "differ"),
         (f"model.optimizer.class_path={__name__}.ClippedSGD", "differ"),
     ],
 )
 def test_what_is_found_is_said(runs, change, what):
-    assert what in stack_trial.difference(runs(change))
+    assert what in found_in(runs(change))
 
 
 def test_nothing_else_is_found(runs):
     changes = ["model.optimizer.class_path=torch.optim.NAdam", "model.network.middle=sound_twice"]
     changes += ["model.network.dropout=0.5", "trainer.accumulate_grad_batches=2", RATES]
     callbacks = "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]"
-    assert stack_trial.difference(runs(*changes, callbacks)) is None
-    assert stack_trial.difference(runs("trainer.precision=bf16-mixed")) is None
+    assert found_in(runs(*changes, callbacks)) is None
+    assert found_in(runs("trainer.precision=bf16-mixed")) is None
 
 
 @pytest.mark.parametrize(
@@ -272,13 +276,13 @@ def test_a_task_with_a_hook_of_its_own_is_trained_alone(runs, tmp_path, task, ho
 def test_a_trial_that_takes_too_long_ends(runs, monkeypatch):
     monkeypatch.setattr(stack_trial, "PATIENCE", -1.0)
     with pytest.raises(stack_trial.TrialError, match="its updates take more than -1 s"):
-        stack_trial.difference(runs())
+        stack_trial.difference(runs()[0])
 
 
 def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, monkeypatch):
     tried = []
     difference = stack_trial.difference
-    monkeypatch.setattr(stack_trial, "difference", lambda group: tried.append(group) or difference(group))
+    monkeypatch.setattr(stack_trial, "difference", lambda run: tried.append(run) or difference(run))
     wanted = runs(f"model.class_path={__name__}.Penalised")
     first = packing.pack(wanted, tmp_path)
     assert [len(job.runs) for job in first.jobs] == [1] * 2
@@ -286,7 +290,7 @@ def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, 
     assert (kept["verdict"], [kept["reason"]]) == ("differ", first.reasons)
     assert packing.pack(wanted, tmp_path) == first
     assert len(tried) == 1
-    monkeypatch.setattr(packing, "versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(trials, "versions", lambda: {"torch": "another"})
     assert packing.pack(wanted, tmp_path) == first
     assert len(tried) == 2, "a verdict counts under the versions that it was found under"
 
@@ -311,8 +315,8 @@ def test_an_accident_in_a_trial_is_forgotten(runs, tmp_path, monkeypatch):
 def test_reduced_precision_is_tried_in_that_precision(runs, monkeypatch):
     """A unit that differs only there: in float64 it is what it is alone."""
     monkeypatch.setitem(FAULTS, "rough", lambda act: [Rough()])
-    assert stack_trial.difference(runs("model.network.middle=rough")) is None
-    assert "alone" in stack_trial.difference(runs("model.network.middle=rough", "trainer.precision=bf16-true"))
+    assert found_in(runs("model.network.middle=rough")) is None
+    assert "alone" in found_in(runs("model.network.middle=rough", "trainer.precision=bf16-true"))
 
 
 class Rough(nn.Module):

@@ -1,5 +1,6 @@
 """``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
 
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import yaml
 from filelock import FileLock
 from pytorch_lightning.cli import ReduceLROnPlateau
 
+from actlab import datamodules
 from actlab.__main__ import main
 from actlab.activations import names
 from actlab.cli.commands import FITS
@@ -23,6 +25,7 @@ from actlab.config.keys import set_dotted
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build
+from actlab.runtime import devices
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, resource
 from actlab.tasks import ClassificationTask
@@ -402,6 +405,16 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     assert len(outcome.out.splitlines()) < 100 or words[-1].endswith(("trainer", "config"))
 
 
+def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_does(cli):
+    kinds = {name: getattr(datamodules, name) for name in datamodules.__all__}
+    arguments = {name: inspect.signature(kind).parameters for name, kind in kinds.items()}
+    dropping = [name for name, of in arguments.items() if "batch_size" in of and "updates_per_epoch" not in of]
+    assert len(dropping) == 6
+    for name in dropping:
+        printed = " ".join(cli("fit", "--data.help", name).out.split())
+        assert "an incomplete last batch of an epoch is dropped" in printed, name
+
+
 def test_the_page_of_a_class_without_descriptions_lists_its_arguments(cli, programs, monkeypatch):
     monkeypatch.syspath_prepend(programs)
     outcome = cli("fit", "--model.help", "lightning_classes.HasDefault")
@@ -472,6 +485,7 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_
         (["study", "rn", "demo"], "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new"),
         (["study", "run", "demo", "--set", "nonsense"], "key=value"),
         (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
+        (["fit", "-c", "mnist_classifier", "--graphs", "yes"], "--graphs: expected true or false, got yes."),
         (["activations", "--plot", "units.docx"], "units.docx"),
     ],
 )
@@ -552,6 +566,14 @@ def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
 def test_a_checkpoint_elsewhere_is_refused(cli, command, path):
     words = ("-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
     assert repr(path) in cli(command, *words).rejection
+
+
+def test_a_fit_may_replay_updates_as_graphs(fit, monkeypatch):
+    for word, expected in (("true", True), ("false", False)):
+        monkeypatch.setattr(devices, "graphs", None)
+        outcome = fit("--graphs", word, "--print_config")
+        assert outcome.code == 0, outcome.err
+        assert devices.graphs is expected
 
 
 def test_a_fit_may_choose_the_route_of_products(fit):

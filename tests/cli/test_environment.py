@@ -123,6 +123,7 @@ def test_the_current_folder_can_be_imported(tmp_path, monkeypatch):
     limits = [f"--trainer.limit_{split}_batches=1" for split in ("train", "val", "test")]
     monkeypatch.setattr(sys, "argv", ["actlab", "fit", "-c", "mnist_classifier", *own, *limits])
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # else the command would start this process again
     assert main() == 0
     assert sys.path[-1] == str(tmp_path), "it hides no installed module"
 
@@ -138,6 +139,35 @@ def test_a_safe_path_stays_safe(tmp_path, options, importable):
     words = [sys.executable, *options, script, "--version", tmp_path]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == importable
+
+
+@pytest.mark.parametrize(
+    ("words", "seed"),
+    [(["fit", "-c", "x"], 0), (["study", "run", "x", "--jobs", "0"], 0), (["predict"], 0), (["report"], 1)],
+)
+def test_commands_that_run_users_code_have_one_hash_seed(tmp_path, words, seed):
+    """Each process draws another one, and with it the order of a set; also where the path is safe."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom actlab import __main__ as command\n"
+        "command.run = lambda args: print(sys.flags.hash_randomization, sys.path[-1])\ncommand.main()\n",
+        encoding="utf-8",
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for options in ([], ["-P"]):
+        done = subprocess.run(
+            [sys.executable, *options, script, *words],
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        randomized, last = done.stdout.split()
+        assert int(randomized) == seed
+        assert (last == str(folder)) == (options == [])
 
 
 ACCENTS = """\

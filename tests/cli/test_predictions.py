@@ -23,7 +23,9 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, succeed, tmp_
     path = checkpoint.parents[1] / "predictions.parquet"
     assert str(path) in outcome.out
     table = pd.read_parquet(path)
-    assert list(table) == ["index", *(f"probability_{k}" for k in range(10)), "label"]
+    scores = [f"probability_{k}" for k in range(10)]  # the classes of digits are named "0" to "9"
+    of_classes = ["label", "label_class", "predicted", "predicted_class", "probability"]
+    assert list(table) == ["index", *of_classes, *scores]
 
     task = ClassificationTask.load_from_checkpoint(checkpoint).eval()
     data = MNISTDataModule(sample=True)
@@ -34,8 +36,12 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, succeed, tmp_
         expected = task(images).softmax(-1)
     assert table["index"].tolist() == list(range(len(labels)))
     assert table["label"].tolist() == labels.tolist()
-    found = torch.from_numpy(table.iloc[:, 1:-1].to_numpy(copy=True))
+    assert table["label_class"].tolist() == [str(label) for label in labels.tolist()]
+    found = torch.from_numpy(table[scores].to_numpy(copy=True))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert table["predicted"].tolist() == found.argmax(1).tolist()
+    assert table["predicted_class"].tolist() == [str(label) for label in found.argmax(1).tolist()]
+    assert table["probability"].tolist() == found.amax(1).tolist()
     path.unlink()
     assert cli("predict", "-c", "mnist_classifier", *QUICK, "--ckpt_path", "last").code == 0
     assert path.exists(), "the words of the fit find its folder"
@@ -54,6 +60,14 @@ def test_rows_of_any_shape():
         "output_0": [0, 3],
         "output_1": [1, 4],
         "output_2": [2, 5],
+    }
+    frame = rows(
+        torch.tensor([[0.25, 0.75]]), (torch.zeros(1), torch.tensor([0])), "probability", 3, ["a", "b"]
+    )
+    assert frame.to_dict("list") == {
+        **{"index": [3], "label": [0], "label_class": ["a"]},
+        **{"predicted": [1], "predicted_class": ["b"], "probability": [0.75]},
+        **{"probability_a": [0.25], "probability_b": [0.75]},
     }
     frame = rows(torch.tensor([1.0, 2.0]), (torch.zeros(2), torch.tensor([7, 8])), "output", [9, 3])
     assert frame.to_dict("list") == {"index": [9, 3], "output": [1, 2], "label": [7, 8]}

@@ -1,6 +1,8 @@
 """Training resumes at any batch of an epoch: the weights and every logged row equal those of one start."""
 
 import json
+import re
+import shlex
 import signal
 from functools import partial
 from typing import Any
@@ -116,3 +118,39 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
     rows, found = left("cut")
     assert metrics(rows) == metrics(lines[lines.index(path.name) + 1 :])
     assert all(torch.equal(found[key], value) for key, value in weights.items())
+
+
+BRIEF = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
+
+
+def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoint(cli, program, tmp_path):
+    """With Lightning's own names of checkpoints."""
+    program("plain_lightning")
+    words = ["fit", "--model", "plain_lightning.MyModule", "--data", "plain_lightning.MyData", *BRIEF]
+    words += ["--trainer.logger", "false", "--trainer.max_epochs"]
+    first = cli(*words, "2")
+    (folder,) = tmp_path.glob("runs/MyModule/*")
+    said, following = first.out.splitlines()[-2:]
+    assert said.startswith(f"{folder.relative_to(tmp_path)}: ")
+    assert re.search(r"val/loss 0\.\d{2,4}.* at epoch 2, step 8$", said)
+    assert following.startswith("next: actlab validate --model plain_lightning.MyModule")
+    evaluated = cli(*shlex.split(following.removeprefix("next: actlab ")))
+    assert evaluated.code == 0, evaluated.err
+    outcome = cli(*words, "3", "--ckpt_path", "last")
+    assert (outcome.code, [*tmp_path.glob("runs/MyModule/*")]) == (0, [folder]), outcome.err
+    assert (folder / "checkpoints/epoch=2-step=12.ckpt").exists()
+
+
+def test_a_fit_of_a_task_can_be_tested_by_the_command_that_it_prints(cli):
+    made = cli("fit", "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.max_epochs=1")
+    following = made.out.splitlines()[-1].removeprefix("next: actlab ")
+    assert following.startswith("test -c mnist_classifier --data.sample true"), made.out
+    assert cli(*shlex.split(following)).code == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "predict"])
+def test_a_brief_run_leaves_no_folder(cli, tmp_path, command):
+    outcome = cli(command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true")
+    assert outcome.code == 0, outcome.err
+    assert not [*tmp_path.iterdir()]
+    assert "next: " not in outcome.out

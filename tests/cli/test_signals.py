@@ -86,19 +86,34 @@ def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_
     words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
     outcome = cli(*words)
     assert outcome.code == 143
-    assert outcome.err.strip().splitlines()[-1] == "actlab: stopped; --ckpt_path last resumes"
+    assert resumption(outcome, tmp_path)
     assert (tmp_path / "mark").read_text() == "x"  # no further batch
     assert cli(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
 
-def test_a_signal_whose_exception_is_replaced_ends_the_command(cli, program):
+def resumption(outcome, folder):
+    """The checkpoint in which the last line says that a stopped fit resumes; it must be there."""
+    said = "actlab: stopped; --ckpt_path last resumes from "
+    (last,) = folder.glob("runs/mnist_classifier/*/checkpoints/last.ckpt")
+    return outcome.err.strip().splitlines()[-1] == said + str(last.relative_to(folder))
+
+
+def test_a_signal_whose_exception_is_replaced_ends_the_command(cli, program, tmp_path):
     """As by a C extension that is stopped while it is imported."""
     program("late_activations")
     outcome = cli(*WORDS, "--model.activation", "./late_activations.py:Replaces")
-    assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (
-        143,
-        "actlab: stopped; --ckpt_path last resumes",
-    )
+    assert outcome.code == 143
+    assert resumption(outcome, tmp_path)
+
+
+def test_a_fit_that_is_stopped_before_its_first_checkpoint_promises_none(cli, program, tmp_path):
+    program("late_activations")
+    words = (*WORDS, "--model.activation", "./late_activations.py:Replaces")
+    outcome = cli(*words, "--trainer.limit_train_batches", "20")
+    (folder,) = tmp_path.glob("runs/mnist_classifier/*/")
+    here = folder.relative_to(tmp_path)
+    line = f"actlab: stopped; {here} has no checkpoint yet: the same command starts again"
+    assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (143, line)
 
 
 def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, program):

@@ -187,7 +187,7 @@ def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
     assert counts(outcome.out)["all"]["damaged"] == "1"
     assert "next: delete the folders of damaged runs" in outcome.out
     other = cli("study", "status", "tiny.yaml", "--set", "trainer.max_epochs=1")
-    assert "ignored in runs/tiny: 4 finished runs of other settings, data or code" in other.out
+    assert "4 finished runs with other settings: trainer.max_epochs was" in other.out
 
 
 def test_status_of_stages_stores_no_selection(cli, root):
@@ -293,8 +293,8 @@ def test_clean_deletes_what_killed_processes_left(clean, root, programs):
 
 
 def test_the_state_of_an_unfinished_stack_is_kept(clean, root):
-    whole = Job(tuple(study().runs()), threads=1)
-    stacks.begin(whole.folder(root), whole.names, 1)
+    whole = Job(tuple(study().runs()), alone_stacked=True)
+    stacks.begin(whole.folder(root), whole.names, True)
     state = whole.checkpoint(root)
     state.touch()
     assert f"stacks/{whole.id}" in clean()

@@ -10,7 +10,7 @@ from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, Tensor
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position, normal_at
-from toys import BATCH, SIZE, batches_of, positions_of, same
+from toys import BATCH, SIZE, Frames, batches_of, positions_of, same
 
 
 def at(index: Any, seeds: tuple[int, ...] = (3,), epoch: int = 0) -> Position:
@@ -135,3 +135,12 @@ def test_impossible_batches_are_refused() -> None:
         SeededBatches(SIZE, BATCH, 0, world_size=3)
     with pytest.raises(ActlabError, match="has 50 samples, fewer than one batch of 64"):
         SeededBatches(SIZE, 64, 0)
+
+
+def test_the_order_of_an_epoch_lies_on_the_device_of_the_data() -> None:
+    """A copy of each batch's index would wait for all kernels before it."""
+    assert {index.device.type for index in batches_of(device=torch.device("meta"))} == {"meta"}
+    assert {index.device.type for index in batches_of()} == {"cpu"}
+    data = Frames()
+    data.setup("fit")
+    assert data.train_dataloader().batch_sampler.device == data.train.device

@@ -275,7 +275,7 @@ def test_a_picture_that_cannot_be_decoded_is_named(module: Build, tree: Path, wo
     with pytest.raises(ActlabError) as error:
         collected(chain(data.val_dataloader(), data.test_dataloader()))
     assert multiprocessing.active_children() == before
-    assert str(error.value).startswith(f"{path} cannot be decoded (cannot identify image file")
+    assert str(error.value).startswith(f"{path} cannot be decoded (not a picture)")
     assert len(str(error.value).splitlines()) == 1
 
 

@@ -24,6 +24,7 @@ SPLITS = ("train", "test")
 
 
 def load(folder: Path | str, cache: str, channels: int = 1, **options: Any) -> Images:
+    options = {"test_split": "test", **options}
     return ImageDataModule(str(folder), channels=channels, cache_dir=cache, **options).images  # type: ignore[arg-type]
 
 
@@ -193,17 +194,9 @@ def at(number: int, file: Any) -> Any:
     [
         (None, "cannot be decoded"),
         (png(np.full((8, 8), 77, np.uint8))[:50], "cannot be decoded"),
-        (png(np.zeros((8, 9), np.uint8)), "has size (8, 9), the first image (8, 8)"),
-        (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
-        (png(np.zeros((8, 8), np.uint16)), "save the files in this mode, of 8 bits a channel"),
-        (
-            png(
-                np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"
-            ),
-            "has Pillow mode 'P'",
-        ),
+        (png(np.zeros((8, 9), np.uint8)), "has size 8×9; set data.size"),
     ],
-    ids=["none", "truncated", "size", "colour", "16 bits", "palette"],
+    ids=["none", "truncated", "size"],
 )
 def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
     folder = hub_folder(change=at(5, file))

@@ -24,6 +24,7 @@ STUDY = study_text("model.activation: [UNITS]", batches=3, **SMALL)
 UNITS = {  # spec → names of its parameters
     "./learnt_parameters.py:Swish": ["beta"],
     "{name: prelu, per_channel: true}": ["weight", "weight_max", "weight_min"],
+    "./learnt_parameters.py:ChannelSwish": ["beta", "beta_max", "beta_min"],
     "./learnt_parameters.py:Blend": ["inner.beta", "weights", "weights_max", "weights_min"],
     "{name: gelu, learnable: true}": ["log_sigma", "mu"],
     "elu": [],

@@ -1,24 +1,52 @@
-"""Whether runs are stacked is decided by times of updates that are given here."""
+"""The size of stacks is decided by times of updates that are given here."""
 
 import math
 
 import pytest
 
+from actlab.engines import timing
 from actlab.engines.timing import chosen
+from actlab.tasks import replay
+from tiny_study import load
 
 
 @pytest.mark.parametrize(
     ("seconds", "size", "reason"),
     [
-        ({15: 3.0, 5: 2.0, 1: 1.0}, 0, ""),
+        ({15: 3.0, 5: 2.0, 1: 1.0}, 15, ""),
         ({15: 9.0, 5: 2.0, 1: 1.0}, 5, ""),
-        ({15: 13.5, 5: 5.0, 1: 1.0}, 0, ""),  # as large a share as allowed
-        ({15: 15.0, 5: 4.6, 1: 1.0}, 1, "a stack of 5 takes 0.92 of the time alone"),
+        ({15: 9.0, 5: 2.9, 1: 1.0}, 15, ""),  # so little may be chance
+        ({15: 15.0, 5: 4.9, 1: 1.0}, 15, ""),
+        ({15: 16.0, 5: 5.5, 1: 1.0}, 1, "a stack of 15 takes 1.07 of the time alone"),
         ({15: math.inf, 5: 2.0, 1: 1.0}, 5, ""),  # too large for the memory
-        ({15: math.inf, 5: math.inf, 1: 1.0}, 0, ""),
-        ({2: 3.0, 1: math.inf}, 0, ""),
+        ({15: math.inf, 5: math.inf, 1: 1.0}, 1, "a stack of 15 takes inf of the time alone"),
+        ({2: 3.0, 1: math.inf}, 2, ""),
+        ({2: math.inf, 1: math.inf}, 2, ""),
     ],
     ids=str,
 )
 def test_the_best_size_of_stacks(seconds, size, reason):
-    assert chosen(seconds) == {"size": size, "reason": reason}
+    assert chosen(seconds) == (size, reason)
+
+
+def test_updates_are_timed_when_they_are_no_longer_compared_with_their_graph(tmp_path, monkeypatch):
+    """The first ones take up to ten times as long."""
+    calls: list[int] = []
+    called: list[int] = []  # up to each block since the clock began
+
+    def program(gradients, batch):
+        made = replay.traced(gradients, batch)
+        return lambda batch: calls.append(1) or made(batch)
+
+    class Clock(timing._Clock):
+        def on_train_batch_start(self, trainer, module, batch, number):
+            super().on_train_batch_start(trainer, module, batch, number)
+            if len(self.starts) > 1:
+                called.append(len(calls))
+
+    monkeypatch.setitem(replay.PROGRAMS, "cpu", program)
+    long = ["trainer.limit_train_batches=60", "data.batch_size=10", "trainer.val_check_interval=1.0"]
+    runs = load(tmp_path, overrides=[*long, "trainer.max_epochs=1", "seeds=1"]).runs()
+    with pytest.raises(timing._EnoughError):
+        timing._fit(runs[:1], Clock(), True)
+    assert called[0] >= replay.CHECKS

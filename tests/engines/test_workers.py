@@ -23,11 +23,13 @@ from actlab.engines.pool import Pool
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime import accidents
+from actlab.runtime.devices import VISIBLE
 from actlab.studies.folders import RunFolder, StudyFolder
 from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by
 from toys import QUIET, Frames, FrameTask
 
-SETTINGS = Settings(jobs=2, threads=1)
+SETTINGS = Settings(jobs=2)
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def train(jobs, root, progress=ignore, settings=SETTINGS, **options):
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
-    jobs = packing.pack(runs, root, stacked=stacked, settings=SETTINGS).jobs
+    jobs = packing.pack(runs, root, stacked=stacked, jobs=2).jobs
     assert len(jobs) > 1
     return train(jobs, root, progress, **options)
 
@@ -52,8 +54,7 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=SETTINGS).jobs
-        assert {job.threads for job in jobs} == {1}
+        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, jobs=2).jobs
         assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
 
@@ -119,7 +120,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
-    assert train([Job((r,), 1) for r in (safe, deadly)], tmp_path) == []
+    assert train([Job((r,), True) for r in (safe, deadly)], tmp_path) == []
     assert RunFolder(tmp_path, safe).finished
     assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).state.reason
 
@@ -131,7 +132,7 @@ def test_a_worker_that_is_terminated_is_replaced(tmp_path):
     arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
     callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
     run.config["trainer"]["callbacks"].append(callback)
-    assert train([Job((run,), 1)], tmp_path, settings=Settings()) == []
+    assert train([Job((run,), True)], tmp_path, settings=Settings()) == []
     assert RunFolder(tmp_path, run).finished
 
 
@@ -150,7 +151,7 @@ def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, endless = study.runs()
     endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})
-    assert train([Job((r,), 1) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
+    assert train([Job((r,), True) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
     assert RunFolder(tmp_path, safe).finished
     assert "made no progress for " in RunFolder(tmp_path, endless).state.reason
 
@@ -175,7 +176,7 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
 @pytest.mark.parametrize("here", [False, True], ids=["a worker", "this process"])
 def test_an_error_of_a_job_ends_no_other_job(runs, tmp_path, here):
     runs[0].config["data"] = {**runs[0].config["data"], "init_args": {"dataset": "./nowhere"}}
-    jobs = [Job((run,), 1) for run in runs[:2]]
+    jobs = [Job((run,), True) for run in runs[:2]]
     if here:
         assert all(Inline().call(training.work, job, tmp_path) for job in jobs)
     else:
@@ -205,7 +206,7 @@ def test_a_lost_accelerator_ends_its_worker_and_the_other_runs_go_on(tmp_path, m
     monkeypatch.setattr(
         Worker, "ask", lambda self, *args, **how: asked.append(self.process) or ask(self, *args, **how)
     )
-    assert train([Job(tuple(runs), 1)], tmp_path, settings=Settings()) == []
+    assert train([Job(tuple(runs), True)], tmp_path, settings=Settings()) == []
     states = {run.seed: RunFolder(tmp_path, run).state for run in runs}
     assert (states[0].kind, states[1].kind) == ("failed", "finished")
     assert "AcceleratorError: CUDA error: device-side assert triggered" in states[0].reason
@@ -343,7 +344,7 @@ def test_a_worker_reports_progress_within_an_epoch(tmp_path):
     run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Slow"})
     run.config["trainer"]["max_epochs"] = 1
     told = []
-    assert train([Job((run,), 1)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
+    assert train([Job((run,), True)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
     within = [fraction for fraction in told if 0 < fraction < 0.99]
     assert within
     assert told == sorted(told)
@@ -352,7 +353,7 @@ def test_a_worker_reports_progress_within_an_epoch(tmp_path):
 
 def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):
     one = load(tmp_path, overrides=RELU).runs()
-    jobs = packing.pack(one, tmp_path, settings=SETTINGS).jobs
+    jobs = packing.pack(one, tmp_path, jobs=2).jobs
     assert [len(job.runs) for job in jobs] == [2, 2]
 
 
@@ -381,3 +382,56 @@ def test_signals_reach_the_workers(tmp_path, number, devices):
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert "the same command resumes" in err
+
+
+def test_workers_have_one_hash_seed_and_standard_modules(tmp_path, programs):
+    """A file of the current folder replaces no standard module, but can be imported by its name."""
+    for name in ("random", "statistics", "types", "queue"):
+        (tmp_path / f"{name}.py").write_text(
+            "raise ImportError(f'{__file__} is in place of a standard module')"
+        )
+    (tmp_path / "folder_of_mine.py").write_text("def start():\n    return 'imported'\n")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    done = subprocess.run(
+        [sys.executable, programs / "asking_workers.py"],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, other = done.stdout.split()
+    assert first == second != other
+    assert first.startswith("imported")
+
+
+def shown():
+    """The process, and the accelerators that it sees."""
+    return os.getpid(), os.environ.get(VISIBLE)
+
+
+def harm():
+    """Leave the process as a failed capture of a CUDA graph does."""
+    accidents.harmed = True
+    return os.getpid()
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_worker_sees_its_device_and_ends_when_it_is_harmed():
+    with Worker(device="MIG-b") as worker:
+        first, device = worker.call(shown)
+        assert device == "MIG-b"
+        assert worker.call(harm) == first
+        second, device = worker.call(shown)
+        assert second != first
+        assert device == "MIG-b"
+
+
+def test_processes_take_devices_in_turn(monkeypatch):
+    """In the order of planning; runs whose config numbers a device see all."""
+    arranged = Arranged([], SETTINGS, True, [], devices=["MIG-b", "MIG-a"])
+    assert [arranged.device_of(process) for process in range(3)] == ["MIG-b", "MIG-a", "MIG-b"]
+    assert Arranged([], SETTINGS, True, []).device_of(1) is None
+    monkeypatch.setattr(packing, "accelerators", lambda: ["1", "0"])
+    found = [packing.devices_for({"trainer": {"devices": wanted}}) for wanted in (1, "auto", [1], "1,")]
+    assert found == [["1", "0"], ["1", "0"], [], []]

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from actlab.engines import packing, settings
+from actlab.engines import packing, trials
 from actlab.errors import ActlabError
 from actlab.storage.files import id_in
 from actlab.studies import reading, stacks
@@ -28,14 +28,16 @@ def study(cli, tmp_path, monkeypatch):
 
 
 def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
-    """How its processes compute, its stacks, why a run failed, and the id of its logger."""
-    monkeypatch.setattr("actlab.random.streams.compile_masks", lambda: None)
+    """The trials of its stacks, its stacks, why a run failed, and the id of its logger."""
     root, faults = tmp_path / "runs/mine", {}
     runs = reading.load("mine.yaml").runs()
     readers = {
-        "engine.json": ({"jobs": 1, "threads": 0, "compiled": False, "products": "default"}, _decided),
-        f"stacks/{stacks.id_of([runs[0].id])}/stack.json": (
-            {"members": [runs[0].id], "threads": 1, "parts": [[runs[0].id]]},
+        "trials.json": (
+            {"together a": {"verdict": "agree", "reason": "", "versions": {}}},
+            lambda root: trials.are_equal(root, "a"),
+        ),
+        f"stacks/{stacks.id_of([runs[0].id])}/members.json": (
+            {"members": [runs[0].id], "alone_stacked": True},
             lambda root: packing.begun(root, runs, {runs[0].id}),
         ),
         "logger.json": ({"id": "abc"}, id_in),
@@ -54,10 +56,6 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
     assert not (wrong := listed(faults)), wrong
     print(f"{len(faults)} cases")
     assert len(faults) >= 200
-
-
-def _decided(root):
-    settings.decide(root, 1, 1, None, True)
 
 
 def _error_of(read, root):

@@ -1,4 +1,4 @@
-"""Activations that learn: one number, and several in modules of their own; and one whose parameter is fixed."""
+"""Activations that learn: one number, one a channel, several in modules of their own; and a fixed one."""
 
 import torch
 from torch import nn
@@ -15,6 +15,19 @@ class Swish(nn.Module):
 
     def forward(self, x):
         return x * torch.sigmoid(self.beta * x)
+
+
+class ChannelSwish(nn.Module):
+    """Swish with a β for each channel (dim 1)."""
+
+    stochastic = False
+
+    def __init__(self, width):
+        super().__init__()
+        self.beta = nn.Parameter(torch.full((width,), 1.5))
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.beta.view(-1, *[1] * (x.ndim - 2)) * x)
 
 
 class Blend(nn.Module):

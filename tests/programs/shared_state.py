@@ -58,6 +58,11 @@ class Memoised(nn.Module):
         return x.relu() * (0.5 + mask(x.shape[1]))
 
 
+class Hashed(nn.Module):
+    def forward(self, x):
+        return x.relu() * (1 + hash("scale") % 1000)
+
+
 class Constant(nn.Module):
     def __init__(self):
         super().__init__()

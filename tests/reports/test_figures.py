@@ -17,6 +17,7 @@ from matplotlib.image import imread
 from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.reports import figures, stored, style
+from actlab.reports.pages.study import drawing
 from actlab.reports.panels import Plot, limits, read_curves
 from actlab.reports.plots import read_entry
 from actlab.studies import probe_files
@@ -428,3 +429,20 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
     relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
     shown = [y for x, y in zip(*relu.published[:2], strict=True) if 0.4 <= x <= 4]
     assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
+
+
+def test_two_metrics_of_one_panel_are_told_apart_by_style_and_legend(written: Any, tmp_path: Path) -> None:
+    """Also beside the training's metric, whose line is dashed."""
+    loaded = written(edit={"val/loss: heldout}": "val/loss: heldout, test/error: null}"})
+    plot = plot_of(loaded)
+    assert plot.kinds == ["training", "published", "val/loss", "test/error"]
+    with mpl.rc_context(style.RC):
+        figure = figures.figure_of(loaded, plot)
+        ax = figure.axes[0]
+        legend = [text.get_text().strip() for legend in figure.legends for text in legend.get_texts()]
+    assert legend[-4:] == plot.kinds
+    drawn = {str(vars(line)["_dash_pattern"]) for line in ax.lines}
+    assert len(drawn) == 4
+    dashes = {line["kind"]: line["dash"] for line in drawing(plot)["panels"][0]["lines"]}
+    assert dashes.keys() == {"training", "val/loss", "test/error"}
+    assert dashes["val/loss"] != dashes["test/error"]

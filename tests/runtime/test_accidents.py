@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from actlab.checks import cost
-from actlab.engines import packing, timing
-from actlab.engines.settings import UNTIMED, Settings
+from actlab.engines import packing, timing, trials
 from actlab.errors import LostDeviceError
 from actlab.runtime.accidents import check_device, is_accident, wide
 from actlab.studies import reading
@@ -61,11 +60,11 @@ def test_an_accident_while_a_network_is_mapped_is_no_verdict(program, tmp_path, 
     found = packing.pack(reading.load("own.yaml").runs(), tmp_path)
     (reason,) = found.reasons
     assert "CUBLAS_STATUS_ALLOC_FAILED" in reason
-    assert not (tmp_path / packing.TRIALS).exists()
+    assert not (tmp_path / trials.FILE).exists()
 
 
 @pytest.mark.parametrize("make", ACCIDENTS.values(), ids=ACCIDENTS)
-def test_an_accident_while_updates_are_timed_is_no_decision(tmp_path, monkeypatch, capsys, make):
+def test_after_an_accident_while_updates_are_timed_stacks_have_the_usual_size(tmp_path, monkeypatch, make):
     runs = load(tmp_path, overrides=TWO).runs()
 
     def failing(*_):
@@ -74,11 +73,9 @@ def test_an_accident_while_updates_are_timed_is_no_decision(tmp_path, monkeypatc
     monkeypatch.setattr(timing, "_fit", failing)
     if isinstance(make(), torch.AcceleratorError):
         with pytest.raises(LostDeviceError):
-            timing.measure({"key": runs}, Settings(products=UNTIMED))
-        return
-    found = timing.measure({"key": runs}, Settings(products=UNTIMED))
-    assert (found.stacks, found.products) == ({}, "default")
-    assert "an update of 1 run could not be timed: " in capsys.readouterr().out
+            timing.best_size(runs, 15, True)
+    else:
+        assert timing.best_size(runs, 15, True) == (15, "")
 
 
 @pytest.mark.tries_stacks

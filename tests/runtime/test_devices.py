@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
+from actlab.engines.settings import seats
+from actlab.runtime import devices
 from actlab.runtime.accidents import is_out_of_memory
 from actlab.stacking import StackedTask
-from actlab.studies import stacks
 from tiny_study import TWO, KilledError, execute, kill_after, load, metrics, result
 from tolerances import EXACT
 
@@ -20,7 +21,7 @@ def test_errors_of_short_memory_are_known():
 
 
 def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
-    """As often as it takes: 7 become 4 and 3, then 2, 2 and 3; a restart finds them."""
+    """As often as it takes: 7 become 4 and 3, then 2, 2 and 3."""
     runs = load(tmp_path, overrides=[*TWO, *BRIEF, "seeds=7"]).runs()
     baddbmm, kill = torch.baddbmm, []
 
@@ -35,8 +36,7 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
         execute(runs, tmp_path / "halved")
     assert set(kill) == {7, 4}
     assert "7 runs in one stack do not fit into memory" in capsys.readouterr().out
-    split = {tuple(one.members): one.parts for one in stacks.begun(tmp_path / "halved")}
-    assert sorted(len(part) for parts in split.values() for part in parts) == [2, 2, 3, 4]
+    assert sorted(result(tmp_path / "halved", run)["stack"]["size"] for run in runs) == [2, 2, 2, 2, 3, 3, 3]
     execute(runs[:1], tmp_path / "alone", stacked=False)
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
@@ -64,8 +64,7 @@ def test_halves_start_anew_where_the_stack_ran_out_of_memory(tmp_path, monkeypat
     assert min(epoch for size, epoch in epochs if size == 2) == 0
     for run in runs:
         assert result(tmp_path / "halved", run)["stack"]["size"] == 2
-        one, other = metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run)
-        pd.testing.assert_frame_equal(one, other, rtol=1e-9)
+        pd.testing.assert_frame_equal(metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run))
 
 
 def called_before(first, kind):
@@ -84,3 +83,33 @@ def test_a_run_records_the_device_that_trained_it(tmp_path, monkeypatch, stacked
     runs = load(tmp_path, overrides=[*TWO, *BRIEF]).runs()
     execute(runs, tmp_path / "runs", stacked)
     assert {result(tmp_path / "runs", run)["hardware"] for run in runs} == {"a cpu of ours"}
+
+
+def test_slices_of_a_gpu_are_named_by_the_variable(monkeypatch):
+    """CUDA counts only the first, and asking it would start it."""
+
+    def count():
+        raise AssertionError
+
+    monkeypatch.setenv(devices.VISIBLE, "MIG-a,MIG-b")
+    monkeypatch.setattr(torch.accelerator, "device_count", count)
+    assert devices.accelerators() == ["MIG-a", "MIG-b"]
+    assert seats() == 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [("", ["2", "0", "1"]), ("5,6,7", ["7", "5", "6"]), ("GPU-a,GPU-b,7", ["7", "GPU-a", "GPU-b"])],
+)
+def test_devices_with_most_free_memory_come_first(monkeypatch, visible, names):
+    """Two studies at once do not share one; small differences change no order."""
+    free = [20 * 2**30 + 5, 20 * 2**30 + 9, 70 * 2**30]
+    monkeypatch.setenv(devices.VISIBLE, visible)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device], 80 * 2**30))
+    assert devices.accelerators() == names
+
+
+def test_a_cpu_has_no_accelerators():
+    assert devices.accelerators() == []

@@ -84,12 +84,24 @@ def test_a_fresh_fit_gets_a_fresh_folder_and_last_the_newest(tmp_path):
 def test_last_and_best_of_a_run(tmp_path):
     for which in ("last", "best"):
         with pytest.raises(ActlabError, match=f"'{which}'"):
-            checkpoint_in(tmp_path, which)
+            checkpoint_in(tmp_path, which, resumes=False)
     write(tmp_path, "last.ckpt", age=9)
-    newest = write(tmp_path, "last-v1.ckpt", best="/elsewhere/checkpoints/best-epoch=3.ckpt")
-    assert checkpoint_in(tmp_path, "last") == newest
+    newest = write(tmp_path, "last-v1.ckpt", best="/elsewhere/checkpoints/best-epoch=3.ckpt", age=5)
+    assert checkpoint_in(tmp_path, "last", resumes=False) == newest
     with pytest.raises(ActlabError, match="no best"):
-        checkpoint_in(tmp_path, "best")
-    write(tmp_path, "best-epoch=2.ckpt")
-    best = write(tmp_path, "best-epoch=3.ckpt")
-    assert checkpoint_in(tmp_path, "best") == best
+        checkpoint_in(tmp_path, "best", resumes=False)
+    write(tmp_path, "best-epoch=2.ckpt", age=4)
+    best = write(tmp_path, "best-epoch=3.ckpt", age=3)
+    assert checkpoint_in(tmp_path, "best", resumes=False) == best
+    assert checkpoint_in(tmp_path, "last", resumes=False) == best
+
+
+def test_a_resume_passes_over_newer_weights_alone(tmp_path):
+    whole = write(tmp_path, "last.ckpt", age=9)
+    parts = torch.load(whole, weights_only=True) | {"epoch": 1, "global_step": 4, "callbacks": {}, "loops": {}}
+    parts |= {"optimizer_states": [], "lr_schedulers": [], "pytorch-lightning_version": "2.6"}
+    torch.save(parts, whole)
+    os.utime(whole, (1, 1))
+    weights = write(tmp_path, "best.ckpt")
+    assert checkpoint_in(tmp_path, "last", resumes=True) == whole
+    assert checkpoint_in(tmp_path, "last", resumes=False) == weights

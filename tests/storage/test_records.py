@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from actlab.config.records import changed_code, difference, plain, with_digests
+from actlab.config.keys import differences
+from actlab.config.records import changed_code, plain, with_digests
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.checkpoints import AtomicCheckpointIO, read
@@ -166,16 +167,16 @@ def test_only_plain_values_are_read_whatever_is_asked_for(tmp_path, capsys):
     assert "this ran" not in capsys.readouterr().out
 
 
-def test_the_first_difference_is_named_as_a_config_names_it():
+def test_differences_are_named_as_a_config_names_them():
     one, two = (
         {"class_path": "a.Task", "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": w}}}}
         for w in (1, 2)
     )
-    assert difference(one, one, "model") is None
-    assert difference(one, two, "model") == ("model.net.w", 1, 2)
+    assert [*differences(one, one, "model")] == []
+    assert next(differences(one, two, "model")) == ("model.net.w", 1, 2)
     two["init_args"]["net"] = {"class_path": "a.Conv", "init_args": {"k": 2}}
-    assert difference(one, two, "model") == ("model.net", "a.Net", "a.Conv")
-    assert difference({"x": 1}, {}, "model") == ("model.x", 1, "nothing")
+    assert next(differences(one, two, "model")) == ("model.net", "a.Net", "a.Conv")
+    assert [*differences({"x": 1}, {}, "model")] == [("model.x", 1, "nothing")]
 
 
 def test_tuples_and_classes_become_plain_values():

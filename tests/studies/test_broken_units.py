@@ -57,7 +57,7 @@ BROKEN = {  # activation → what is said of it
     "./shared_state.py:Unregistered": "learns a tensor of shape () that is not in the optimiser",
     **{
         f"./shared_state.py:{name}": "computes something else after other builds in the process"
-        for name in ("Running", "Drawing", "Memoised")
+        for name in ("Running", "Drawing", "Memoised", "Hashed")
     },
 }
 
@@ -192,3 +192,11 @@ def test_a_network_with_a_parameter_of_all_networks_ends_the_study(study, tmp_pa
     assert f"the network: {name} is one parameter of all networks in the process" in outcome.err
     assert "Nothing is trained" in outcome.err
     assert not [*tmp_path.rglob("result.json")]
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_reentrant_checkpoint_trains(study, program):
+    program("hand_written_gradients")
+    words = ("--activation", "./hand_written_gradients.py:Checkpointed", "--jobs", "0")
+    outcome = study("run", *words, *BRIEF)
+    assert (outcome.code, "2 of 2 runs finished." in outcome.out) == (0, True), outcome.out + outcome.err

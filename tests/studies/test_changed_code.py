@@ -70,3 +70,17 @@ def test_comments_do_not_count_and_code_does(study, tmp_path):
     assert "deleted 4 items" in study("clean", "--yes")
     assert "stage compare: 4 runs, 2 finished, 2 to run" in study("run")
     assert study("plan").count("finished  ") == 8
+
+
+def test_other_settings_are_named_and_no_file_that_is_as_it_was(study, tmp_path):
+    text = study_text('model.activation: [relu, "./mine.py:Mine"]', seeds=1, epochs=1)
+    (tmp_path / "tiny.yaml").write_text(text)
+    study("run")
+    longer = ["--set", "trainer.max_epochs=2"]
+    settings = "with other settings: trainer.max_epochs was 1, is 2\n"
+    for command in ("plan", "status"):
+        assert f"ignored in runs/tiny: 2 finished runs {settings}" in study(command, *longer)
+    assert "kept: 2 runs" in study("clean", *longer)
+    (tmp_path / "mine.py").write_text(MINE.replace("    pass", "    threshold = 3"))
+    changed = "1 finished run, because ./mine.py:Mine has been changed since"
+    assert f"{changed}; 1 finished run {settings}" in study("plan", *longer)

@@ -13,6 +13,7 @@ import pytest
 from actlab.analysis import results
 from actlab.checks import cost
 from actlab.engines.running import busy
+from actlab.runtime import devices
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
@@ -73,6 +74,14 @@ def test_a_study_whose_runs_all_diverge_has_a_table_and_a_page(study, tmp_path):
     assert "2 of 2 runs finished, 2 of which diverged" in first.out
     assert (tmp_path / "runs/tiny/report.html").exists()
     assert not (tmp_path / "runs/tiny/figures").exists()
+
+
+def test_graphs_are_stored_with_the_study(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "graphs", None)
+    outcome = study("run", "--graphs", "--jobs", "0", *LOW, "--set", "seeds=1")
+    assert outcome.code == 0, outcome.err
+    assert devices.graphs is True
+    assert read_json(tmp_path / "runs/tiny/engine.json", dict, "")["graphs"] is True
 
 
 def test_a_second_run_executes_nothing(finished, tmp_path, trained):

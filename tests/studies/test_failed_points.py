@@ -8,7 +8,6 @@ import pytest
 
 from actlab.engines import packing, running
 from actlab.engines.jobs import Shard
-from actlab.engines.settings import Settings
 from actlab.studies import reading
 from tiny_study import study_text
 
@@ -169,11 +168,11 @@ def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch, st
     (tmp_path / "none.py").write_text("raise ImportError('not here')\n")
     more = {"model.activation": ["relu", "./none.py:f", "soi", "elu"], "data.batch_size": [100, 500]}
     (tmp_path / "mine.yaml").write_text(study_text(json.dumps(more)[1:-1].replace('"', ""), seeds=3))
-    runs, settings = reading.load("mine.yaml").runs(), Settings(jobs=4)
+    runs = reading.load("mine.yaml").runs()
     able = [run for run in runs if "none" not in str(run.unit)]
 
     def shares(todo):
-        parts = [packing.pack(runs, tmp_path, 4, stacked, settings, Shard(n, 2), todo) for n in (0, 1)]
+        parts = [packing.pack(runs, tmp_path, 4, stacked, 4, Shard(n, 2), todo) for n in (0, 1)]
         return {name: n for n, part in enumerate(parts) for job in part.jobs for name in job.names}
 
     whole = shares(able)

@@ -1,4 +1,4 @@
-"""Studies of activations with learnt parameters: plan, table, curves and the figure, also of an archive."""
+"""Studies of activations with learnt parameters: plan, lines below the verdict, curves, the figure."""
 
 import json
 import shutil
@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from actlab.analysis import comparison, results
 from actlab.errors import ActlabError
 from actlab.reports import notes, plots
 from actlab.reports.plots import read
 from actlab.studies import reading
-from actlab.studies.folders import DIVERGED, FINISHED, Row, StudyFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Selection
 from tiny_study import trained_once
 from written_runs import ACT, study, write
 
-STUDY = """\
-title: Two activations
+GRID = "[relu, ./learnt_parameters.py:Swish, ./learnt_parameters.py:ChannelSwish]"
+STUDY = f"""\
+title: Three activations
 base: mnist_classifier
 set:
   data.sample: true
@@ -27,14 +29,16 @@ set:
   trainer.limit_train_batches: 4
   trainer.limit_val_batches: 1
   model.network.hidden: [8, 6, 4]
-grid: {model.activation: [relu, ./learnt_parameters.py:Swish]}
+  model.optimizer.lr: 0.05
+grid: {{model.activation: {GRID}}}
 seeds: 2
 table:
-  - {metric: val/error}
-  - {metric: activation/beta, condition: layer=2, ranked: false}
+  - {{metric: val/error}}
+  - {{metric: activation/beta, condition: layer=2, ranked: false}}
+  - {{metric: test/error}}
 figures:
-  - {name: depth, x: layer, y: {activation/beta: null}}
-  - {name: course, condition: layer=1, y: {activation/beta: null}}
+  - {{name: depth, x: layer, y: {{activation/beta: null}}}}
+  - {{name: course, condition: layer=1, y: {{activation/beta: null}}}}
 """
 
 
@@ -59,32 +63,78 @@ def copied(trained, tmp_path, monkeypatch):
 
 def test_table_and_curves_show_them(copied):
     loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
-    relu, swish = (row.cells[1] for row in comparison.rows(loaded))
-    assert (relu.values, relu.column.ranked, relu.p, len(swish.values)) == ({}, False, None, 2)
+    relu, *learning = (row.cells[1] for row in comparison.rows(loaded))
+    assert (relu.values, relu.column.ranked, relu.p) == ({}, False, None)
+    assert [len(cell.values) for cell in learning] == [2, 2]
     assert not any("Not measured" in note for note in notes.remarks(loaded))
     depth, course, learnt = read(loaded)
-    assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [("Swish", [1, 2, 3])]
-    assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [("Swish", [1, 2])]
-    assert [line.ours.x[0] for line in learnt.lines] == [-4] * 4
+    names = ["Swish", "ChannelSwish"]
+    assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [(n, [1, 2, 3]) for n in names]
+    assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [(n, [1, 2]) for n in names]
+    assert [line.ours.x[0] for line in learnt.lines] == [-4] * 6
 
 
-def test_all_layers_stand_in_files_and_the_table(copied, cli):
-    """Layer 2 has a column of its own, as the study's table says; the others are in one."""
+def of_layers(values, activation, end=""):
+    """Medians over seeds of each layer's last β, in the order of the network."""
+    rows = values[values["model.activation"] == activation]
+    return [rows[f"activation/beta{end}[layer={layer}]@last"].median() for layer in (1, 2, 3)]
+
+
+def test_a_parameter_is_one_line_below_the_verdict(copied, cli):
+    """Files for programs have every layer; what people read has one line, in the terminal and on both pages."""
     out = cli("study", "show", "study.yaml").out
     assert cli("study", "report", "study.yaml", "--html").code == 0
-    values = pd.read_csv(copied / "runs/study/values.csv").set_index("model.activation")
-    names = [f"activation/beta[layer={layer}]@last" for layer in (2, 1, 3)]
-    assert [name for name in values if str(name).startswith("activation/")] == names
-    swish = values.loc[values.index[-1]]
+    folder = copied / "runs/study"
+    values = pd.read_csv(folder / "values.csv")
+    shared, channels = of_layers(values, "Swish"), of_layers(values, "ChannelSwish")
+    low, high = of_layers(values, "ChannelSwish", "_min"), of_layers(values, "ChannelSwish", "_max")
+    lines = [
+        f"Swish, beta: {min(shared):#.3g} to {max(shared):#.3g} by layer, started at 1",
+        f"ChannelSwish, beta: means of {min(channels):#.3g} to {max(channels):#.3g} by layer, "
+        f"single values of {min(low):#.3g} to {max(high):#.3g}, started at 1.5",
+    ]
+    for text in (out, (folder / "table.md").read_text(), (folder / "report.html").read_text()):
+        places = [text.index(line) for line in lines]
+        assert [text.count(line) for line in lines] == [1, 1]
+        assert text.index("Verdict") < places[0] < places[1]
+        assert "by layer (last)" not in text  # no column
+
+
+def test_files_for_programs_have_all_layers(copied, cli):
+    assert cli("study", "report", "study.yaml").code == 0
+    values = pd.read_csv(copied / "runs/study/values.csv")
     rows = json.loads((copied / "runs/study/table.json").read_text())["rows"]
-    for name in names:
-        (found,) = (c for c in rows[1]["columns"] if f"{c['metric']}[{c['condition']}]@last" == name)
-        assert found["median"] == pytest.approx(swish[name].median())
-    medians = ", ".join(f"{swish[name].median():#.3g}" for name in names[1:])
-    assert "activation beta" in out
-    assert "by layer (last)" in out
-    assert any(medians in line for line in out.splitlines() if "Swish" in line)
-    assert medians in (copied / "runs/study/report.html").read_text()
+    for end in ("", "_min", "_max"):
+        medians = of_layers(values, "ChannelSwish", end)
+        cells = {(c["metric"], c["condition"]): c["median"] for c in rows[2]["columns"]}
+        found = [cells[f"activation/beta{end}", f"layer={layer}"] for layer in (1, 2, 3)]
+        assert found == pytest.approx(medians)
+
+
+def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(copied):
+    """f(x) − f₀(x) by hand, from the β of each run's checkpoint: its mean, lowest and highest channel."""
+    loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
+    plot = read(loaded)[-1]
+    assert (plot.name, plot.kinds) == (plots.LEARNT_FIGURE, ["learnt"])
+    swish, channel_swish = plot.panels
+    assert (swish.ylabel, channel_swish.ylabel) == ("f(x) − f₀(x)",) * 2
+    for panel, start, runs in ((swish, 1.0, loaded.runs[2:4]), (channel_swish, 1.5, loaded.runs[4:6])):
+        for layer, line in enumerate(panel.lines, 1):
+            x = torch.as_tensor(line.ours.x)
+            changes = []
+            for run in runs:
+                state = torch.load(RunFolder(loaded.root, run).checkpoint, weights_only=True)["state_dict"]
+                beta = [value for name, value in state.items() if name.endswith(".beta")][layer - 1]
+                by_channel = x * torch.sigmoid(beta.double().view(-1, 1) * x) - x * torch.sigmoid(start * x)
+                changes.append(torch.stack([by_channel.mean(0), by_channel.amin(0), by_channel.amax(0)]))
+            mean, low, high = torch.stack(changes).mean(0)  # of two runs, the median
+            assert line.ours.band.median == pytest.approx(mean.numpy(), abs=1e-5)
+            if panel is channel_swish:
+                assert line.ours.over_channels
+                assert line.ours.band.low == pytest.approx(low.numpy(), abs=1e-5)
+                assert line.ours.band.high == pytest.approx(high.numpy(), abs=1e-5)
+                assert (line.ours.band.high - line.ours.band.low).max() > 1e-4
+    assert "lowest to the highest channel" in plot.caption
 
 
 def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, cli):
@@ -96,12 +146,12 @@ def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, cli)
         assert (folder / "figures" / f"{plots.LEARNT_FIGURE}.{kind}").exists()
     rows = pd.read_csv(folder / "curves.csv").query("figure == @plots.LEARNT_FIGURE")
     lines = rows.groupby(["line", "metric", "panel"], sort=False)["n"].unique().map(list).to_dict()
-    layers = {(f"layer {n}", "learnt_activation", "Swish"): [2] for n in (1, 2, 3)}
-    assert lines == {**layers, ("all layers", "initial_activation", "Swish"): [2]}
+    panels, layers = ("Swish", "ChannelSwish"), (1, 2, 3)
+    assert lines == {(f"layer {n}", "learnt_activation", panel): [2] for panel in panels for n in layers}
 
 
 def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
-    text = STUDY.replace("[relu, ./learnt_parameters.py:Swish]", "[relu]").partition("figures:")[0]
+    text = STUDY.replace(GRID, "[relu]").partition("figures:")[0]
     column = "  - {metric: activation/beta, condition: layer=2, ranked: false}\n"
     (copied / "study.yaml").write_text(text.replace(column, ""))
     loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
@@ -127,7 +177,7 @@ def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
 def test_a_plan_checks_them(cli, program, tmp_path, monkeypatch, unit, column, message):
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
-    text = STUDY.replace("[relu, ./learnt_parameters.py:Swish]", f"[{unit}]").partition("figures:")[0]
+    text = STUDY.replace(GRID, f"[{unit}]").partition("figures:")[0]
     text = text.replace("activation/beta, condition: layer=2, ranked: false", column)
     (tmp_path / "study.yaml").write_text(text)
     outcome = cli("study", "plan", "study.yaml")

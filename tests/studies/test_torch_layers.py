@@ -5,11 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from actlab.engines import packing
+from actlab.engines import packing, timing
 from actlab.storage.files import read_json
 from actlab.studies import reading
-from child_processes import serve_timed
-from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
 
@@ -35,7 +33,6 @@ PROBE = (
 OBSERVED = (
     "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
 )
-ALONE = "one by one instead of stacked: "
 
 
 @pytest.fixture
@@ -60,17 +57,15 @@ def engines(folder):
 
 
 def test_forms_and_vmap_train_what_runs_alone_train(study, tmp_path):
-    out = study("together", text=STUDY + PROBE)
-    assert ALONE not in out
-    assert "failed" not in out
+    assert "failed" not in study("together", text=STUDY + PROBE)
     study("alone", "--engine", "sequential", "--set", "seeds=[1]", text=STUDY + PROBE)
     together, alone = tmp_path / "together/own", tmp_path / "alone/own"
-    assert [*engines(together).values()] == ["stacked"] * 4
+    assert [engine for name, engine in engines(together).items() if "forms" in name] == ["stacked"] * 2
     files = sorted(path.relative_to(alone) for path in alone.rglob("*.parquet"))
     assert len(files) == 2 * 2  # metrics and a probe
     for file in files:
         one, both = (pd.read_parquet(folder / file) for folder in (alone, together))
-        pd.testing.assert_frame_equal(both, one, rtol=ROUNDED)
+        pd.testing.assert_frame_equal(both, one)
 
 
 @pytest.mark.usefixtures("study")
@@ -97,21 +92,15 @@ def test_observed_activations_of_a_mapped_network(tmp_path):
     assert found.reasons == ["Rows has no stacked form, and vmap hides its activations from a callback"]
 
 
-def test_a_long_study_times_its_updates_once(study, tmp_path, monkeypatch):
-    monkeypatch.setattr("actlab.engines.workers._serve", serve_timed)
-    text = STUDY.replace(MIDDLES, "[forms]")
-    out = study("runs", "--jobs", "1", text=text)  # a debugger's study, in this process, is not timed
-    assert "timing updates alone and in stacks" in out, out
-    kept = read_json(tmp_path / "runs/own/engine.json", dict, "")
-    ((key, decision),) = kept["stacks"].items()
-    assert decision["size"] in (0, 1)
-    assert ("takes" in decision["reason"]) == (decision["size"] == 1)
-    assert kept["products"] in ("default", "onednn")
-    monkeypatch.setattr("actlab.random.streams.compile_masks", lambda: None)
-    # A later start takes what is stored, whatever it would find.
-    kept["stacks"][key] = {"size": 1, "reason": "a stack of 2 takes 1.05 of the time alone"}
-    (tmp_path / "runs/own/engine.json").write_text(json.dumps(kept))
-    out = study("runs", text=text.replace("seeds: 2", "seeds: 4"))
-    assert "timing updates" not in out
-    assert f"{ALONE}a stack of 2 takes 1.05 of the time alone" in out
-    assert read_json(tmp_path / "runs/own/engine.json", dict, "") == kept
+@pytest.mark.usefixtures("study")
+def test_updates_of_long_studies_are_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "WORTH", 0.0)
+    monkeypatch.setattr(timing, "UPDATES", 2)
+    (tmp_path / "own.yaml").write_text(STUDY.replace(MIDDLES, "[forms]"))
+    runs = reading.load("own.yaml").runs()
+    assert timing.best_size(runs, 15, True)[0] in (1, 15)
+    monkeypatch.setattr(timing, "fastest", lambda runs, forms: {2: 3.0, 1: 1.0}[len(runs)])
+    found = packing.pack(runs, tmp_path, timed=True)
+    assert found.reasons == ["a stack of 2 takes 1.50 of the time alone"]
+    assert [len(job.runs) for job in found.jobs] == [1, 1]
+    assert all(job.stacked for job in found.jobs), "in the form that a stack would give them"

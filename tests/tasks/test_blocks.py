@@ -1,27 +1,35 @@
 """Updates in blocks leave what single updates leave, bit for bit: weights, metrics, counts and checkpoints."""
 
 import copy
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, Checkpoint, ModelCheckpoint, Timer
+from pytorch_lightning.callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, Timer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from actlab import experiments
 from actlab.errors import RunError
 from actlab.random.positions import BatchBlock
 from actlab.runtime.quiet import quiet
+from actlab.stacking import StackedTask
 from actlab.stacking.building import assemble
-from actlab.studies import reading
-from actlab.tasks import Quantity, blocks, replay
+from actlab.tasks import Quantity, blocks
 from toys import Frames, FrameTask, fitted
+from updates_in_blocks import (
+    CLASSIFIER,
+    DROPOUT,
+    OneByOne,
+    check_equal,
+    left,
+    runs_of,
+    traced_on_a_cpu,
+)
 
-CLASSIFIER = "gelu_mnist_classifier"
-BRIEF = {"data.batch_size": 50, "trainer.limit_train_batches": 7, "trainer.max_epochs": 2}
-DROPOUT = {"model.network.dropout": 0.3}
 COSINE = {"class_path": "actlab.optim.Cosine", "init_args": {"by": "update"}}
 DECAY = {"class_path": "actlab.optim.L2", "init_args": {"strength": 1e-3}}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,61 +62,21 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(blocks, "LONGEST", 1e9)
 
 
-class Sizes(Checkpoint):
-    """How many updates each batch of the Trainer makes, and the training steps of their losses."""
+class Validations(Callback):
+    """The updates before each validation, and what it measures; the sizes of blocks."""
 
     blocks = True
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.seen: list[tuple[int, dict[str, float]]] = []
+        self.sizes: list[int] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
-        self.seen.append(len(batch) if isinstance(batch, BatchBlock) else 1)
+        self.sizes.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
-
-class OneByOne(Callback):
-    """Lives with one update a batch alone."""
-
-    blocks = 1
-
-
-def runs_of(study: str, settings: dict[str, Any]) -> list[Any]:
-    plan = reading.load(study, smoke=True, settings={**BRIEF, **settings, "seeds": 2}, staged=False)
-    return plan.runs()[:2]
-
-
-def left(configs: list[Any], folder: Path, single: bool, stacked: bool, **options: Any) -> dict[str, Any]:
-    """What a fit leaves, and the sizes of its blocks."""
-    sizes, path = Sizes(), folder / "last.ckpt"
-    with quiet():
-        trainer, task, data = assemble(copy.deepcopy(configs if stacked else configs[:1]), sizes, folder)
-        trainer.callbacks += [OneByOne()] if single else []  # type: ignore[attr-defined]
-        trainer.fit(task, datamodule=data, **options)
-        trainer.save_checkpoint(path)
-    kept = torch.load(path, weights_only=False)
-    metrics = task.latest if stacked else trainer.callback_metrics
-    return {
-        "state": kept["state_dict"],
-        "loops": kept["loops"],
-        "optimizer": kept["optimizer_states"],
-        "metrics": {name: value.tolist() for name, value in metrics.items()},
-        "sizes": sizes.seen,
-    }
-
-
-def check_equal(one: Any, other: Any) -> None:
-    """Nested values that are equal in every bit."""
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            check_equal(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        for a, b in zip(one, other, strict=True):
-            check_equal(a, b)
-    else:
-        assert one == other
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        measured = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self.seen.append((trainer.global_step, measured))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented")
@@ -153,22 +121,6 @@ def test_replayed_updates_leave_what_single_updates_leave(kind, stacked, tmp_pat
 
 
 HOSTS = {"_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "nonzero"}  # they wait for a device
-
-
-def traced_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
-    """Replay updates on a CPU; return a list that counts the replays, and the names of their operators."""
-    calls: list[int] = []
-    operators: set[str] = set()
-
-    def counted(gradients: Any, batch: Any) -> Any:
-        program: Any = replay.traced(gradients, batch)
-        targets = (node.target for node in program.graph.nodes if node.op == "call_function")
-        operators.update(target.__name__.partition(".")[0] for target in targets)
-        return lambda batch: calls.append(1) or program(batch)
-
-    monkeypatch.setitem(replay.PROGRAMS, "cpu", counted)
-    monkeypatch.setattr(replay, "CHECKS", 1)
-    return calls, operators
 
 
 VIEWS = {
@@ -342,3 +294,83 @@ def test_single_updates_say_why(reason, task, data, options, tmp_path):
     made, others = task(), {name: value for name, value in options.items() if name != "callbacks"}
     fitted(made, data(), tmp_path, *options.get("callbacks", ()), max_epochs=1, **others)
     assert made.single_updates.startswith(reason)
+
+
+OVER_EPOCHS = {"val_check_interval": 5, "check_val_every_n_epoch": None}
+STOPPED = {"callback": partial(EarlyStopping, "val/loss", divergence_threshold=-1.0)}  # by the first validation
+BEST = {"callback": partial(ModelCheckpoint, monitor="val/loss"), "enable_checkpointing": True}
+TRAINERS: dict[str, dict[str, Any]] = {  # epochs have 12 batches
+    "default": {},
+    "5 batches": {"val_check_interval": 5},
+    "12 batches": {"val_check_interval": 12},
+    "each batch": {"val_check_interval": 1},
+    "a third": {"val_check_interval": 1 / 3},
+    "a share of 3.6 batches": {"val_check_interval": 0.3},
+    "a share below one batch": {"val_check_interval": 0.01},
+    "5 batches over epochs": OVER_EPOCHS,
+    "9 batches over epochs": {"val_check_interval": 9, "check_val_every_n_epoch": None},
+    "17 batches over epochs": {"val_check_interval": 17, "check_val_every_n_epoch": None},
+    "5 of 7 batches over epochs": {**OVER_EPOCHS, "limit_train_batches": 7},
+    "every second epoch": {"check_val_every_n_epoch": 2},
+    "5 batches of every second epoch": {"val_check_interval": 5, "check_val_every_n_epoch": 2},
+    "half of the training batches": {"limit_train_batches": 0.5},
+    "a third of 7 training batches": {"limit_train_batches": 7, "val_check_interval": 1 / 3},
+    "2 validation batches": {"limit_val_batches": 2, "val_check_interval": 4},
+    "half of the validation batches": {"limit_val_batches": 0.5},
+    "no validation": {"limit_val_batches": 0, "val_check_interval": 100},
+    "17 updates": {"max_steps": 17, "val_check_interval": 5},
+    "17 updates over epochs": {**OVER_EPOCHS, "max_steps": 17},
+    "stopped": {**STOPPED, "val_check_interval": 5},
+    "stopped after 8 updates": {**STOPPED, "val_check_interval": 5, "min_steps": 8},
+    "stopped after 15 updates": {**STOPPED, "val_check_interval": 5, "min_steps": 15},
+    "stopped after 2 epochs": {**STOPPED, "min_epochs": 2},
+    "validation before training": {"num_sanity_val_steps": 2},
+    "fresh loaders": {"reload_dataloaders_every_n_epochs": 1, "val_check_interval": 5},
+    "overfitted batches": {"overfit_batches": 3},
+    "seven batches": {"fast_dev_run": 7},
+    "clipped values": {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"},
+    "rows of 5 updates": {"log_every_n_steps": 5, "val_check_interval": 5},
+    "checked derivatives": {"detect_anomaly": True},
+    "the best of all validations": {**BEST, "val_check_interval": 5},
+}
+
+
+def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool) -> dict[str, Any]:
+    """What a fit leaves, its validations, and the sizes of its blocks."""
+    options = dict(options)
+    validations = Validations()
+    others: list[Callback] = [OneByOne()] if single else []
+    if callback := options.pop("callback", None):
+        others.append(callback())
+
+    tasks = [FrameTask(seed) for seed in range(2 if stacked else 1)]
+    task = StackedTask(tasks) if stacked else tasks[0]
+    trainer = fitted(task, Frames(batch_size=4), folder, validations, *others, **options)
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+
+    return {
+        "state": dict(task.state_dict()),
+        "validations": validations.seen,
+        "counts": (trainer.global_step, trainer.current_epoch, vars(progress.total), vars(progress.current)),
+        "best": [Path(saved.best_model_path).name for saved in others if isinstance(saved, ModelCheckpoint)],
+        "sizes": validations.sizes,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:You have overridden `val_dataloader`")
+@pytest.mark.parametrize(
+    "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
+)
+@pytest.mark.parametrize("settings", TRAINERS)
+def test_blocks_follow_the_trainer_as_single_updates_do(settings, stacked, tmp_path):
+    single, several = (
+        validated(TRAINERS[settings], tmp_path / str(one), one, stacked) for one in (True, False)
+    )
+    assert max(single.pop("sizes")) == 1
+    assert max(several.pop("sizes")) > 1 or settings in ("each batch", "a share below one batch")
+    check_equal(single, several)
+
+
+def test_validations_by_time_follow_single_updates(tmp_path):
+    options = {"val_check_interval": timedelta(days=1), "max_epochs": 1}
+    assert set(validated(options, tmp_path, single=False, stacked=False)["sizes"]) == {1}

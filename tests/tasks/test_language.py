@@ -102,7 +102,7 @@ def test_predict_writes_a_row_a_window(cli, tmp_path, config):
     assert outcome.code == 0, outcome.err
     (path,) = tmp_path.rglob("predictions.parquet")
     table = pd.read_parquet(path)
-    assert list(table) == ["index", *(f"surprisal_{t}" for t in range(8)), *(f"label_{t}" for t in range(8))]
+    assert list(table) == ["index", *(f"label_{t}" for t in range(8)), *(f"surprisal_{t}" for t in range(8))]
     assert len(table) == 6
     data = TextDataModule(sample=True, context=8, windows=6)
     data.setup("fit")

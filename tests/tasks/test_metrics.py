@@ -215,6 +215,33 @@ def test_what_a_metric_rejects_is_one_line(tmp_path):
         trainer.fit(task, datamodule=data)
 
 
+@pytest.mark.parametrize("kind", ["AUROC", "AveragePrecision", "F1Score"])
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
+    cli, program, tmp_path, monkeypatch, kind, sanity
+):
+    program("two_classes")
+    monkeypatch.syspath_prepend(tmp_path)
+    binary = {"class_path": f"torchmetrics.{kind}", "init_args": {"task": "binary"}}
+    base = config_with(area=binary)
+    base["data"] = {"class_path": "two_classes.Points"}
+    base["trainer"]["num_sanity_val_steps"] = sanity
+    files(tmp_path, "base: base.yaml\ngrid: {model.activation: [elu]}\nseeds: 1\n", yaml.safe_dump(base))
+
+    outcome = cli("fit", "-c", "base.yaml")
+    (line,) = [line for line in outcome.err.splitlines() if "error" in line]
+    assert outcome.code == 2
+    assert line.startswith("actlab: error: model.metrics.area ")
+    assert "Traceback" not in outcome.err
+    assert not [*tmp_path.glob("runs/**/*.ckpt")]
+
+    outcome = cli("study", "run", "mine.yaml", "--jobs", "0")
+    assert outcome.code == 1
+    assert "model.metrics.area " in outcome.out
+    assert "Traceback" not in outcome.out + outcome.err
+    assert not [*tmp_path.glob("runs/mine/**/*.ckpt")]
+
+
 def experiment(folder, **metrics):
     trainer, task, data = build(config_with(**metrics), default_root_dir=str(folder))
     return task, trainer, data

@@ -50,6 +50,12 @@ class Entry:
 
 
 _ENTRIES: dict[str, Entry] = {}
+# Names of registered activations in papers and other libraries, which errors translate.
+_SYNONYMS = {
+    **{"swish": "silu", "quick_gelu": "gelu_sigmoid", "gelu_new": "gelu_tanh", "gelu_approx": "gelu_tanh"},
+    **{"relu2": "relu_squared", "squared_relu": "relu_squared", "lrelu": "leaky_relu"},
+    **{"linear": "identity", "logistic": "sigmoid", "sin": "sine", "gaussian": "gauss"},
+}
 
 
 @validated
@@ -105,7 +111,7 @@ def entry(name: str) -> Entry:
         of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
         example = of_torch.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
         remedy = f"Or give an importable name: {example}."
-        raise unknown("activation", name, _ENTRIES, remedy)
+        raise unknown("activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS)
     return _ENTRIES[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,12 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import activation as torch_activations
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from actlab.activations import plugins
 from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
+from actlab.random.seeding import own_generators
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, plain_attributes, unfuse
+from actlab.runtime.modules import evaluating, plain_attributes, unchanged, unfuse
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
@@ -82,6 +85,10 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
     ``leaky_relu_``. The pass runs in evaluation mode without gradients; calls on other branches and in compiled
     or scripted code are not seen.
 
+    An activation that changes its input in place may also change what the model reads elsewhere, such as a skip
+    connection. The new activation would not, so with ``example``, of varied numbers, this is an error. Without
+    it, a warning names the places with ``inplace=True``.
+
     actlab's stochastic activations draw from torch's generator here (seed it by ``torch.manual_seed``).
 
     Args:
@@ -94,7 +101,8 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
     Raises:
         ActlabError: the model has no module of the old activation (the message names its activations), an
             activation is unknown or cannot be built, its modules share a trainable parameter, it needs a number
-            of features that ``example`` does not determine, or the model cannot be run on ``example``.
+            of features that ``example`` does not determine, the model reads what an old activation changes in
+            place, or it cannot be run on ``example``.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> found = replace(model, "relu", "gelu", example=torch.zeros(1, 4))
@@ -120,6 +128,7 @@ def _replaced(model: nn.Module, old: Spec, new: Spec, example: Any) -> Replaceme
         raise _no_match(model, kind, calls)
     if "" in sites:
         raise ActlabError(f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place")
+    is_checked = example is not None and _check_in_place(model, sites, example)
     fresh = {path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()}
     for module, later in pairwise(fresh.values()):
         if fault := shared_parameter(module, later):
@@ -127,6 +136,8 @@ def _replaced(model: nn.Module, old: Spec, new: Spec, example: Any) -> Replaceme
     for path, module in fresh.items():
         _put(model, path, module)
     unfuse(model)
+    if not is_checked:
+        _warn_in_place(sites)
     return Replacement(tuple(fresh), calls)
 
 
@@ -292,27 +303,97 @@ def _run(
 ) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
     """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
     search = _CallSearch(model, kind, sites)
-    with ExitStack() as hooks:
-        for path in search.widths:  # a module at several places becomes several, each with hooks of its own
-            hooks.callback(_put, model, path, sites[path])
-            twin, held = copy(sites[path]), vars(sites[path]).items()
-            vars(twin).update({name: copy(value) for name, value in held if isinstance(value, dict)})
-            _put(model, path, twin)
+    with _as_twins(model, search.widths, sites), ExitStack() as hooks:
         modules = {path: m for path, m in model.named_modules() if not isinstance(m, torch.jit.ScriptModule)}
         for path, module in modules.items():
             enter = partial(search.enter, path)
             hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
-        try:
-            with evaluating(model), search:
-                model(*example) if isinstance(example, tuple) else model(example)
-        except Exception as error:  # the user's model may raise anything
-            raise ActlabError(
-                f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
-                "tuple of its positional arguments"
-            ) from error
+        with search:
+            _outputs(model, example)
     has_function = any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
     return tuple(search.calls) if has_function else None, search.widths
+
+
+@contextmanager
+def _as_twins(model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Module]) -> Iterator[None]:
+    """Make a module at several places several for a while, each with hooks of its own."""
+    with ExitStack() as places:
+        for path in paths:
+            places.callback(_put, model, path, sites[path])
+            twin, held = copy(sites[path]), vars(sites[path]).items()
+            vars(twin).update({name: copy(value) for name, value in held if isinstance(value, dict)})
+            _put(model, path, twin)
+        yield
+
+
+def _outputs(model: nn.Module, example: Any) -> Any:
+    """Return the model's outputs for the example; both stay as they are."""
+    given = _cloned(example)
+    try:
+        with evaluating(model), unchanged(model.modules()), own_generators(0):
+            return model(*given) if isinstance(given, tuple) else model(given)
+    except Exception as error:  # the user's model may raise anything
+        raise ActlabError(
+            f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
+            "tuple of its positional arguments"
+        ) from error
+
+
+def _cloned(values: Any) -> Any:
+    return tree_map_only(Tensor, torch.clone, values)
+
+
+def _check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: Any) -> bool:
+    """Reject sites whose change of their own input the model also reads elsewhere.
+
+    A new activation leaves its input as it is, so the model would compute something else. Returns whether there
+    were outputs to compare.
+    """
+
+    def outputs(apart: Iterable[str]) -> list[Tensor]:
+        """Return the output tensors where some sites get copies of their inputs."""
+        with ExitStack() as hooks:
+            for path in sites:  # a layer with hooks uses no fused kernel, so all sites have one
+                hook = _with_copies if path in apart else _as_given
+                site = model.get_submodule(path)
+                hooks.callback(site.register_forward_pre_hook(hook, with_kwargs=True).remove)
+            found = _outputs(model, example)
+        return [value.clone() for value in tree_leaves(found) if isinstance(value, Tensor)]
+
+    def is_read(paths: Iterable[str]) -> bool:
+        pairs = zip(right, outputs(paths), strict=True)
+        return not all(torch.allclose(here, there, equal_nan=True) for here, there in pairs)
+
+    with _as_twins(model, sites, sites):
+        right = outputs(())
+        if is_read(sites):
+            read = [path for path in sites if is_read([path])] or [*sites]
+            raise ActlabError(
+                f"{', '.join(read)}: the model also reads the input that the activation changes in place, or "
+                "does not take its result, so another activation would make another model. Write "
+                "x = self.act(x) in its forward, with a copy of x for all else"
+            )
+    return bool(right)
+
+
+def _as_given(module: nn.Module, args: Any, kwargs: Any) -> None:
+    pass
+
+
+def _with_copies(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    return _cloned((args, kwargs))
+
+
+def _warn_in_place(sites: Mapping[str, nn.Module]) -> None:
+    """Warn of activations in place, where nobody knows what the model reads."""
+    if in_place := [path for path, part in sites.items() if getattr(part, "inplace", False)]:
+        warnings.warn(
+            f"{', '.join(in_place)}: replaced activations change their input in place. If the model reads this "
+            "input elsewhere, or does not take the result, it is another model now: pass example=INPUT, which "
+            "checks that",
+            stacklevel=2,
+        )
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:

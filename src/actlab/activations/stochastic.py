@@ -23,20 +23,14 @@ from actlab.random.streams import Source, Uniform, fused, uniform
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 
 
-def _soi(source: Source | None, x: Tensor, cdf: str, mu: float, sigma: float) -> tuple[Tensor, Tensor]:
-    """Return x·m and m ~ Bernoulli(F((x − μ)/σ))."""
+# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded in another way.
+def _soi_probability(x: Tensor, cdf: str, mu: float, sigma: float) -> Tensor:
+    """Return F((x − μ)/σ)."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if cdf == "normal":  # a quarter of erfc's cost; rounds the left tail as the uniform numbers do
         z = wide - mu if mu else wide
-        probability = z.mul(1 / (sigma * math.sqrt(2))).erf_().mul_(0.5).add_(0.5)
-    else:
-        probability = CDFS[cdf]((wide - mu) / sigma)
-    return _apply_mask(source, x, probability)
-
-
-def _standout(source: Source | None, y: Tensor, x: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
-    """Return y·m and m ~ Bernoulli(σ(αx + β))."""
-    return _apply_mask(source, y, _standout_probability(x, alpha, beta))
+        return z.mul(1 / (sigma * math.sqrt(2))).erf_().mul_(0.5).add_(0.5)
+    return CDFS[cdf]((wide - mu) / sigma)
 
 
 def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
@@ -52,7 +46,7 @@ def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tupl
 
 
 def _apply_mask(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x·m, with 0 for a masked −∞, and m as int8."""
+    """Return x·m, with 0 for a masked −∞, and m ~ Bernoulli(``probability``) as int8."""
     # fastest on the CPU: ``torch.where`` costs 20 times a product, bools in place of floats five times
     kept = (uniform(source, x) < probability).to(x.dtype)
     return x.clamp_min(torch.finfo(x.dtype).min).mul_(kept), kept.to(torch.int8)
@@ -127,7 +121,8 @@ class SOI(nn.Module):
         if not self.training:
             return GATES[self.cdf](x, self.mu, self.sigma)
         with torch.no_grad():  # the mask has no gradient
-            masked, kept = self.uniform.draw(_soi, x, self.cdf, self.mu, self.sigma)
+            probability = _soi_probability(x, self.cdf, self.mu, self.sigma)
+            masked, kept = self.uniform.draw(_apply_mask, x, probability)
         y: Tensor = _Masked.apply(x, masked, kept)  # type: ignore[no-untyped-call]
         return y
 
@@ -175,7 +170,8 @@ class AdaptiveDropout(nn.Module):
         if not self.training:
             return (y * _standout_probability(x, self.alpha, self.beta)).to(y.dtype)
         with torch.no_grad():
-            masked, kept = self.uniform.draw(_standout, y, x, self.alpha, self.beta)
+            probability = _standout_probability(x, self.alpha, self.beta)
+            masked, kept = self.uniform.draw(_apply_mask, y, probability)
         z: Tensor = _Masked.apply(y, masked, kept)  # type: ignore[no-untyped-call]
         return z
 

@@ -29,6 +29,12 @@ class Curve:
     band: Band
     n: int  # number of runs
     cut: bool = False  # whether it ends before the last position of some runs because another ended earlier
+    over_channels: bool = False  # whether the band ends at medians of the lowest and of the highest channel
+
+    @property
+    def shaded(self) -> bool:
+        """Whether the band has a width: over several runs, or over channels."""
+        return self.n > 1 or self.over_channels
 
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:

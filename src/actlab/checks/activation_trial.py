@@ -92,7 +92,7 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
 
 
 def _samples(experiment: Experiment) -> Batch:
-    return tuple(part[:SAMPLES] for part in first_batch(experiment.data))
+    return tuple(part[:SAMPLES] for part in first_batch(experiment))
 
 
 def _built(run: Run, name: str) -> Experiment | str:

@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
@@ -25,10 +24,11 @@ from actlab.errors import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
-from actlab.runtime import signals
+from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
-from actlab.runtime.devices import SMALL, name_of, threads, threads_for, wait_for
+from actlab.runtime.devices import name_of, threads, wait_for
 from actlab.runtime.modules import evaluating
+from actlab.stacking.task import matmul_of
 from actlab.studies.plan import Run
 from actlab.studies.points import Point
 from actlab.tasks import Batch, Task
@@ -72,8 +72,7 @@ def measure(
         names = ", ".join(sorted({model.__name__ for model in models.values()}))
         how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
         print(f"costs are not measured: {how}", flush=True)
-    samples = next((getattr(each.data, "batch_size", SMALL) for each in built.values()), SMALL)
-    with threads(threads_for(samples)), own_generators(0):
+    with threads(1), own_generators(0):
         trials, accidents = _timed(built, rounds or ROUNDS, processor)
     for point, how in accidents.items():
         run = first.pop(point)
@@ -128,6 +127,7 @@ def _timed(
             break
         for point in [point for point in built if point not in failed]:
             signals.check()
+            matmul.use(matmul_of(built[point].task))
             try:
                 if number == 0:
                     trials[point] = TimedTask(built[point], processor)
@@ -147,13 +147,14 @@ class TimedTask:
     """
 
     def __init__(self, experiment: Experiment, processor: bool = False) -> None:
-        trainer, task, data = experiment
+        trainer, task = experiment.trainer, experiment.task
         assert isinstance(task, Task)
         self.device, self.plugin = trainer.strategy.root_device, trainer.precision_plugin
         self.processor = processor and self.device.type == "cpu"
         self.task = self.plugin.convert_module(task).to(self.device).train()
         self.optimizer = task.optimizer(task.parameters())
-        self.batch = self.plugin.convert_input(tuple(tensor.to(self.device) for tensor in first_batch(data)))
+        placed = tuple(tensor.to(self.device) for tensor in first_batch(experiment))
+        self.batch = self.plugin.convert_input(placed)
         self.seconds: list[float] = []
         self.seconds_seeded: list[float] = []
         self.seeded = seeded(task)
@@ -227,11 +228,9 @@ def in_parts(seconds: Sequence[float]) -> list[float]:
     return [min(seconds[start:end]) for start, end in pairwise(ends)]
 
 
-def first_batch(data: LightningDataModule) -> Batch:
+def first_batch(experiment: Experiment) -> Batch:
     """Return the first training batch."""
-    experiments.prepare(data)
-    data.setup("fit")
-    batch: Batch = as_batch(next(iter(data.train_dataloader())))
+    batch: Batch = as_batch(next(iter(experiment.training_loader())))
     return batch
 
 

@@ -106,15 +106,19 @@ def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
     return None
 
 
-def derivative(unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along: Signs = 1) -> Tensor:
+def derivative(
+    unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along: Signs = 1, create_graph: bool = False
+) -> Tensor:
     """Return the derivative by ``x`` of a weighted sum of outputs, from the second order on along a direction.
 
-    Of order 0: the weighted outputs. Calls draw the same random numbers.
+    Of order 0: the weighted outputs. Calls draw the same random numbers. With ``create_graph`` the derivative
+    can be differentiated.
     """
     with own_generators(0):
         value: Tensor = unit.forward(x.clone()) * weights
     for number in range(order):
-        (value,) = gradients_of((value * along if number else value).sum(), [x], create_graph=True)
+        is_differentiated = create_graph or number + 1 < order
+        (value,) = gradients_of((value * along if number else value).sum(), [x], is_differentiated)
     return value
 
 
@@ -146,7 +150,7 @@ class _Derivatives:
         self.weights, self.along = (
             self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
         )
-        self.below = partial(derivative, unit, self.x, order - 1, self.weights, self.along)
+        self.below = partial(derivative, unit, self.x, order - 1, self.weights, self.along, True)
 
     def share(self) -> float | None:
         """Return the share of inputs, or of directions, at which gradients differ; see `wrong_share`."""
@@ -199,8 +203,15 @@ def _close(y: Tensor, again: Tensor) -> bool:
 
 
 def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
-    """Return the gradients of a scalar; zeros where it does not depend on a leaf."""
+    """Return the gradients of a scalar by leaves of its graph; zeros where it does not depend on one."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    gradients = torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=create_graph)
+    gradients: list[Tensor | None]
+    if create_graph:
+        gradients = list(torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=True))
+    else:  # as in training: a reentrant checkpoint has no other gradients
+        for leaf in leaves:
+            leaf.grad = None
+        value.backward()  # type: ignore[no-untyped-call]
+        gradients = [leaf.grad for leaf in leaves]
     return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]

@@ -7,6 +7,7 @@ third-party code is the text of its row.
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from actlab.checks.gradient_trial import copied, differs, wrong_share
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import SeedGlobal, Stream, attach
+from actlab.runtime.machine import is_busy
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import PerMember, stack
 from actlab.tasks.building import fault_of_learning, fault_of_made
@@ -36,6 +38,7 @@ SHAPES = {"vectors": (64, WIDTH), "pictures": (16, WIDTH, 6, 6), "sequences": (1
 WIDE = 1e4  # largest input of the wide range
 COMPARED = ("relu", "gelu")
 _TIMED = 2**18  # elements of the input that is timed
+_STEADY = 2.0  # times the lowest of five ratios of times, at most, that the highest is on an idle machine
 _STEEP = 1e3  # a larger difference quotient is next to a jump
 _SMOOTH = 1e-3  # relative jump of the slope between neighbouring points that counts as a kink
 
@@ -333,18 +336,29 @@ def _costs(make: Make, like: Tensor) -> Iterator[Property]:
     try:
         units = [make().train(), *(create(name).train() for name in COMPARED)]
         seconds: list[list[float]] = [[] for _ in units]
+        begun, got = time.perf_counter(), time.process_time()
         for _ in range(ROUNDS):
             for unit, of_unit in zip(units, seconds, strict=True):
                 given = x.clone().requires_grad_()
                 start = time.perf_counter()
                 unit(given).sum().backward()
                 of_unit.append(time.perf_counter() - start)
+        share = (time.process_time() - got) / (time.perf_counter() - begun)
         kept = [kept_for_backward(partial(unit, x.clone().requires_grad_())) for unit in units]
     except Exception as error:  # third-party code may raise anything
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
-    for name, base, base_kept in zip(COMPARED, seconds[1:], kept[1:], strict=True):
-        parts = [a / b for a, b in zip(in_parts(seconds[0]), in_parts(base), strict=True)]
+
+    # Times that other programs disturbed say nothing
+    of_parts = [in_parts(of_unit) for of_unit in seconds]
+    ratios = [[a / b for a, b in zip(of_parts[0], base, strict=True)] for base in of_parts[1:]]
+    disturbed = any(max(parts) > _STEADY * min(parts) for parts in ratios)
+    if disturbed or is_busy(os.getloadavg()[0], os.cpu_count() or 1, share):
+        for name in COMPARED:
+            yield Property(f"cost against {name}", "not measured: other programs keep the machine busy")
+        return
+
+    for name, base, base_kept, parts in zip(COMPARED, seconds[1:], kept[1:], ratios, strict=True):
         text = f"{min(seconds[0]) / min(base):.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
         if base_kept:
             text += f", {kept[0] / base_kept:.2f} times its memory for the backward pass"

@@ -2,7 +2,8 @@
 
 Two processes that train nothing build each network with two seeds, in opposite orders, and change all
 parameters after each build. A parameter, statistic or generator that is kept outside instances makes a build
-depend on those before it. In one of them a further build takes over the state dict of the first after a call.
+depend on those before it. For users' code the two processes also have different hash seeds. In one of them a
+further build takes over the state dict of the first after a call.
 """
 
 from __future__ import annotations
@@ -95,9 +96,10 @@ def _fault_of(run: Run, first: Builds, second: Builds) -> str | None:
     fault = f": {text}"
     if not shared:
         fault = (
-            f" computes something else after other builds in the process ({text}), so a run would depend on "
-            "more than its config and seed: create in `__init__` what changes, and draw random numbers from "
-            "torch, numpy or random"
+            " computes something else after other builds in the process, or with another hash seed of Python "
+            f"({text}), so a run would depend on more than its config and seed: create in `__init__` what "
+            "changes, draw random numbers from torch, numpy or random, and use neither `hash` nor the order of "
+            "a set"
         )
     if not site:
         raise ActlabError(f"the network{fault}. Nothing is trained")

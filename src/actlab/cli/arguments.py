@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ class Option(NamedTuple):
 
     name: str
     value: str | None
+    typed: str = ""  # as it was typed, for commands that are printed
 
     @property
     def asks_help(self) -> bool:
@@ -59,13 +61,14 @@ def options_of(words: Sequence[str]) -> list[Option]:
             raise ActlabError(
                 f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a value"
             )
-        option = Option(name, value if equals else None)
+        option = Option(name, value if equals else None, shlex.quote(word))
         if not equals and rest and not _opens_option(rest[0]) and name != PRINT:
-            option = Option(name, rest.pop(0))
+            value = rest.pop(0)
+            option = Option(name, value, shlex.join([word, value]))
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name in _CONFIG:
-            option = Option("--config", str(config_file(str(option.value), piped=True)))
+            option = option._replace(name="--config", value=str(config_file(str(option.value), piped=True)))
         options.append(option)
     return options
 

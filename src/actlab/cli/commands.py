@@ -11,10 +11,8 @@ COMMANDS = {
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
 }
-RESUMED = {  # how the commands that train are resumed after Ctrl-C
-    "fit": "--ckpt_path last resumes",
-    **dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes"),
-}
+# How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
+RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")
 USAGE = """\
 usage: actlab COMMAND …
 

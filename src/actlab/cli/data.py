@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actlab.datamodules import twitter_pos
 from actlab.datamodules.lines import lines
@@ -86,7 +86,8 @@ def _check_images(
 ) -> Report:
     from actlab.datamodules.images import ImageDataModule
 
-    images = ImageDataModule(folder, channels=channels, label=label).images  # type: ignore[arg-type]
+    names: Any = {"val_split": None, "test_split": "test", "label": label}
+    images = ImageDataModule(folder, channels=channels, **names).images  # type: ignore[arg-type]
     counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
     numbers = {**counts, "classes": images.num_classes}
     return Report(counts, _differences(numbers, {**wanted, "classes": classes}))

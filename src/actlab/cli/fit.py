@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
+from pytorch_lightning.utilities.model_helpers import is_overridden
 
+from actlab.analysis.wording import few
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.keys import get_dotted
+from actlab.config.keys import differences, get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
@@ -31,8 +34,9 @@ from actlab.config.values import label
 from actlab.engines.recording import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
-from actlab.runtime import matmul
+from actlab.runtime import devices, matmul
 from actlab.runtime.denormals import flush_denormals
+from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, has_id, id_in, regular
@@ -42,6 +46,11 @@ TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
 # Callbacks of Lightning that change the training.
 CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
+# Commands that evaluate a fit, with the methods that they require of the model, and of the data or the model.
+EVALUATIONS = (
+    ("test", "test_step", "test_dataloader"),
+    ("validate", "validation_step", "val_dataloader"),
+)
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
@@ -70,6 +79,7 @@ class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
     Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
+    ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
     """
 
     def __init__(
@@ -79,9 +89,10 @@ class CommandLine(ActlabCLI):
         name: str | None = None,
         checkpoint: str | None = None,
         shows: str | None = None,
+        typed: str = "",
         **trainer_defaults: Any,
     ) -> None:
-        self.command, self.name, self.shows = command, name, shows
+        self.command, self.name, self.shows, self.typed = command, name, shows, typed
         # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.folder = Path()
@@ -89,9 +100,44 @@ class CommandLine(ActlabCLI):
 
     def run(self) -> None:
         """Run the command; no other process fits in the folder meanwhile."""
-        fits = self.command == "fit" and self.trainer.is_global_zero
-        with locked(self.folder) if fits else nullcontext():
-            getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.keywords)
+        run = partial(getattr(self.trainer, self.command), self.model, datamodule=self.datamodule)
+        if self.command != "fit" or not self.trainer.is_global_zero:
+            run(**self.keywords)
+            return
+        with locked(self.folder) if self.stores else nullcontext(), explained(self._resumption):
+            run(**self.keywords)
+        self._report()
+
+    @property
+    def stores(self) -> bool:
+        """Whether the command writes files of its own; one with ``fast_dev_run`` leaves none."""
+        return not self.config.trainer.fast_dev_run
+
+    def _resumption(self) -> str:
+        """Return how a fit that was stopped is resumed."""
+        stored = fit_folders.newest_first(self.folder)
+        if not stored:
+            return f"{self.folder} has no checkpoint yet: the same command starts again"
+        return f"--ckpt_path {self._word_of(stored[0])} resumes from {stored[0]}"
+
+    def _word_of(self, checkpoint: Path) -> str:
+        """Return what names the newest checkpoint on a command line; ``last`` requires a config."""
+        return shlex.quote(str(checkpoint)) if "callbacks" in self.trainer_defaults else "last"
+
+    def _report(self) -> None:
+        """Print the folder of a fit that has ended, its last numbers and the command that evaluates it."""
+        logged = {name: value for name, value in self.trainer.callback_metrics.items() if "[" not in name}
+        numbers = few([f"{name} {float(value):.4g}" for name, value in logged.items()], 8)
+        place = self.folder if self.stores else "fast_dev_run"
+        reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
+        print(f"{place}: {numbers or 'nothing logged'} at {reached}")
+
+        stored = fit_folders.newest_first(self.folder) if self.stores else []
+        for command, step, loader in EVALUATIONS:
+            loads = any(is_overridden(loader, part) for part in (self.datamodule, self.model))
+            if stored and loads and is_overridden(step, self.model):
+                print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(stored[0])}")
+                return
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""
@@ -140,14 +186,15 @@ class CommandLine(ActlabCLI):
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(plain), path)
         if path in ("last", "best"):
-            self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
+            self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path, fit))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         unit = (plain["model"].get("init_args") or {}).get("activation")
         modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
         name = os.environ.get("WANDB_NAME", self.folder.name)
         known = {"name": name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
-        set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
+        if self.stores:
+            set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         contents = checkpoint_at(path)
@@ -172,7 +219,7 @@ class CommandLine(ActlabCLI):
         trained_with = {sections.SEED: seed, **records.as_given(alone, ())}
         fit = self.command == "fit"
         for key in ("model", sections.SEED) if fit else ("model",):
-            if difference := records.difference(record[key], trained_with[key], key):
+            for difference in differences(record[key], trained_with[key], key):
                 raise self._differs(*difference, path)
         for text in (*records.changed_code(trained), *records.changed_files(trained, record)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
@@ -195,8 +242,9 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
-        callbacks.append(MatrixFile(self.folder / "matrices.json"))
-        if self.command == "predict":
+        if self.stores:
+            callbacks.append(MatrixFile(self.folder / "matrices.json"))
+        if self.stores and self.command == "predict":
             from actlab.cli.predictions import PredictionTable  # loads pandas
 
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
@@ -239,8 +287,12 @@ def main(args: Sequence[str]) -> None:
     kept = [word for word in rest if word != TRUST]
     options = arguments.options_of(kept)
     for route in (str(option.value) for option in options if option.name == "--products"):
-        chosen = matmul.use(matmul.choose() if route == matmul.AUTO else route)
+        chosen = matmul.use(matmul.for_mlps() if route == matmul.AUTO else route)
         print(f"float32 matmul backend on the CPU: {chosen}")
+    for answer in (option.value for option in options if option.name == "--graphs"):
+        if answer not in ("true", "false"):
+            raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
+        devices.graphs = answer == "true"
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
             words = Words([], command)
@@ -253,7 +305,8 @@ def main(args: Sequence[str]) -> None:
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
     paths = [option.value for option in options if option.name == "--ckpt_path"]
     path = checked_path(paths[-1] if paths else None)
-    options = [option for option in options if option.name not in ("--ckpt_path", "--products")]
+    of_process = ("--ckpt_path", "--products", "--graphs")
+    options = [option for option in options if option.name not in of_process]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
     if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
@@ -266,6 +319,7 @@ def main(args: Sequence[str]) -> None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     sections.check(words.given, command)
     name = next((file.stem for file in files if not file.is_fifo()), None)
+    typed = " ".join([*(option.typed for option in options), *[TRUST] * (len(kept) < len(rest))])
     continues = command == "fit" and base is not None
     flush_denormals()
     logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
@@ -276,7 +330,7 @@ def main(args: Sequence[str]) -> None:
         if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
         defaults = continued(str(path)) if continues else {} if command == "fit" else {"logger": False}
-        CommandLine(command, words, name, path, shows, **defaults).run()
+        CommandLine(command, words, name, path, shows, typed, **defaults).run()
 
 
 def seed_of(value: Any) -> int:

@@ -13,8 +13,9 @@ from typing import Any
 
 from actlab.config import identity
 from actlab.config.sections import SECTIONS, SEED
+from actlab.config.values import as_list
 from actlab.errors import ActlabError
-from actlab.storage.checkpoints import read
+from actlab.storage.checkpoints import missing_parts, read
 
 # Trainer arguments that do not change the name of a run: length of training, extent of evaluation, plugins.
 _NOT_TRAINED = (
@@ -26,7 +27,7 @@ _NOT_TRAINED = (
 def name_of(config: Mapping[str, Any]) -> str:
     """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``."""
     trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
-    callbacks = trainer.get("callbacks") or ()
+    callbacks = as_list(trainer.get("callbacks") or [])  # Lightning takes one without a list
     trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]
     trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
     digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
@@ -63,18 +64,28 @@ def _numbered_folder(root: Path, name: str, number: int) -> Path:
     return root / (f"{name}-{number}" if number else name)
 
 
-def checkpoint_in(folder: Path, which: str) -> Path:
-    """Return the newest ``last`` checkpoint of a run, or the ``best`` one that is recorded in it."""
-    lasts = sorted(folder.glob("checkpoints/last*.ckpt"), key=lambda path: path.stat().st_mtime)
-    if not lasts:
+def newest_first(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run, the newest first; of equally old ones ``last`` comes first."""
+    files = folder.glob("checkpoints/*.ckpt")
+    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name.startswith("last")), reverse=True)
+
+
+def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
+    """Return the ``last`` checkpoint of a run, which is its newest, or the ``best`` one that is recorded in it.
+
+    A fit that ``resumes`` passes over checkpoints of weights alone.
+    """
+    files = newest_first(folder)
+    if not files:
         raise ActlabError(
             f"there is no checkpoint {which!r} of this run in {str(folder)!r}: "
             "omit --ckpt_path to start the run, or give the path of a checkpoint"
         )
     if which == "last":
-        return lasts[-1]
+        usable = (file for file in files if not resumes or not missing_parts(read(file)))
+        return next(usable, files[0])
     # A fit that resumed without -c replaced the last one and monitored nothing; each best one records itself.
-    for file in sorted(folder.glob("checkpoints/*.ckpt"), key=lambda path: -path.stat().st_mtime):
+    for file in files:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
             path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")

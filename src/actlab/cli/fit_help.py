@@ -26,7 +26,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
 
   -c, --config CONFIG           a YAML file, or a config that ships with actlab (below); later ones override
   --model.activation NAME       a registered activation (below), package.module:Name or ./file.py:Name
-  --data.dataset DATASET        a hub id, or a folder in the hub's layout
+  --data.dataset DATASET        a hub id, a folder in the hub's layout, or class folders
   --data.sample true            use the sample that ships with actlab
   --trainer.max_epochs N        number of epochs
   --seed_everything N           the seed of initial weights, data order and masks
@@ -37,6 +37,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
   --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate what it trained
   --trust                       let a checkpoint name any class and file, which are then imported and run
   --products auto               multiply float32 matrices by the faster library that is as accurate, measured
+  --graphs true                 replay updates on a GPU as CUDA graphs; default: where these were shown right
   --print_config                print the resolved config and run nothing
 
 More options:

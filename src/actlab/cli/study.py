@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -165,6 +165,12 @@ def add_run_options(sub: ArgumentParser) -> None:
         help="number of training processes, one thread each; default: one per core, 1 in short studies",
     )
     sub.add_argument(
+        "--graphs",
+        action=BooleanOptionalAction,
+        help="replay updates on a GPU as CUDA graphs, and store this with the study; default: only on devices "
+        "that have shown them to be right, so far none",
+    )
+    sub.add_argument(
         "--wait",
         action="store_true",
         help="wait for runs that other processes train, and train them if these end: for several machines that "
@@ -291,7 +297,10 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             locks.check(folder.path)
         stacked = args.engine == "auto"
         engine = Engine(
-            stacked, args.max_stack, loggers, args.jobs, args.wait, cluster=cluster, shard=args.shard
+            *(stacked, args.max_stack, loggers, args.jobs, args.wait),
+            cluster=cluster,
+            shard=args.shard,
+            graphs=args.graphs,
         )
         failed = run(folder, engine, args.stage)
     if _searches(folder, args.stage):  # whose trials have been printed

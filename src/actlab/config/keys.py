@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,6 +125,20 @@ def import_path(text: str) -> str | None:
         module = ".".join(file.with_suffix("").parts)
     dotted = f"{module}.{name}"
     return dotted if colon and all(part.isidentifier() for part in dotted.split(".")) else None
+
+
+def differences(first: Any, second: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield where nested values differ: the dotted key without ``init_args``, and both values.
+
+    >>> [*differences({"lr": 0.1, "net": {"init_args": {"width": 1}}}, {"lr": 0.1, "net": {}})]
+    [('net', {'width': 1}, 'nothing')]
+    """
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for name in dict.fromkeys([*first, *second]):  # a class before its arguments
+            below = key if name in ("class_path", "init_args") else f"{key}.{name}".removeprefix(".")
+            yield from differences(first.get(name, "nothing"), second.get(name, "nothing"), below)
+    elif first != second:
+        yield key, first, second
 
 
 def with_import_paths(value: Any, key: str = "") -> Any:

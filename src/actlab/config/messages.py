@@ -18,7 +18,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of
-from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
+from actlab.config.signatures import (
+    classes_in,
+    find,
+    inner_type,
+    is_callable,
+    kinds,
+    lacking,
+    module_class,
+    parameters,
+)
 from actlab.errors import ActlabError, described, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
@@ -116,10 +125,10 @@ def _mistake_in_object(
         owner = find(path, tuple(classes_in(wanted)), where)
     except ActlabError as error:
         return error
-    known = [*(parameters(owner) or ())]
     for option in filter(is_callable, kinds(wanted)):  # whoever calls a factory passes its first arguments
         taken = next(iter(get_args(option)), None)
-        passed += tuple(known[: len(taken)]) if isinstance(taken, list) else ()
+        number = len(taken) if isinstance(taken, list) else 0
+        passed += tuple(parameters(module_class(owner, number)) or ())[:number]
     return _mistake_in_arguments(arguments, owner, path, where, passed)
 
 

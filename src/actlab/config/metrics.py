@@ -18,6 +18,8 @@ from actlab.storage.mappings import parse
 KEY = "model.metrics"
 PARAMETERS = "activation/"  # start of the names of activations' learnt parameters, which are metrics of a layer
 LEARNT: Final = "learnt_activation"  # the curve that these parameters give
+LOWEST: Final = "learnt_activation_min"  # of the channels
+HIGHEST: Final = "learnt_activation_max"
 INITIAL: Final = "initial_activation"
 _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 ONE_BATCH = "one batch"  # condition of what training logged without ``on_epoch``: the value of the last batch

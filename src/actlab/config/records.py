@@ -16,13 +16,13 @@ from jsonargparse import Namespace
 
 from actlab.config import identity
 from actlab.config.admission import TRAINER
+from actlab.config.keys import class_of
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
 
 MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
-_NOTHING = "nothing"  # shown in place of a missing key
 
 
 def plain(value: Any) -> Any:
@@ -135,9 +135,10 @@ def missing_in(recorded: Any) -> list[str]:
     return names
 
 
-def completed(trained: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+def completed(trained: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return a record with the values of a config's model for the arguments that were objects."""
-    names, recorded, given = missing_in(trained), trained.get("model"), model.get("init_args") or {}
+    names, recorded = missing_in(trained), trained.get("model")
+    given = model.get("init_args") or {} if isinstance(model, Mapping) else {}  # a class path has none
     if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
         return dict(trained)
     if unset := [f"--model.{name}" for name in names if name not in given]:
@@ -145,7 +146,7 @@ def completed(trained: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str,
             f"the checkpoint does not record arguments that a script gave as objects: give {', '.join(unset)}"
         )
     values = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
-    path = recorded.get("class_path") or model.get("class_path")
+    path = recorded.get("class_path") or class_of(model)
     return {**trained, "model": {"class_path": path, "init_args": values}}
 
 
@@ -169,14 +170,3 @@ def _changed(recorded: Mapping[str, Any], named: Any, of_data: bool) -> list[str
     kept = recorded.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
     return [text for text in texts if contents.content_of(text, of_data) != kept[text]]
-
-
-def difference(first: Any, second: Any, key: str) -> tuple[str, Any, Any] | None:
-    """Return where two nested values first differ: the dotted key without ``init_args``, and both values."""
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        for name in dict.fromkeys([*first, *second]):  # a class before its arguments
-            below = key if name in ("class_path", "init_args") else f"{key}.{name}"
-            if differing := difference(first.get(name, _NOTHING), second.get(name, _NOTHING), below):
-                return differing
-        return None
-    return None if first == second else (key, first, second)

@@ -10,6 +10,7 @@ import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from inspect import Parameter
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -41,6 +42,70 @@ def _whole_first(*args: Any) -> Sequence[Any]:
 
 
 hints.sort_subtypes_for_union = _whole_first
+
+# Functions as factories of modules: the parser only takes classes there, and calls a function itself.
+_passed: ContextVar[int] = ContextVar("passed", default=0)  # number of arguments of the factory that is parsed
+_parsing: Any = hints  # not public: a release without these functions fails at once
+_import, _adapt = _parsing.import_object, _parsing.adapt_typehints
+_class_parser = _parsing.cached_get_class_parser
+
+
+def module_class(named: Any, passed: int) -> Any:
+    """Return a class for a function that builds modules, and anything else unchanged.
+
+    ``passed`` is the number of arguments that a factory is called with; the function gets as many of these as
+    it takes by position. One whose first parameter has a default builds a factory.
+    """
+    if not passed or not inspect.isfunction(named):
+        return named
+    first = next(iter(inspect.signature(named).parameters.values()), None)
+    return named if first is None or first.default is not Parameter.empty else _class_of(named, passed)
+
+
+@cache
+def _class_of(function: Callable[..., Any], passed: int) -> type:
+    from torch import nn  # plans of studies need no torch
+
+    # Parameters by position, filled up to those that are passed
+    known = [*inspect.signature(function).parameters.values()]
+    by_position = [one for one in known if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    others = [one for one in known if one.kind is not Parameter.POSITIONAL_OR_KEYWORD]
+    unused = range(max(0, passed - len(by_position)))
+    for number in unused:
+        by_position.append(Parameter(f"_unused_{number}", Parameter.POSITIONAL_OR_KEYWORD, default=None))
+
+    def build(cls: type, *args: Any, **kwargs: Any) -> Any:
+        return function(*args[: len(args) - len(unused)], **kwargs)
+
+    own = Parameter("cls", Parameter.POSITIONAL_OR_KEYWORD)
+    build.__signature__ = inspect.Signature([own, *by_position, *others])  # type: ignore[attr-defined]
+    names = {"__module__": function.__module__, "__qualname__": function.__qualname__}
+    return type(function.__name__, (nn.Module,), {"__new__": build, **names})
+
+
+def _import_in_context(*args: Any, **kwargs: Any) -> Any:
+    return module_class(_import(*args, **kwargs), _passed.get())
+
+
+def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
+    """Parse a value, and note meanwhile with how many arguments a factory of modules is called."""
+    taken, *_, made = get_args(wanted) if is_callable(wanted) and get_args(wanted) else (None, None)
+    is_factory = isinstance(taken, list) and inspect.isclass(made) and made.__module__.startswith("torch.nn.")
+    token = _passed.set(len(taken) if is_factory else 0)
+    try:
+        return _adapt(value, wanted, *args, **kwargs)
+    finally:
+        _passed.reset(token)
+
+
+def _class_parser_of_functions(val_class: Any, **kwargs: Any) -> Any:
+    """Return a parser of the arguments of a class; its path is given where another class takes its place."""
+    named = module_class(_import(val_class), 1) if isinstance(val_class, str) else val_class
+    return _class_parser(val_class=named, **kwargs)
+
+
+_parsing.import_object, _parsing.adapt_typehints = _import_in_context, _adapt_in_context
+_parsing.cached_get_class_parser = _class_parser_of_functions
 
 
 def lacking(path: str, name: str, where: str) -> ActlabError:

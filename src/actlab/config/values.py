@@ -10,7 +10,7 @@ from typing import Any
 
 from actlab.storage.files import at_home
 from actlab.storage.mappings import read_word
-from actlab.storage.spellings import absolute
+from actlab.storage.spellings import absolute, activation_spec
 
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
@@ -116,15 +116,18 @@ def plain_unit(value: Any) -> Any:
     return value["name"] if alone else value
 
 
-def is_imported(value: Any) -> bool:
-    """Return whether an activation is given by ``file.py:Name`` or a class path, not by a registered name.
+def is_user_defined(value: Any) -> bool:
+    """Return whether an activation is one of a file, or of a package that is neither torch nor actlab.
 
-    >>> [is_imported(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
-    [False, True, True]
+    >>> [is_user_defined(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
+    [False, True, False]
     """
-    name = value.get("name") if isinstance(value, Mapping) else value
-    by_class = isinstance(value, Mapping) and "class_path" in value
-    return by_class or (isinstance(name, str) and _UNIT_OF.fullmatch(name) is not None)
+    name = value.get("class_path", value.get("name")) if isinstance(value, Mapping) else value
+    spelling = activation_spec(name)
+    if not isinstance(spelling, str) or not _UNIT_OF.fullmatch(spelling):
+        return False
+    source = spelling.rpartition(":")[0]
+    return source.endswith(".py") or source.partition(".")[0] not in ("torch", "actlab")
 
 
 def located(value: Any) -> Any:

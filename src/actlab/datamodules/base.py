@@ -47,6 +47,7 @@ class Samples(Dataset[Batch]):
     drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
     device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
     groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
+    file_names: Sequence[str] | None = None  # of each sample that is a file, its path
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -133,7 +134,8 @@ class SeededBatches(Sampler[Position]):
 
     The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds yield an
     index ``(R, B)``, where each run has the batches that its seed has alone. A partial last batch is dropped.
-    Samples that their position draws (`Draws`) stay in order: not ``shuffled``.
+    Samples that their position draws (`Draws`) stay in order: not ``shuffled``. The order of an epoch is moved
+    to ``device`` at once, because a copy of each index would wait for an accelerator at each batch.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class SeededBatches(Sampler[Position]):
         rank: int = 0,
         world_size: int = 1,
         shuffled: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         if batch_size % world_size:
             raise ActlabError(
@@ -158,6 +161,7 @@ class SeededBatches(Sampler[Position]):
             )
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.shuffled = rank, world_size, shuffled
+        self.device = device
         self.epoch = 0
         self.first = 0  # number of the batch that the next iteration starts at
 
@@ -177,6 +181,7 @@ class SeededBatches(Sampler[Position]):
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
+        order = order.to(self.device)
         for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
             yield Position(seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank])
 
@@ -289,7 +294,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     are not logged, because a module may have other arguments of these names.
 
     Args:
-        batch_size: size of the global training batch; a partial last batch is dropped.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: size of the global batch for validation and test, and of the batches for prediction.
         seed: determines the order of the training batches; None as in tasks. After the construction, R seeds
             give stacked batches ``(R, B, …)``.
@@ -322,6 +327,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
 
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """The names of the K classes, None where they have none."""
+        return None
+
     @abstractmethod
     def load(self, device: torch.device) -> None:
         """Set ``train``, ``val`` and ``test``, loaded for a device."""
@@ -336,8 +346,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
-        """Load the datasets, onto the accelerator if the Trainer has one."""
-        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        """Load the datasets, onto the accelerator of a Trainer that runs."""
+        device = self._running.strategy.root_device if self._running else torch.device("cpu")
         if self.train is None or self.train.device != device:
             self.load(device)
         for samples in (self.train, self.val, self.test):
@@ -352,10 +362,14 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         """
         samples, (rank, size) = self._part("train"), self._rank
         batches = SeededBatches(
-            *(len(samples), self.batch_size, self.seed), rank=rank, world_size=size, shuffled=not samples.drawn
+            *(len(samples), self.batch_size, self.seed),
+            rank=rank,
+            world_size=size,
+            shuffled=not samples.drawn,
+            device=samples.device if isinstance(samples, TensorDataset) else None,
         )
         in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
-        module = self.trainer.lightning_module if self.trainer and in_memory else None
+        module = self._running.lightning_module if self._running and in_memory else None
         return self._sliced(self._loader(samples, batches), getattr(module, "begin_blocks", None))
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
@@ -375,6 +389,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def predict_dataloader(self) -> DataLoader[Any]:
         """Return the test batches; a prediction writer receives their positions."""
         return self._in_order("test")
+
+    @property
+    def _running(self) -> pl.Trainer | None:
+        """The Trainer once it runs; None while it is only attached, as in checks before training."""
+        return self.trainer if self.trainer and self.trainer.state.fn else None
 
     @property
     def _rank(self) -> tuple[int, int]:

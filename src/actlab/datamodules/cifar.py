@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from actlab.datamodules.augmentation import Flip
 from actlab.datamodules.base import dataset_or
-from actlab.datamodules.images import ImageDataModule, Images
+from actlab.datamodules.images import VALIDATION, ImageDataModule, Images
 from actlab.errors import ActlabError
 from actlab.validation import Whole, validated
 
@@ -32,7 +32,7 @@ class CIFARDataModule(ImageDataModule):
         crop: see `ImageDataModule`; 4 in the papers, 0 for no cropping.
         flip: see `ImageDataModule`; ``both`` in the script of GELU §3.5, CIFAR-100.
         noise: see `ImageDataModule`; 0.15 in GELU §3.5, CIFAR-10.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 50 with ``sample``.
         train_on_all: train on all training images, including the validation images; validation then only
@@ -66,15 +66,18 @@ class CIFARDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        if validation is None:
+            validation = 50 if sample else VALIDATION
         super().__init__(
             dataset_or(f"uoft-cs/{variant}", dataset, sample, variant),
             revision=None if sample else revision,
+            test_split="test",
             label=label,
             preprocessing=preprocessing,
             augmentation={"crop": crop, "flip": flip, "noise": noise},
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
-            validation=50 if sample and validation is None else validation,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +52,7 @@ class ImageNetDataModule(TensorDataModule):
         size: side of the squares in pixels.
         crop: side of the windows in pixels.
         val_images: size of the validation set, at most 8 with ``sample``.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         workers: number of processes per device that read and decode; 0 decodes in the main process.
         cache_dir: folder for the mean; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
@@ -123,6 +124,11 @@ class ImageNetDataModule(TensorDataModule):
     def num_classes(self) -> int:
         """The number of classes K."""
         return self.pictures["train"].num_classes
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """The names of the classes, None where the dataset has none."""
+        return self.pictures["train"].class_names
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actlab.datamodules.base import dataset_or
-from actlab.datamodules.images import ImageDataModule
+from actlab.datamodules.images import VALIDATION, ImageDataModule
 from actlab.validation import Whole, validated
 
 
@@ -17,7 +17,7 @@ class MNISTDataModule(ImageDataModule):
         dataset: a hub id or a local folder, of Fashion-MNIST too; by default ``ylecun/mnist``.
         sample: use the embedded sample instead: 5,000 training images, 1,000 of them for validation, and 1,000
             test images.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 1,000 with ``sample``.
         train_on_all: train on all training images, including the validation images (autoencoder, GELU §3.2);
@@ -45,13 +45,16 @@ class MNISTDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        if validation is None:
+            validation = 1000 if sample else VALIDATION
         super().__init__(
             dataset_or("ylecun/mnist", dataset, sample, "mnist"),
             revision=None if sample else revision,
+            test_split="test",
             channels=1,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
-            validation=1000 if sample and validation is None else validation,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,9 +16,6 @@ from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import CPU
 from actlab.errors import ActlabError, needing
 from actlab.random.positions import Position, integers_at, uniform_at
-
-# Pillow modes with at most 8 bits per channel; converting 16 bits would clip all values above 255.
-MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA")
 
 
 @cache
@@ -42,6 +39,11 @@ class Photographs(Samples):
     def __len__(self) -> int:
         return len(self.chosen)
 
+    @property
+    def file_names(self) -> Sequence[str] | None:  # type: ignore[override]
+        """The paths of the pictures, None if they are not files."""
+        return self.pictures.names(self.chosen.tolist())
+
     def batch(self, position: Position) -> Batch:
         """Return the batch of samples ``position.index``, an index ``(B,)``."""
         numbers = self.chosen[position.index.cpu()]
@@ -49,16 +51,11 @@ class Photographs(Samples):
         return self.transform(batch, position) if self.transform else batch
 
     def _square(self, number: int) -> Tensor:
-        with self.pictures.opened(number) as image:
-            return square(image, self.size)
+        return square(self.pictures.read(number), self.size)
 
 
 def square(image: Any, size: int) -> Tensor:
     """Cut the largest central square of a Pillow image and resize it, bilinearly, to uint8 ``(3, S, S)``."""
-    if image.mode not in MODES:
-        raise ValueError(
-            f"Pillow mode {image.mode!r}, not {', '.join(MODES)}; convert it to 8 bits per channel"
-        )
     f = functional()
     side = min(image.size)
     resized: Tensor = f.pil_to_tensor(f.resize(f.center_crop(image.convert("RGB"), [side, side]), [size, size]))

@@ -1,14 +1,17 @@
-"""Decode encoded pictures, and read the labels beside them, from tables of `datasets`."""
+"""Decode encoded pictures, and read the labels beside them, from tables of `datasets`.
+
+`read_picture` opens the pictures of all datamodules. It turns any depth into 8 bits a channel, or rejects it.
+"""
 
 from __future__ import annotations
 
 import io
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +28,79 @@ UNREADABLE = (
     *(OSError, ValueError, SyntaxError, TypeError, EOFError, IndexError, KeyError, OverflowError, struct.error),
     *(zlib.error, RuntimeError, AttributeError),
 )
+
+LISTED = 10  # this many unreadable pictures fit into a message
+WHITE_IS_ZERO = 262  # tag of TIFF: 0 where the largest value means black
+
+Fit = Literal["crop", "resize"]
+
+
+def read_picture(file: bytes) -> Any:
+    """Return a picture of Pillow with 8 bits a channel, upright according to its orientation tag.
+
+    Grey values of 12 and 16 bits are scaled to 0 … 255. Of colours with 16 bits, Pillow keeps the upper 8.
+
+    Raises:
+        ValueError: for values without a known range, such as floats; `UNREADABLE` for a damaged file.
+    """
+    from PIL import Image, ImageOps
+
+    source: Any = Image.open(io.BytesIO(file))
+    mode, depth = source.mode, "".join(str(tile.args) for tile in source.tile)
+    inverted = mode.startswith("I") and getattr(source, "tag_v2", {}).get(WHITE_IS_ZERO) == 0
+
+    image = source
+    with suppress(*UNREADABLE):  # of a malformed tag; decoding finds other errors
+        image = ImageOps.exif_transpose(source)  # as `datasets` does
+    image.load()
+
+    # Pillow opens some files of 16 bits in its mode of 32 bits.
+    of_16_bits = mode.startswith("I;16") or (mode == "I" and source.format in ("PNG", "PPM"))
+    if of_16_bits:
+        largest = 4095 if "I;12" in depth else 65535
+        values = np.asarray(image).astype(np.uint32) * 255 // largest
+        return Image.fromarray((255 - values if inverted else values).astype(np.uint8))
+    if mode in ("I", "F"):
+        raise ValueError(f"Pillow mode {mode!r}, whose range is unknown: save it with 8 or 16 bits a channel")
+    return image
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a picture cannot be read, in a few words."""
+    from PIL import UnidentifiedImageError
+
+    return "not a picture" if isinstance(error, UnidentifiedImageError) else one_line(error)
+
+
+def pixels(image: Any, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Any:
+    """Return the pixels of a picture of any mode, uint8 ``(H, W, channels)``; transparency is dropped.
+
+    With ``size`` (H, W), ``fit`` says how a picture gets it, bilinearly: ``crop`` cuts the largest central part
+    of this shape first, ``resize`` does not keep the ratio of the sides.
+    """
+    from PIL import Image, ImageOps
+
+    if "transparency" in image.info and image.mode == "P":
+        image = image.convert("RGBA")
+    if image.mode != MODES[channels]:
+        image = image.convert("RGB") if image.mode == "LAB" else image
+        image = image.convert(MODES[channels])
+
+    if size is not None:
+        height, width = size
+        if fit == "crop":
+            image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+        else:
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(image.height, image.width, channels)
+
+
+class Stack(NamedTuple):
+    """Decoded pictures, and what keeps them from being one tensor."""
+
+    images: Tensor  # uint8 (N, C, H, W)
+    unreadable: dict[str, str]  # names of pictures that cannot be read → why
+    sizes: dict[tuple[int, int], str]  # (H, W) → name of the first picture of this size
 
 
 class Pictures:
@@ -55,6 +131,7 @@ class Pictures:
                 "missing: number texts by class_encode_column of datasets"
             )
         self.labels = torch.from_numpy(numbers.astype(np.int64))
+        self.class_names: list[str] | None = getattr(table.features[labels], "names", None)
         self.num_classes = classes if classes < MAX_CLASSES else int(numbers.max()) + 1
         try:
             images = table.select_columns(self._column)
@@ -76,63 +153,68 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @contextmanager
-    def opened(self, row: int, cell: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """Open a picture, or its ``cell`` of the table; report what fails in the block as a damaged picture."""
-        from PIL import Image, ImageOps
+    def names(self, rows: Sequence[int]) -> list[str] | None:
+        """Return the paths of the files of some pictures, None if they are not files of their own."""
+        cells = self._table.with_format("arrow")[:].column(self._column).take(rows).to_pylist()
+        paths = [cell.get("path") for cell in cells if cell and cell.get("bytes") is None]
+        return paths if len(paths) == len(rows) and all(paths) else None
 
-        cell = cell or self._table[row][self._column] or {}
+    def read(self, row: int) -> Any:
+        """Return a picture by its row, see `read_picture`; raise an ActlabError if it is damaged."""
+        cell = self._table[row][self._column] or {}
         try:
-            file, path = cell.get("bytes"), cell.get("path")
-            if file is None:
-                file = regular(Path(path)).read_bytes() if path else b""
-            image: Any = Image.open(io.BytesIO(file))
-            # Of 16 bits per channel Pillow would keep the upper 8.
-            if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
-                raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
-            with suppress(*UNREADABLE):  # of a malformed tag; whoever decodes the image finds other errors
-                image = ImageOps.exif_transpose(image)  # as `datasets` does
-            yield image
-        except (*UNREADABLE, Image.DecompressionBombError) as error:
-            name = self.name(row, cell)
-            raise ActlabError(
-                f"{name} cannot be decoded ({one_line(error)}); fetch it again, or convert or remove it"
-            ) from error
+            return read_picture(_content(cell))
+        except unreadable() as error:
+            raise rejected({self.name(row, cell): reason_of(error)}) from error
 
     def name(self, row: int, cell: Mapping[str, Any]) -> str:
         """Return the path of a picture's file, or else the number of its row, for messages."""
         path = cell.get("path") if cell.get("bytes") is None else None
         return path or f"image {row} of the {self.where}"
 
-    def stacked(self, channels: int) -> Tensor:
-        """Return all images, decoded, uint8 ``(N, C, H, W)``."""
+    def stacked(self, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Stack:
+        """Decode all pictures; see `pixels`. Unreadable pictures and other sizes are only listed."""
         images: Any = None
+        faults: dict[str, str] = {}
+        sizes: dict[tuple[int, int], str] = {}
+
         # Reading rows in order is faster than by number; threads are slower, small PNGs being mostly Python.
-        for row, cell in enumerate(line[self._column] or {} for line in self._table):
-            with self.opened(row, cell) as image:
-                array = _pixels(image, channels)
-            if array is None:
-                raise ActlabError(
-                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed: "
-                    "save the files in this mode, of 8 bits a channel, or give another data.channels"
-                )
+        for row, line in enumerate(self._table):
+            cell = line[self._column] or {}
+            try:
+                array = pixels(read_picture(_content(cell)), channels, size, fit)
+            except unreadable() as error:
+                faults[self.name(row, cell)] = reason_of(error)
+                continue
+
+            if array.shape[:2] not in sizes:
+                sizes[array.shape[:2]] = self.name(row, cell)
             if images is None:
                 images = np.empty((len(self), *array.shape), np.uint8)
-            if array.shape != images.shape[1:]:
-                raise ActlabError(
-                    f"{self.name(row, cell)} has size {array.shape[:2]}, the first image {images.shape[1:3]}; "
-                    "all images must have the same size"
-                )
-            images[row] = array
-        return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
+            if len(sizes) == 1:
+                images[row] = array
+
+        if images is None:
+            images = np.empty((0, 0, 0, channels), np.uint8)
+        return Stack(torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous(), faults, sizes)
 
 
-def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:
-    """Return the pixels ``(H, W, C)`` of a picture, or None if it has another number of channels or bits."""
-    if image.mode == "P" and channels == 1:  # a lossless packer may store a grey picture with a palette
-        colours = np.asarray(image.convert("RGB"))
-        return colours[..., :1] if (colours == colours[..., :1]).all() else None
-    if image.mode in ("1", "P"):  # MNIST's few purely black-and-white digits have 1 bit
-        image = image.convert(MODES[channels])
-    array = np.asarray(image)
-    return array.reshape(*array.shape[:2], channels) if image.mode == MODES[channels] else None
+def _content(cell: Mapping[str, Any]) -> bytes:
+    file, path = cell.get("bytes"), cell.get("path")
+    if file is None:
+        file = regular(Path(path)).read_bytes() if path else b""
+    return bytes(file)
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """Return the errors of `read_picture` for files that are damaged, too large or of an unknown depth."""
+    from PIL import Image
+
+    return (*UNREADABLE, Image.DecompressionBombError)
+
+
+def rejected(faults: Mapping[str, str], hint: str = "") -> ActlabError:
+    """Return the error for pictures that cannot be read, which are mapped to the reasons; ``hint`` ends it."""
+    some = [f"{name} cannot be decoded ({reason})" for name, reason in [*faults.items()][:LISTED]]
+    number = f"{len(faults)} unreadable pictures: " if len(faults) > 1 else ""
+    return ActlabError(f"{number}{', '.join(some)}; fetch again, convert or remove what is listed{hint}")

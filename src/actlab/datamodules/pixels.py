@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from functools import cached_property, partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.datamodules.cifar import CIFARDataModule
-from actlab.datamodules.pictures import UNREADABLE
+from actlab.datamodules.pictures import pixels, read_picture, reason_of, unreadable
 from actlab.datamodules.sources import SUFFIXES
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at
 from actlab.storage.files import at_home, regular
 from actlab.validation import Count, validated
@@ -32,8 +30,8 @@ class PixelDataModule(TensorDataModule):
     drawn with replacement. Of all others, those in even rows are for validation, those in odd rows for test.
 
     Args:
-        dataset: a picture file of 8 bits a channel, such as a PNG; or CIFAR-10 as a hub id or local folder, by
-            default ``uoft-cs/cifar10``: the picture is a mosaic of its first test images.
+        dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id or local
+            folder, by default ``uoft-cs/cifar10``: the picture is a mosaic of its first test images.
         sample: use the embedded sample of CIFAR-10 instead.
         tiles: number of images along each side of the mosaic.
         batch_size: number of pixels in an update.
@@ -97,21 +95,19 @@ class PixelDataModule(TensorDataModule):
         colours = self.image.permute(1, 2, 0).float() / 255
         even = (rows + columns) % 2 == 0
 
-        def pixels(which: Tensor) -> TensorDataset:
+        def part(which: Tensor) -> TensorDataset:
             return TensorDataset(torch.stack([x, y], -1)[which].to(device), colours[which].to(device))
 
-        self.train = Draws(partial(drawn, pixels(even)), self.updates_per_epoch, self.batch_size, device)
-        self.val, self.test = pixels(~even & (rows % 2 == 0)), pixels(~even & (rows % 2 == 1))
+        self.train = Draws(partial(drawn, part(even)), self.updates_per_epoch, self.batch_size, device)
+        self.val, self.test = part(~even & (rows % 2 == 0)), part(~even & (rows % 2 == 1))
 
 
 def _read(file: str) -> Tensor:
-    from PIL import Image, ImageOps
-
     try:
-        with Image.open(io.BytesIO(regular(at_home(file)).read_bytes())) as image:
-            return torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB"))).permute(2, 0, 1)
-    except (*UNREADABLE, Image.DecompressionBombError) as error:
+        picture = pixels(read_picture(regular(at_home(file)).read_bytes()), channels=3)
+    except unreadable() as error:
         raise ActlabError(
-            f"dataset {file!r} cannot be read as a picture ({one_line(error)}); give a picture file, CIFAR-10 "
+            f"dataset {file!r} cannot be read as a picture ({reason_of(error)}); give a picture file, CIFAR-10 "
             "as folder or hub id, or set data.sample to true"
         ) from error
+    return torch.from_numpy(picture.copy()).permute(2, 0, 1)

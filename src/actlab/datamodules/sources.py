@@ -11,10 +11,10 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise, permutations, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
@@ -32,6 +32,8 @@ REMEDY = (
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
+# Folders of these names, in any case, divide pictures; they are no classes.
+_SPLIT_FOLDERS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
 
 
 def content(file: Path) -> bytes:
@@ -48,10 +50,11 @@ def state(file: Path) -> bytes:
     return repr((str(file.absolute()), status.st_size, status.st_mtime_ns)).encode()
 
 
-def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None) -> str:
+def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None, train: str = "train") -> str:
     """Return a digest of a dataset: of the names of its pictures, parquet files and `CARD`, and ``of`` each."""
     digest, card = hashlib.sha256(), folder / CARD
-    files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
+    is_pictures = has_class_folders(folder, train)
+    files = sorted(_all_pictures(folder)) if is_pictures else map(str, parquet_files(folder))
     for file in [*files, *([str(card)] if card.is_file() else [])]:
         digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
         try:
@@ -61,49 +64,118 @@ def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None) -> str:
     return digest.hexdigest()
 
 
-def has_class_folders(folder: Path) -> bool:
-    """Return whether a folder has class folders in ``train/``, as torchvision's ``ImageFolder`` reads them."""
-    top = folder / "train"
+def has_class_folders(folder: Path, train: str = "train") -> bool:
+    """Return whether there are class folders in the folder ``train``, or in the dataset's folder itself.
+
+    Both are folders as torchvision's ``ImageFolder`` reads them.
+    """
+    top = folder / train
+    if not top.is_dir():
+        return is_undivided(folder, train)
     parquet = any(top.glob("*.parquet")) or any(top.glob("*/*.parquet"))
-    return top.is_dir() and not parquet and any(entry.is_dir() for entry in top.iterdir())
+    return not parquet and any(entry.is_dir() for entry in top.iterdir())
 
 
-def _all_pictures(folder: Path) -> list[str]:
+def is_undivided(folder: Path, train: str = "train") -> bool:
+    """Return whether a folder has class folders and no splits, ``CLASS/*.png``; never if a split is named."""
+    if train != "train":
+        return False
+    names = _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    if train in names or {name.lower() for name in names} & _SPLIT_FOLDERS:
+        return False
+    if next(folder.rglob("*.parquet"), None):
+        return False
+    return any(next(_all_pictures(folder / name), None) for name in names)
+
+
+def _all_pictures(folder: Path) -> Iterator[str]:
     files = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
-    return sorted(file for file in files if file.lower().endswith(SUFFIXES))
+    return (file for file in files if file.lower().endswith(SUFFIXES))
 
 
 def open_tables(
-    folder: Path, splits: Iterable[str], copy: Path, name: str | None = None, mixed: bool = False
+    folder: Path,
+    splits: Sequence[str],
+    copy: Path,
+    name: str | None = None,
+    mixed: bool = False,
+    leave_out: Sequence[str] = (),
 ) -> Any:
-    """Return the splits of a folder of either layout, see `open_class_folders` and `open_parquet`."""
-    if has_class_folders(folder):
-        return open_class_folders(folder, splits, mixed)
+    """Return the splits of a folder of either layout, see `open_class_folders` and `open_parquet`.
+
+    The first of ``splits`` is that of training.
+    """
+    if has_class_folders(folder, splits[0]):
+        return open_class_folders(folder, splits, mixed, leave_out)
+    if leave_out:
+        raise ActlabError("data.leave_out: expected class folders of pictures, got parquet files; remove it")
     return open_parquet(folder, copy, name)
 
 
-def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False) -> dict[str, Any]:
-    """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; labels number the names.
+class Listing(NamedTuple):
+    """The pictures of a split in class folders."""
 
-    ``mixed`` orders the pictures by a digest of their names instead of class and name.
+    classes: list[str]  # sorted; labels number them
+    files: list[str]  # paths, (N,)
+    labels: list[int]  # (N,)
+
+
+def listed(
+    folder: Path, split: str, train: str, mixed: bool = False, leave_out: Sequence[str] = ()
+) -> Listing | None:
+    """Return the pictures of a split in class folders, None if there is no such split.
+
+    ``mixed`` orders them by a digest of their names instead of class and name. Pictures and folders in
+    ``leave_out``, by their paths from the folder, are left out.
+    """
+    if is_undivided(folder, train):
+        tops = [folder] if split == train else []
+    else:
+        tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
+    if not tops:
+        return None
+
+    top, absent = tops[0], {str(folder / name) for name in leave_out}
+    classes = _visible(entry.name for entry in os.scandir(top) if entry.is_dir())
+    classes = [name for name in classes if f"{top}/{name}" not in absent]
+    rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(top / kind, absent)]
+    if not rows:
+        return None
+
+    if mixed:  # else the first pictures, which may become the validation set, are all of one class
+        start = len(f"{top}/")
+        rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
+    return Listing(classes, [path for path, _ in rows], [label for _, label in rows])
+
+
+def open_class_folders(
+    folder: Path, splits: Sequence[str], mixed: bool = False, leave_out: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; see `listed`.
+
+    Without splits, ``CLASS/*.png``, all pictures are those of the first of ``splits``, training.
     """
     import datasets
+
+    for name in leave_out:
+        if not (folder / name).exists():
+            raise ActlabError(
+                f"data.leave_out: expected paths from {folder}, got {name!r}, which does not exist; remove it"
+            )
 
     # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for ImageNet.
     tables, classes_of = {}, {}
     for split in splits:
-        tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
-        classes = _visible(entry.name for top in tops[:1] for entry in os.scandir(top) if entry.is_dir())
-        if not classes:
+        listing = listed(folder, split, splits[0], mixed, leave_out)
+        if listing is None:
             continue
-        rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind)]
-        if mixed:  # else the first pictures, which may become the validation set, are all of one class
-            start = len(f"{tops[0]}/")
-            rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
-        kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
-        columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
+        kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=listing.classes)}
+        columns = {"image": listing.files, "label": listing.labels}
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-        tables[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
+        tables[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(listing.classes)
+
+    if is_undivided(folder, splits[0]) and len(classes_of.get(splits[0], ())) < 2:
+        raise ActlabError(f"{folder}: expected at least two class folders, CLASS/*.png, got one. Use another.")
     for (split, here), (other, there) in permutations(classes_of.items(), 2):
         if alone := sorted(here - there):
             raise ActlabError(
@@ -113,11 +185,12 @@ def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False)
     return tables
 
 
-def _pictures(folder: Path) -> list[str]:
+def _pictures(folder: Path, absent: Set[str]) -> list[str]:
     pictures: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = _visible(folders)
-        pictures += [f"{top}/{name}" for name in _visible(names) if name.lower().endswith(SUFFIXES)]
+        folders[:] = [name for name in _visible(folders) if f"{top}/{name}" not in absent]
+        files = [f"{top}/{name}" for name in _visible(names) if name.lower().endswith(SUFFIXES)]
+        pictures += [file for file in files if file not in absent]
     if not pictures:
         raise ActlabError(
             f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
@@ -136,7 +209,8 @@ def parquet_files(folder: Path) -> list[Path]:
     if not files:
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "
-            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
+            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png, or "
+            "CLASS/*.png without splits"
         )
     return files
 
@@ -217,19 +291,31 @@ def _check_shards(files: Sequence[Path]) -> None:
             raise ActlabError(f"{missing[0]} is missing, {len(missing)} of {count} parts in all; fetch it")
 
 
-def _check_class_names(files: Sequence[Path]) -> None:
-    """Check that the class names in the hub's metadata of the files are equal, column by column."""
+def class_names(files: Sequence[Path], columns: Sequence[str]) -> list[str] | None:
+    """Return the class names in parquet files of the first of some columns, None if none has any."""
+    kinds = _features(files[0]) if files else {}
+    column = next((name for name in columns if name in kinds), None)
+    return getattr(kinds[column], "names", None) if column else None
+
+
+def _features(file: Path) -> Mapping[str, Any]:
+    """Return the columns of a parquet file with their kinds, according to the hub's metadata in it."""
     import datasets
     import pyarrow
     import pyarrow.parquet
 
+    try:
+        found: Any = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
+    except (pyarrow.ArrowException, *UNREADABLE) as error:
+        raise ActlabError(f"{file} is damaged or incomplete ({one_line(error)}); fetch it again") from error
+    return dict(found)
+
+
+def _check_class_names(files: Sequence[Path]) -> None:
+    """Check that the class names in the hub's metadata of the files are equal, column by column."""
     first: dict[str, tuple[Path, list[str]]] = {}
     for file in files:
-        try:
-            features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
-        except (pyarrow.ArrowException, *UNREADABLE) as error:
-            raise ActlabError(f"{file} is damaged or incomplete ({one_line(error)}); fetch it again") from error
-        for column, kind in features.items():
+        for column, kind in _features(file).items():
             if not (names := getattr(kind, "names", None)):
                 continue
             other, expected = first.setdefault(column, (file, names))

@@ -45,7 +45,8 @@ class TIMITDataModule(TensorDataModule):
         sample: use a synthetic corpus of tones instead: 128 sentences for training, 8 for validation, 8 for
             test.
         partial: accept an incomplete copy of the corpus.
-        batch_size: number of sentences in the global training batch.
+        batch_size: number of sentences in the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: number of frames per batch in validation, test and prediction.
         context: number of frames on each side of a frame.
         cache_dir: folder for the features; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
@@ -57,6 +58,7 @@ class TIMITDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
     num_classes = len(CLASSES)  # K = 39
+    class_names = CLASSES
 
     @validated
     def __init__(

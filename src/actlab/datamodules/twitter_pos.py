@@ -122,7 +122,7 @@ class TwitterPOSDataModule(TensorDataModule):
         sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for test.
         vectors: a text file of word vectors, plain or gzipped, to use instead of the clusters.
         test_set: ``oct27.test``, or ``daily547`` to test on that file of the folder.
-        batch_size: size of the global training batch.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
         eval_batch_size: batch size for validation, test and prediction.
         seed: determines the order of batches.
 
@@ -132,6 +132,7 @@ class TwitterPOSDataModule(TensorDataModule):
 
     sample_replaces_dataset = True
     num_classes = len(TAGS)  # K = 25
+    class_names = TAGS
 
     @validated
     def __init__(

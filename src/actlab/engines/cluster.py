@@ -25,6 +25,7 @@ from actlab.engines.jobs import Arranged, Job, LoggerFactory, longest_first
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
 from actlab.runtime import signals
+from actlab.runtime.interpreter import HASH_SEED, OURS, SAFE_PATH
 from actlab.runtime.machine import hardware, versions
 from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
@@ -134,7 +135,8 @@ class Cluster:
         write_atomically(root / locks.FOLDER / _TOKEN, token)
         home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), arranged.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
-        task_of = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train).remote
+        environment = {"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}}
+        task_of = ray.remote(max_retries=MOST_DEATHS - 1, runtime_env=environment, **amount)(_train).remote
         waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
         held = []
         while waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,30 +20,25 @@ from actlab.tasks import Task
 Free = dict[str, tuple[str, ...]]  # config keys that may differ in a stack, by the class paths of a model
 
 
-def similar(runs: Iterable[Run], failed: Collection[str] = ()) -> dict[str, list[Run]]:
+def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    Groups of one run are left out. Nothing is built of a point all whose runs have ``failed``.
+    A run that no other is similar to is a group of its own.
     """
     free: Free = {}
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
-    points = [(all(run.id in failed for run in alike), alike) for alike in by_point(runs)]
-    built_first = sorted(points, key=lambda point: point[0])
-    keys = {alike[0].id: _key(alike[0], free, structures, idle) for idle, alike in built_first}
     groups: dict[str, list[Run]] = {}
-    for _, alike in points:
-        groups.setdefault(keys[alike[0].id], []).extend(alike)
+    for alike in by_point(runs):
+        groups.setdefault(_key(alike[0], free, structures), []).extend(alike)
     return {
         key: sorted(group, key=lambda run: [str(value) for value in run.point.values()])
         for key, group in groups.items()
-        if len(group) > 1
     }
 
 
-def _key(run: Run, free: Free, structures: dict[str, str], idle: bool) -> str:
+def _key(run: Run, free: Free, structures: dict[str, str]) -> str:
     """Return the key of a run's group, which no seed changes; add to what is known of models."""
-    # An idle run is not built: its key is that of the built runs that have the same settings.
-    task = pl.LightningModule if idle else cache(lambda: experiments.build(run.config).task)
+    task = cache(lambda: experiments.build(run.config).task)
     classes = as_text(_classes(run.config["model"]))
     if classes not in free:
         model = task()

@@ -18,16 +18,17 @@ from torch import nn
 from actlab import experiments
 from actlab.checks.configs import made
 from actlab.config.signatures import find
-from actlab.engines import compatibility
+from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
 from actlab.engines.recording import best_epoch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
-from actlab.runtime import signals
+from actlab.runtime import matmul, signals
+from actlab.runtime.devices import threads
 from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
-from actlab.stacking.task import has_forms, stacked_quantity
+from actlab.stacking.task import has_forms, matmul_of, stacked_quantity
 from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
@@ -42,6 +43,7 @@ TOGETHER = 15  # largest number of runs evaluated in one stack
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
+@threads(1)
 def execute(
     runs: Sequence[Run],
     root: Path,
@@ -77,11 +79,16 @@ def execute(
 
 
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
-    """Group runs that were trained in stacks, and so passed the trial; each other run is a group of its own."""
-    stacked = [run for run in runs if RunFolder(root, run).result().get("engine") == "stacked"]
-    together = [*compatibility.similar(stacked).values()]
+    """Group runs that in a stack equal each alone; each other run is a group of its own."""
+    stacked = [run for run in runs if _was_stacked(run, root)]
+    similar = compatibility.similar(stacked)
+    together = [group for key, group in similar.items() if trials.are_equal(root, key)]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
+
+
+def _was_stacked(run: Run, root: Path) -> bool:
+    return RunFolder(root, run).result().get("engine") == "stacked"
 
 
 class _ProbeOfStudy:
@@ -136,7 +143,9 @@ class _ProbeOfStudy:
                 else:
                     lost = f"kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
                     print(f"probe {self.probe.name}: {run.id} {lost}")
-            for measured in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
+            stacked = _was_stacked(runs[0], self.root)
+            some = [built[r] for r in moments]
+            for measured in _evaluated(self.evaluate, some, stacked) if some else ():
                 values = measured.values.flatten().tolist()
                 if len(values) != len(moments):
                     raise ActlabError(
@@ -150,7 +159,7 @@ class _ProbeOfStudy:
         return len(damaged)
 
 
-def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
+def _evaluated(evaluate: Any, built: Sequence[Experiment], stacked: bool) -> Iterable[Measured]:
     trainer, task, data = built[0]
     for part, hook in itertools.product((task, data), _TRANSFERS):
         if is_overridden(hook, part):
@@ -158,10 +167,11 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
                 f"{type(part).__name__} changes batches in {hook}, but probes do not call this hook: "
                 "change batches in the data loader or in the network"
             )
+    built[0].attach()
     experiments.prepare(data)
     data.setup("test")
     plugin = trainer.precision_plugin
-    subject = together([experiment.task for experiment in built])
+    subject = together([experiment.task for experiment in built], stacked)
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     of_batch = subject.measured
 
@@ -195,15 +205,17 @@ class Apart(pl.LightningModule):
         return self.members
 
 
-def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
-    """Combine tasks that passed the stack trial, or one task, into one subject for probes.
+def together(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
+    """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
-    Probes may hook activations, so networks without stacked forms are evaluated one after the other.
+    Sets the matmul backend of this process to that of the network. Probes may hook activations, so networks
+    without stacked forms are evaluated one after the other.
     """
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
         raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
-    return StackedTask(ours) if len(ours) > 1 and has_forms(ours[0]) else Apart(ours)
+    matmul.use(matmul_of(ours[0]))
+    return StackedTask(ours) if stacked and has_forms(ours[0]) else Apart(ours)
 
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:

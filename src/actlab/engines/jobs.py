@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -27,10 +28,15 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A run or a stack of runs, trained by one Trainer."""
+    """A stack of runs, or one run as a plain module, trained by one Trainer."""
 
     runs: tuple[Run, ...]  # in the order of the run axis
-    threads: int = 0  # of torch, on which results depend bit for bit; 0: chosen by the batch size
+    alone_stacked: bool = False  # whether a run alone is a stack of one
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the runs are trained as a stack."""
+        return self.alone_stacked or len(self.runs) > 1
 
     @property
     def names(self) -> list[str]:
@@ -44,7 +50,7 @@ class Job:
 
     def folder(self, root: Path) -> Path:
         """Return the folder of a stack, which exists only during training."""
-        return root / stacks.FOLDER / self.id
+        return root / stacks.FOLDER / stacks.id_of(self.names)
 
     def checkpoint(self, root: Path) -> Path:
         """Return the path of a stack's checkpoint."""
@@ -63,11 +69,11 @@ class Job:
                 signals.report([(folder.id, 1.0)])
 
     def halves(self, root: Path) -> list[Job]:
-        """Replace a stack by two, also for later starts; they start from scratch."""
+        """Replace a stack by two, which start from scratch."""
         return self._split(root, even_parts(self.runs, ceil(len(self.runs) / 2)))
 
     def alone(self, root: Path) -> list[Job]:
-        """Replace a stack by its runs, also for later starts; they start from scratch."""
+        """Replace a stack by its runs, which start from scratch."""
         return self._split(root, [[run] for run in self.runs])
 
     def left_alone(self, root: Path) -> list[Job]:
@@ -76,11 +82,8 @@ class Job:
         return [part for part in parts if not part.is_over(root)]
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
-        jobs = [replace(self, runs=tuple(part)) for part in parts]
-        # Before the checkpoint goes: a start after a kill in between finds the parts, not the stack.
-        stacks.split(self.folder(root), [job.names for job in jobs])
-        self.checkpoint(root).unlink(missing_ok=True)
-        return jobs
+        shutil.rmtree(self.folder(root), ignore_errors=True)
+        return [replace(self, runs=tuple(part)) for part in parts]
 
 
 class Arranged(NamedTuple):
@@ -90,7 +93,11 @@ class Arranged(NamedTuple):
     settings: Settings  # of the processes
     single: bool  # whether each run uses a single device
     said: list[str]  # lines to print about jobs and settings
-    untimed: Mapping[str, Sequence[Run]] = {}  # groups that `engines.timing.measure` times first
+    devices: Sequence[str] = ()  # accelerators for the processes, in turn; none: each process sees all
+
+    def device_of(self, process: int) -> str | None:
+        """Return the accelerator of a process; None if it sees all."""
+        return self.devices[process % len(self.devices)] if self.devices else None
 
     def call(self, job: Job, *given: Any) -> tuple[Any, ...]:
         """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""

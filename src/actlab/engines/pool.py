@@ -44,7 +44,7 @@ class Pool:
         """Train jobs, the longest first; return those that other starts of the study are training."""
         self.left, self.held = longest_first(jobs), []
         number, settings = min(self.arranged.settings.jobs, len(jobs)), self.arranged.settings
-        workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
+        workers = [Worker(settings, self.arranged.device_of(n), self.stalled) for n in range(number)]
         training: dict[Worker, Job] = {}
         try:
             while self.left or training:

@@ -21,7 +21,7 @@ from actlab import activations
 from actlab.config.metrics import INITIAL, LEARNT, ONE_BATCH, logged
 from actlab.engines import unit_records
 from actlab.engines.jobs import Job
-from actlab.runtime import signals
+from actlab.runtime import matmul, signals
 from actlab.runtime.devices import name_of
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
@@ -51,7 +51,7 @@ class Recorder(Checkpoint):
     tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the training epoch
 
     def __init__(self, job: Job, root: Path) -> None:
-        self.job, self.stacked = job, len(job.runs) > 1
+        self.job, self.stacked = job, job.stacked
         self.folders = folders = [RunFolder(root, run) for run in job.runs]
         self.path, self.checkpoint, self.remedy = folders[0].path, folders[0].checkpoint, folders[0].remedy
         if self.stacked:
@@ -64,6 +64,7 @@ class Recorder(Checkpoint):
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self.sampling_errors: dict[str, list[float]] = {}  # of each run by metric; see `Training`
+        self.initial: list[dict[str, float]] = [{} for _ in folders]  # learnt parameters before training
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._seen: dict[str, Tensor] = {}
         self._before_test: dict[str, Tensor] = {}
@@ -79,6 +80,7 @@ class Recorder(Checkpoint):
             "stopped": self.stopped,
             "scored": self.scored,
             "sampling_errors": self.sampling_errors,
+            "initial": self.initial,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,10 +94,13 @@ class Recorder(Checkpoint):
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
         self.scored = state_dict.get("scored", {})  # older checkpoints lack these
         self.sampling_errors = state_dict.get("sampling_errors", {})
+        self.initial = state_dict.get("initial", self.initial)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
         for r, folder in self._active_runs():
+            if trainer.current_epoch == 0 and isinstance(pl_module, Training):
+                self.initial[r] = parameters.values_of(pl_module, r)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r], not isinstance(pl_module, Training))
                 if trainer.current_epoch == 0:
@@ -255,8 +260,8 @@ class Recorder(Checkpoint):
     def _keep_curves(self, r: int, trainer: pl.Trainer, name: str) -> None:
         """Keep the curves of activations with learnt parameters, if a run has any."""
         task = trainer.lightning_module
-        if isinstance(task, Training) and (curves := parameters.curves_of(task, r)):
-            self.folders[r].keep_matrices({name: curves})
+        if isinstance(task, Training) and (curves := parameters.curves_of(task, r, name)):
+            self.folders[r].keep_matrices(curves)
 
     def _close_diverged(self, r: int, trainer: pl.Trainer) -> None:
         """Finish a member of a stack with its weights from the epoch before; in the first there are none."""
@@ -289,8 +294,9 @@ class Recorder(Checkpoint):
         if r not in self.diverged and (known := {n: e for n, e in errors.items() if math.isfinite(e)}):
             facts["sampling_errors"] = known
         if self.stacked:
-            size, threads = len(self.folders), self.job.threads
-            facts["stack"] = {"id": self.job.id, "size": size, "member": r, "threads": threads}
+            facts["stack"] = {"size": len(self.folders)}
+        if self.initial[r]:
+            facts["initial_parameters"] = self.initial[r]
         if r in self.loggers:
             summarise(self.loggers[r], self.rows[r], r in self.diverged)
         if r not in self.diverged:
@@ -315,6 +321,7 @@ class Recorder(Checkpoint):
             last_good_epoch=epoch,
             updates=updates,
             scored=self.scored,
+            matmul=matmul.backend(),
             revisions=dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]
             seconds=round(self.seconds / len(self.folders), 3),
             hardware=name_of(trainer.strategy.root_device),

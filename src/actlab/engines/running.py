@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,27 +16,27 @@ from actlab.analysis import verdict
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import Cases, Faults, key_of
-from actlab.config.keys import short
-from actlab.engines import pool, settings
+from actlab.config.keys import by_key, short
+from actlab.engines import pool
 from actlab.engines.jobs import Arranged, Job, Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.engines.settings import Settings, check_jobs
+from actlab.engines.settings import check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
+from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
-from actlab.studies import changes, locks, stacks
+from actlab.studies import changes, locks, opened, stacks
 from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
-
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 class Engine(NamedTuple):
@@ -51,6 +51,7 @@ class Engine(NamedTuple):
     cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
     shard: Shard | None = None  # trains a share of the jobs without locks; by default all, each run locked
     stalled: float = STALLED  # least seconds without progress after which a worker is ended
+    graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
@@ -84,6 +85,8 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
             stage, reached = ready.stages[number], names[number]
+            if only in (None, reached) and opens_new_files(stage, engine.stalled):
+                continue  # planned again, because these files count
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
@@ -95,6 +98,20 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     if only is None and number < len(names):
         print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed
+
+
+def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
+    """Find and store which files users' code opens, where that is not known; return whether there are any."""
+    known = folder.study.opened_files
+    if not (runs := opened.unknown((run for run, *_ in by_point(folder.study.runs())), known)):
+        return False
+    found: dict[str, list[str]] = {}
+    fresh = Worker(stalled=stalled)  # which has imported no users' code
+    # Why a process ends is said where the activations are tried.
+    with phase("finding the files that your code opens"), fresh, suppress(EndedError):
+        found = fresh.call("actlab.checks.opened_files:find", runs, {*known}, folder.path)
+        folder.store(opened.FILE, {**known, **found})
+    return any(found.values())
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
@@ -170,7 +187,7 @@ class Start:
             print(line)
         if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
             self.worker.end()
-            self.worker.settings = replace(arranged.settings, threads=0)  # for costs, which start it again
+            self.worker.settings = arranged.settings  # for costs, which start it again
         sizes = [len(job.runs) for job in arranged.jobs if len(job.runs) > 1]
         some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
@@ -197,38 +214,20 @@ class Start:
         return len(faults) + len(failed)
 
     def arranged(self, todo: Sequence[RunFolder]) -> Arranged:
-        """Return how the runs are trained; without stacks if trying one has ended the worker."""
+        """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        unfinished, stacked = [folder.run for folder in todo], engine.stacked
-        given = (runs, unfinished, root, engine.max_stack, jobs, engine.shard)
-        arrange = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
-        with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
-            with phase("trying stacks against runs alone") if engine.stacked else nullcontext():
-                try:
-                    arranged: Arranged = arrange(stacked)
-                except EndedError as ended:
-                    print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                    stacked = False
-                    arranged = arrange(stacked)
-            if arranged.untimed:
-                settings.keep(root, self._timed(arranged))
-                said, arranged = arranged.said, arrange(stacked)
-                arranged = arranged._replace(said=[*dict.fromkeys([*said, *arranged.said])])
-        return arranged
-
-    def _timed(self, arranged: Arranged) -> Settings:
-        """Return the settings after timing updates in a process that then frees its memory."""
-        timer = Worker(arranged.settings, stalled=self.engine.stalled)
-        with phase("timing updates alone and in stacks"), timer:
+        most = engine.max_stack if engine.stacked else 1
+        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard)
+        plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
+        deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
+        with deciding, phase("trying stacks against runs alone"):
             try:
-                timed: Settings = timer.call(
-                    "actlab.engines.timing:measure", arranged.untimed, arranged.settings
-                )
+                arranged: Arranged = plan(True, engine.graphs)
             except EndedError as ended:
-                print(f"stacks are of the usual size: the process that timed them {ended.how}")
-                timed = replace(arranged.settings, products=arranged.settings.products or Settings.products)
-        return timed
+                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+                arranged = plan(False, engine.graphs)
+        return arranged
 
     def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""
@@ -280,7 +279,7 @@ def busy(costs: Iterable[Mapping[str, Any]]) -> str:
     """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
     for machine in (cost.get("machine", {}) for cost in costs):
         share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
-        if load > cores + 1 or (share is not None and share < LEAST_SHARE):
+        if is_busy(load, cores, share):
             got = "" if share is None else f", {share:.2f} s of processor time a second"
             return f"load {load:.1f} on {cores} cores{got}"
     return ""
@@ -335,20 +334,38 @@ def measure_costs(
 def ignored(stages: Sequence[StudyFolder]) -> str:
     """Return a line about finished runs that share names with runs of ``stages`` but differ; empty without any.
 
-    It names the files that have changed since, of the first 20 of these runs.
+    It names the files that have changed since, and which settings differ in the first 20 of the other runs.
     """
-    runs, folder = [run.run for stage in stages for run in stage.runs], stages[0]
+    runs, root = [run.run for stage in stages for run in stage.runs], stages[0].path
     names = {run.id for run in runs}
-    alike = {name.rpartition("-")[0] for name in names}
-    unlike = [n for n in folder.finished() if n not in names and n.rpartition("-")[0] in alike]
+    alike = by_key((run.id.rpartition("-")[0], run) for run in runs)
+    unlike = [n for n in stages[0].finished() if n not in names and n.rpartition("-")[0] in alike]
     if not unlike:
         return ""
+
+    # Runs that use a changed file
     now = changes.digests(runs)
-    since = dict.fromkeys(text for name in unlike[:20] for text in changes.changed(folder.path / name, now))
-    why = " of other settings, data or code, or of an earlier version of actlab"
-    if since:
-        why = f", because {few([*since])} has been changed since"
-    return f"ignored in {folder.path}: {plural(len(unlike), 'finished run')}{why}"
+    changed = {name: changes.changed(root / name, now) for name in unlike}
+    edited = [name for name in unlike if changed[name]]
+    reasons = []
+    if edited:
+        files = dict.fromkeys(file for name in edited for file in changed[name])
+        number = plural(len(edited), "finished run")
+        reasons.append(f"{number}, because {few([*files])} has been changed since")
+
+    # All others
+    others = [name for name in unlike if not changed[name]]
+    if others:
+        planned = ((name, alike[name.rpartition("-")[0]]) for name in others[:20])
+        settings = dict.fromkeys(
+            text for name, runs in planned for text in changes.other_settings(root / name, runs)
+        )
+        why = "of other settings, data or code, or of an earlier version of actlab"
+        if settings:
+            why = f"with other settings: {few([*settings])}"
+        reasons.append(f"{plural(len(others), 'finished run')} {why}")
+
+    return f"ignored in {root}: {'; '.join(reasons)}"
 
 
 def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:
@@ -384,13 +401,17 @@ StateTrial = Callable[[Cases, Callable[..., None]], Faults]
 def _faults_of_state(
     worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
 ) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults."""
+    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
+
+    Where users' code is built, the second process has another hash seed, so it loads the libraries itself.
+    """
     cases = {key: case for key, case in cases.items() if key not in passed}
     if not cases:
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
-    with Worker(stalled=stalled) as other, apart as first:  # which train nothing
+    hash_seed = int(any(run.code for run, _ in cases.values()))
+    with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
         # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
         builds = first.call(build, cases, False, on=note)

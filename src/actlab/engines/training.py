@@ -1,7 +1,7 @@
 """Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail.
 
-A run alone is a stack of one. The stack of several runs has a folder in ``stacks/`` with its checkpoint;
-`actlab.engines.packing` decides which runs form one.
+A run alone is a stack of one, or a plain module. A stack has a folder in ``stacks/`` with its
+checkpoint; `actlab.engines.packing` decides which runs form one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actlab.engines.recording import Recorder
 from actlab.errors import ActlabError, described
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
-from actlab.runtime.devices import SMALL, keep_freed, rank, threads, threads_for
+from actlab.runtime.devices import keep_freed, rank, threads
 from actlab.stacking.building import assemble
 from actlab.storage import contents
 from actlab.storage.checkpoints import AtomicCheckpointIO, read
@@ -52,7 +52,9 @@ def check_sources(job: Job) -> None:
     """Check that third-party files have not changed since the runs were planned; ids contain their digests."""
     known: dict[str, str | None] = {}
     for run in job.runs:
-        now = identity.sources_of(run.config, known)
+        now: dict[str, str | None] = {**identity.sources_of(run.config, known)}
+        for text in run.sources.keys() - now.keys():  # which the code opens
+            now[text] = contents.content_of(text, True)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
             name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
             raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
@@ -101,11 +103,12 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         recorder.folders[r].open()
     if recorder.stacked:
         keep_freed()
-        stacks.begin(recorder.path, job.names, job.threads)  # a record of parts belongs to it
+        stacks.begin(recorder.path, job.names, job.alone_stacked)
     try:
         # Before the runs are built, which leaves the generators seeded.
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
-        trainer, task, data = assemble([run.config for run in job.runs], recorder, recorder.path)
+        configs = [run.config for run in job.runs]
+        trainer, task, data = assemble(configs, recorder, recorder.path, job.stacked)
         if recorder.loggers and not recorder.stacked:
             trainer.logger = recorder.loggers.pop(0)
         if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
@@ -113,8 +116,7 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         resume = recorder.checkpoint if unfinished and recorder.checkpoint.exists() else None
         if resume and "optimizer_states" not in read(resume, remedy=recorder.remedy):
             resume = None  # weights of a run whose result was deleted
-        number = job.threads or threads_for(getattr(data, "batch_size", None) or SMALL)
-        with threads(number), signals.measured(lambda: recorder.parts(trainer)):
+        with threads(1), signals.measured(lambda: recorder.parts(trainer)):
             trainer.fit(task, datamodule=data, ckpt_path=resume)
         if trainer.is_global_zero:
             recorder.close(trainer)

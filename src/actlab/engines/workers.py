@@ -24,11 +24,11 @@ from typing import Any
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError, LostDeviceError, described, last_line
 from actlab.runtime import signals
+from actlab.runtime.interpreter import started_alike
 from actlab.runtime.quiet import quiet
 from actlab.runtime.signals import Report
 
 Function = Callable[..., Any] | str  # of the top level of a module, or ``module:function``
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
 LOST = 70  # exit code of a worker whose accelerator has failed
 SILENT = 1.0  # seconds after which a first start says what it waits for
 PATIENCE = 5.0  # seconds that a worker may take to end
@@ -72,13 +72,14 @@ def start_server() -> None:
         context.set_forkserver_preload(_PRELOADED)
         from multiprocessing import forkserver
 
-        with _without_main():
+        with started_alike(), _without_main():
             forkserver.ensure_running()
 
 
-def _context() -> Any:
+def _context(forks: bool = True) -> Any:
     """Return the start method: fork from a server if supported, because forking does not copy threads."""
-    return mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+    forks = forks and "forkserver" in mp.get_all_start_methods()
+    return mp.get_context("forkserver" if forks else "spawn")
 
 
 @contextlib.contextmanager
@@ -118,14 +119,20 @@ class Inline(contextlib.AbstractContextManager["Inline"]):
 class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
-    ``settings`` are applied at each start. ``seat``, its index among several, selects its accelerator; None
-    for all accelerators. It is ended after at least ``stalled`` seconds without progress.
+    ``settings`` are applied at each start. ``device`` is the accelerator that it sees, None for all of them. It
+    is ended after at least ``stalled`` seconds without progress. With a ``hash_seed`` other than the server's 0
+    it is not forked, and loads the libraries itself.
     """
 
     def __init__(
-        self, settings: Settings | None = None, seat: int | None = None, stalled: float = STALLED
+        self,
+        settings: Settings | None = None,
+        device: str | None = None,
+        stalled: float = STALLED,
+        hash_seed: int = 0,
     ) -> None:
-        self.settings, self.seat, self.stalled = settings or Settings(), seat, stalled
+        self.settings, self.device, self.stalled = settings or Settings(), device, stalled
+        self.hash_seed = hash_seed
         self.process: Any = None
         start_server()
 
@@ -140,16 +147,17 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def ask(self, function: Function, *args: Any, reports: bool = False) -> None:
         """Start a function in the worker; `heard` returns its messages. See `call`."""
         if self.process is None:
-            self.pipe, theirs = _context().Pipe()
-            process = _context().Process(
-                target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
+            context = _context(forks=self.hash_seed == 0)
+            self.pipe, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(theirs, self.settings, self.device), name=f"actlab-{self.device or 0}"
             )
             said = {"file": sys.stderr, "flush": True}
             # A thread, because `start` waits for the server.
             self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
             self._loading.daemon = True
             self._loading.start()
-            with _without_main():
+            with started_alike(self.hash_seed), _without_main():
                 process.start()
             self.process = process
             # With this end open here, the pipe would not end with the worker.
@@ -175,6 +183,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._loading.cancel()
         now = time.monotonic()
         self._longest, self._last = max(self._longest, now - self._last), now
+        if kind == "last":
+            self._close()
+            return ("done", *content)
         if kind == "error":
             raise ActlabError(content[0])
         if kind == "said":
@@ -247,19 +258,22 @@ class ReportedOutput(io.TextIOBase):
         return len(text)
 
 
-def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """Run a worker: answer the requests received through the pipe, until None is received."""
+def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
+    """Run a worker: answer the requests received through the pipe, until None is received.
+
+    A worker that a request has harmed answers it and ends; the next request starts another.
+    """
+    from actlab.runtime import accidents
     from actlab.runtime.denormals import flush_denormals
+    from actlab.runtime.devices import VISIBLE
+
+    if device is not None:
+        os.environ[VISIBLE] = device  # before anything asks for devices
 
     mp.set_start_method(None, force=True)  # processes of data loaders start as in a script
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_by_signal)
     threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
-    if seat is not None:
-        import torch
-
-        if number := torch.accelerator.device_count():
-            os.environ[VISIBLE] = device_of(seat, number, os.environ.get(VISIBLE))
     one_at_a_time = threading.Lock()
 
     def report(kind: str, *content: Any) -> None:
@@ -274,7 +288,10 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         while (request := pipe.recv()) is not None:
             try:
                 function, args, reports = request
-                report("done", _named(function)(*args, *([report] if reports else [])))
+                answer = _named(function)(*args, *([report] if reports else []))
+                report("last" if accidents.harmed else "done", answer)
+                if accidents.harmed:
+                    return
             except LostDeviceError as error:
                 print(error)
                 # At once, because handlers of the exit would call the lost accelerator.
@@ -298,18 +315,6 @@ def _end_by_signal(number: int, frame: FrameType | None) -> None:
     """End by the signal's default action; Lightning's handler would exit with code 0 while a Trainer runs."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-def device_of(seat: int, number: int, visible: str | None) -> str:
-    """Return the accelerator of the worker with index ``seat``, as a value of `VISIBLE`.
-
-    ``visible`` is the value that the user has set, if any.
-
-    >>> device_of(3, 2, None), device_of(1, 2, "2,3"), device_of(2, 1, "GPU-6ca1")
-    ('1', '3', 'GPU-6ca1')
-    """
-    names = visible.split(",") if visible else list(map(str, range(number)))
-    return names[seat % min(number, len(names))]
 
 
 def _exit_with(parent: Any) -> None:

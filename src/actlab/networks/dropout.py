@@ -29,7 +29,13 @@ class Dropout(nn.Module):
 
     def set_scale(self, scale: float | Tensor) -> None:
         """Set the drop probability to the initial ``p`` times a factor, or one per run, float64 ``(R, 1)``."""
-        self.probability = _checked(self.p * scale)
+        probability = _checked(self.p * scale)
+        known = self.probability
+        if isinstance(known, Tensor) and isinstance(probability, Tensor) and known is not self.p:
+            # In place, because a program (`actlab.tasks.replay`) reads this memory.
+            known.copy_(probability, non_blocking=True)
+        else:
+            self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with dropout in training, ``x`` itself in evaluation."""

@@ -29,6 +29,7 @@ class Attention(nn.Module):
     """
 
     stochastic = False
+    multiplies_activations = True  # in many small products, which oneDNN starts slowly
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

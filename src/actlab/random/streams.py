@@ -281,8 +281,8 @@ def _drawn(function: Callable[..., Any], compiled: Callable[..., Any], *args: An
 def compile_masks() -> None:
     """Fuse the functions that draw masks by ``torch.compile``, each at its first draw, for the tensor's device.
 
-    Uniform numbers and dropout masks stay the same bit for bit. Stochastic activations compare the numbers with
-    probabilities whose last bits may differ. On the CPU this needs a C++ compiler; without a compiler the plain
+    Numbers and masks stay the same bit for bit: these functions only hash integers, compare, multiply and add.
+    On the CPU this needs a C++ compiler; without a compiler the plain
     functions stay in use, and a line says why.
     """
     global _compiled

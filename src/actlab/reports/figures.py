@@ -24,7 +24,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "training": {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8},
     "published": {"lw": 1.0, "ls": (0, (1, 1.3))},
 }
-_LOOKS |= {"learnt": _LOOKS["held out"], "initial": _LOOKS["training"]}
+_LOOKS["learnt"] = _LOOKS["held out"]
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
 _OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
@@ -43,18 +43,23 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     rows = [_PAPER_ROW if paper else 2.45] * math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
     palette = style.colours((line.label for line in plot.lines), plot.users)
-    styles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
+    looks = {kind: _LOOKS.get(kind) or _look(plot.dash_of(kind)) for kind in plot.kinds}
+    styles = [Line2D([], [], color=style.INK, label=kind, **look) for kind, look in looks.items()]
     legends = [*_units(plot, palette, width), *([styles] if len(styles) > 1 else [])]
     texts = results.study.title, plot.caption, legends
     figure, axes = style.framed(plot.name, len(plot.panels), columns, width, rows, *texts, paper)
     for ax, panel in zip(axes, plot.panels, strict=True):
-        _draw_panel(ax, panel, palette, int(_WIDE * width / columns))
+        for line in sorted(panel.lines, key=lambda line: line.by_user):
+            _draw_line(ax, line, panel, palette[line.label], looks[plot.kind_of(line)])
+        _set_axes(ax, panel, int(_WIDE * width / columns))
     return figure
 
 
-def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -> None:
-    for line in sorted(panel.lines, key=lambda line: line.by_user):
-        _draw_line(ax, line, panel, palette[line.label])
+def _look(dash: tuple[float, ...]) -> dict[str, Any]:
+    return {**_LOOKS["held out"], "ls": (0, dash) if dash else "-"}
+
+
+def _set_axes(ax: Axes, panel: Panel, wide: int) -> None:
     if panel.log:
         ax.set_yscale("log")
     ax.set(title=textwrap.fill(panel.title, wide), xlabel=textwrap.fill(panel.xlabel, wide))
@@ -74,19 +79,19 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
+def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str, of_kind: Mapping[str, Any]) -> None:
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
         ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_LOOKS["published"])
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
-    look = {**_LOOKS[line.kind], **dots}
+    look = {**of_kind, **dots}
     if line.by_user:
         look["lw"] *= _OWN
     ax.plot(x, median, color=colour, zorder=3.5 if line.by_user else 3, **look)
-    if line.ours.n > 1 and len(x) > 1:
+    if line.ours.shaded and len(x) > 1:
         ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
-    elif line.ours.n > 1:
+    elif line.ours.shaded:
         ax.vlines(x, low, high, color=colour, alpha=0.5, lw=1.4, zorder=1)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from actlab.analysis.curves import Curve
-from actlab.config.metrics import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import LEARNT, is_parameter
 from actlab.config.values import named, same
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.storage.files import regular
@@ -20,7 +22,9 @@ from actlab.storage.resources import is_file, resource
 _NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
 _COLUMNS = (*_NAMES, *_NUMBERS)
 _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
-KINDS = ("held out", "training", "learnt", "initial", "published")
+# Dashes and gaps of the lines of several metrics, unlike those of training and published curves
+_DASHES: tuple[tuple[float, ...], ...] = ((), (6, 1.5, 1, 1.5), (9, 2), (4, 1, 1, 1, 1, 1))
+KINDS = ("held out", "training", "learnt", "published")
 
 
 class PublishedCurve(NamedTuple):
@@ -43,9 +47,7 @@ class Line:
 
     @property
     def kind(self) -> str:
-        """Training or held-out data, or what an activation learnt or began with."""
-        if self.metric == INITIAL:
-            return "initial"
+        """Training or held-out data, or what an activation learnt."""
         if self.metric == LEARNT or is_parameter(self.metric):
             return "learnt"
         return "training" if "train" in self.metric.split("/")[:-1] else "held out"
@@ -90,9 +92,27 @@ class Plot:
 
     @property
     def kinds(self) -> list[str]:
-        """What its lines are: the kinds of lines, and ``published``."""
-        kinds = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
-        return [kind for kind in KINDS if kind in kinds]
+        """What its lines are: the kinds of lines by `kind_of`, metrics last, and ``published``."""
+        kinds = dict.fromkeys(self.kind_of(line) for line in self.lines)
+        if any(line.published for line in self.lines):
+            kinds["published"] = None
+        return [*(kind for kind in KINDS if kind in kinds), *(kind for kind in kinds if kind not in KINDS)]
+
+    @cached_property
+    def _shared(self) -> set[str]:
+        """The kinds of which a panel has several metrics."""
+        metrics = {(panel.number, line.kind, line.metric) for panel in self.panels for line in panel.lines}
+        count = Counter((number, kind) for number, kind, _ in metrics)
+        return {kind for (_, kind), several in count.items() if several > 1}
+
+    def kind_of(self, line: Line) -> str:
+        """Return the kind of a line, or its metric if a panel has several metrics of this kind."""
+        return line.metric if line.kind in self._shared else line.kind
+
+    def dash_of(self, kind: str) -> tuple[float, ...]:
+        """Return lengths of dashes and gaps of a metric; empty for a solid line, and for any other kind."""
+        metrics = [name for name in self.kinds if name not in KINDS]
+        return _DASHES[metrics.index(kind) % len(_DASHES)] if kind in metrics else ()
 
 
 def limits(panel: Panel) -> tuple[float, float]:

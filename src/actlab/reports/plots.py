@@ -16,7 +16,7 @@ from actlab.analysis.statistics import median_band
 from actlab.analysis.times import cost_of, seconds_per_epoch
 from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
-from actlab.config.metrics import INITIAL, LEARNT, is_parameter
+from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
@@ -35,7 +35,6 @@ _READING_TEXTS = {
 }
 EPOCH, SECONDS = "epoch", "seconds"
 LEARNT_FIGURE = "learnt_activations"
-_Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
 
 
 def read(results: Results) -> list[Plot]:
@@ -224,11 +223,12 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     counts = sorted({line.ours.n for line in lines})
     fewest = f"{counts[0]} to " if len(counts) > 1 else ""
     text = f"Lines: median of {fewest}{plural(counts[-1], 'run')} (seeds {spans(seeds)})."
-    if counts[-1] < 2:
-        return text
     kinds = {"interval": INTERVAL, "range": "their range"}
-    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-    return f"{text} Shaded: {spread}."
+    over_runs = {line.ours.band.kind for line in lines if line.ours.shaded and not line.ours.over_channels}
+    shaded = [kinds[kind] for kind in sorted(over_runs)]
+    if any(line.ours.over_channels for line in lines):
+        shaded.append("the lowest to the highest channel (medians over runs)")
+    return f"{text} Shaded: {' or '.join(shaded)}." if shaded else text
 
 
 def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
@@ -248,15 +248,14 @@ def read_learnt(results: Results) -> Plot | None:
         setting = results.chosen(group)
         kept = [_kept(results, run) for run in setting.runs] if setting else []
         title = group.point.in_words(results.study.compare, results.text)
-        if lines := [*_learnt_lines([run[LEARNT] for run in kept if LEARNT in run], LEARNT)]:
-            lines += _initial([*_learnt_lines([run[INITIAL] for run in kept if INITIAL in run], INITIAL)])
-            panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x)"))
+        if lines := [*_learnt_lines([run for run in kept if LEARNT in run and INITIAL in run])]:
+            panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)"))
     if not panels:
         return None
     text = (
-        "Activations with learnt parameters, in evaluation mode: f(x) of each layer, numbered from the input, "
-        "after the last epoch; dashed: before the first. Where channels have parameters of their own, the mean "
-        "over channels that all have the input x. Runs that diverged are left out. "
+        "Activations with trainable parameters, in evaluation mode: f(x) after the last epoch minus f₀(x) "
+        "before the first, in each layer, numbered from the input. If channels have parameters of their own, "
+        "f and f₀ are means over channels that all have the input x. Runs that diverged are left out. "
     )
     lines = [line for panel in panels for line in panel.lines]
     return Plot(LEARNT_FIGURE, panels, text + medians(lines, results.study.seeds))
@@ -269,14 +268,24 @@ def _kept(results: Results, run: Run) -> Kept:
     return read_json(file, Kept, folder.remedy) if finished and file.exists() else {}
 
 
-def _learnt_lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:
-    for layer in sorted({int(name) for run in runs for name in run if name != "x"}):
-        values = [run[str(layer)] for run in runs if str(layer) in run]
-        x = np.array(next(run["x"] for run in runs if str(layer) in run))
-        yield Line(f"layer {layer}", metric, Curve(x, median_band(np.array(values)), len(values)), None)
+def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
+    """Yield a line for each layer: the change of f, and its spread over channels if these differ."""
+    layers = {int(name) for run in runs for name in run[LEARNT] if name != "x"}
+    for layer in map(str, sorted(layers)):
+        of_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
+        if not of_layer:
+            continue
+        start = np.array([run[INITIAL][layer] for run in of_layer])
+        band = median_band(np.array([run[LEARNT][layer] for run in of_layer]) - start)
 
+        # Put the lowest and highest channel in place of the interval over seeds.
+        lowest = [run[LOWEST][layer] for run in of_layer if layer in run.get(LOWEST, {})]
+        highest = [run[HIGHEST][layer] for run in of_layer if layer in run.get(HIGHEST, {})]
+        over_channels = len(lowest) == len(highest) == len(of_layer)
+        if over_channels:
+            low, high = np.array(lowest) - start, np.array(highest) - start
+            band = band._replace(low=np.median(low, axis=0), high=np.median(high, axis=0))
 
-def _initial(lines: Sequence[Line]) -> Sequence[Line]:
-    """Return one line in place of equal ones of several layers."""
-    equal = all(np.array_equal(line.ours.band[:3], lines[0].ours.band[:3]) for line in lines)
-    return [Line("all layers", INITIAL, lines[0].ours, None)] if len(lines) > 1 and equal else lines
+        x = np.array(of_layer[0][LEARNT]["x"])
+        curve = Curve(x, band, len(of_layer), over_channels=over_channels)
+        yield Line(f"layer {layer}", LEARNT, curve, None)

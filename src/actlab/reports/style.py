@@ -34,7 +34,6 @@ _KNOWN = {
     "softplus": "#F2885A",
     "sine": "#C8102E",
     "gauss": "#6A9E1F",
-    "all layers": GREY,
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 

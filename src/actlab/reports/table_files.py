@@ -15,7 +15,7 @@ from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.values import in_full, mapped, shareable
-from actlab.reports import latex
+from actlab.reports import latex, parameters
 from actlab.reports.notes import facts, footnotes, spans
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
@@ -40,6 +40,8 @@ def to_markdown(results: Results) -> str:
         texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
     if sentences := verdict.lines(results):
         texts += ["## Verdict", "\n".join(f"- {sentence}" for sentence in sentences)]
+    if learnt := parameters.lines(results):
+        texts += [f"## {parameters.TITLE}", "\n".join(f"- {line}" for line in learnt)]
     return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
 
 

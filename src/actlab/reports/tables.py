@@ -11,7 +11,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
-from actlab.analysis.wording import digits, few
+from actlab.analysis.wording import digits
 from actlab.studies.points import short_names
 
 NONE = "-"
@@ -23,7 +23,7 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     reference, lines = comparison.reference_text(results), []
     seen = shown(results)
     for row in comparison.rows(results):
-        line = point(results, row) | trained(results, row) | learnt(results, row)
+        line = point(results, row) | trained(results, row)
         for cell in (row.cells[number] for number in seen):
             texts = _cells(cell, reference, brief=False)
             line |= {_joined(cell.column.name, head): text for head, text in texts.items()}
@@ -35,7 +35,7 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     """Return title, header and rows of each part: settings and costs without a title, then each metric."""
     rows, reference = comparison.rows(results), comparison.reference_text(results)
     points = [point(results, row) for row in rows]
-    whole = (trained(results, row) | learnt(results, row) | cost(row.cost, reference) for row in rows)
+    whole = (trained(results, row) | cost(row.cost, reference) for row in rows)
     parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
     for number in shown(results):
         cells = [row.cells[number] for row in rows]
@@ -56,7 +56,7 @@ def shown(results: Results) -> list[int]:
         number
         for number, column in enumerate(results.columns)
         if not results.results or any(row.cells[number].median is not None for row in rows)
-        if column not in results.learnt  # these stand in a column of all layers, see `learnt`
+        if column not in results.learnt  # lines below the verdict, see `parameters`
     ]
 
 
@@ -92,15 +92,6 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
     if row.diverged:
         count += f", {row.diverged} diverged"
     return {**line, "settings\ntried": tried if shows_settings(results) else "", "runs": count}
-
-
-def learnt(results: Results, row: TableRow) -> dict[str, str]:
-    """Return learnt parameters by header, the medians of the layers in their order: ``1.5, 1.43``."""
-    by_head: dict[str, list[str]] = {}
-    for cell in (cell for cell in row.cells if cell.column in results.learnt):
-        head = f"{cell.column.metric.replace('/', ' ')}\nby layer (last)"
-        by_head.setdefault(head, []).extend([] if cell.median is None else [number(cell.median, cell.column)])
-    return {head: few(texts, 8) for head, texts in by_head.items()}
 
 
 def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from actlab.analysis import comparison, verdict
 from actlab.analysis.results import Results
-from actlab.reports import tables
+from actlab.reports import parameters, tables
 from actlab.reports.notes import footnotes
 
 MARK = "> "  # before the user's activations
@@ -36,6 +36,9 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     if sentences := verdict.lines(results):
         head = Text("Verdict", style="bold")
         console.print(head, *map(Text, sentences), "", sep="\n", soft_wrap=not terminal)
+    if learnt := parameters.lines(results):
+        head = Text(parameters.TITLE, style="bold")
+        console.print(head, *map(Text, learnt), "", sep="\n", soft_wrap=not terminal)
     notes = footnotes(results, brief=not whole)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
         notes.append(

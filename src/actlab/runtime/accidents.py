@@ -11,6 +11,8 @@ from torch import Tensor
 
 from actlab.errors import LostDeviceError, described
 
+# A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong state.
+harmed = False
 _LIBRARIES = re.compile(
     r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
 )

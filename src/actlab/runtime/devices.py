@@ -12,26 +12,40 @@ from lightning_fabric.utilities import rank_zero
 
 from actlab.runtime.machine import hardware
 
-SMALL = 400  # samples per update
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
+graphs: bool | None = None  # whether updates are replayed as CUDA graphs; None: where they were shown right
 _GIB = 2**30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
-def threads_for(samples: int) -> int:
-    """Return the number of threads to use for updates of ``samples`` samples."""
-    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
-    return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
-
-
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Set the number of torch's threads within a ``with`` block."""
+    """Set the number of torch's threads within a ``with`` block; training has one, for equal digits."""
+    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def accelerators() -> list[str]:
+    """Return the names of this machine's accelerators, as values of `VISIBLE`, the one with most memory first.
+
+    CUDA shows a process only the first of several slices of a GPU (MIG), so their names are not counted.
+    """
+    visible = os.environ.get(VISIBLE, "")
+    names = visible.split(",") if visible else []
+    if "MIG-" in visible:
+        return names
+    number = torch.accelerator.device_count()
+    names = names[:number] or [str(device) for device in range(number)]
+    if number > 1 and torch.cuda.is_available():
+        # Whole GiB, so that devices without work keep their order.
+        free = [torch.cuda.mem_get_info(device)[0] // _GIB for device in range(number)]
+        names = [names[device] for device in sorted(range(number), key=lambda device: -free[device])]
+    return names
 
 
 def rank() -> int:

@@ -1,4 +1,4 @@
-"""Where numbers were computed: versions of packages and the processor."""
+"""Where numbers were computed: versions of packages, the processor and how busy it was."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
@@ -25,3 +26,11 @@ def hardware() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
+
+
+def is_busy(load: float, cores: int, share: float | None) -> bool:
+    """Return whether other programs disturbed a timing.
+
+    ``load`` is the average of the last minute, ``share`` the processor time per second, None if unknown.
+    """
+    return load > cores + 1 or (share is not None and share < LEAST_SHARE)

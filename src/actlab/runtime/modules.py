@@ -1,13 +1,14 @@
-"""Helpers for any module: plain attributes, evaluation mode for a while, its own activations in evaluation."""
+"""Helpers for any module: plain attributes, evaluation mode for a while, a pass that leaves it unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 _BARE = vars(nn.Module()).keys()  # attributes of every module
 
@@ -27,6 +28,45 @@ def unfuse(module: nn.Module) -> None:
             part.activation_relu_or_gelu = 0
         elif isinstance(part, nn.TransformerEncoder):
             part.use_nested_tensor = False  # nested tensors, made of padding masks, need the fused kernel
+
+
+@contextmanager
+def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Run a block; then give each part its parameters, buffers and attributes back, and tensors their values.
+
+    What other objects hold, such as lists, is not restored, and neither are the parts of a part. A part whose
+    first call gives it shapes keeps them.
+    """
+    held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    values: list[Any] = []
+    for part in parts:
+        if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
+            values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+            continue
+        if any(is_lazy(own) for own in (*part.parameters(recurse=False), *part.buffers(recurse=False))):
+            continue
+        for of in (vars(part), part._parameters, part._buffers):
+            held.append((of, dict(of)))
+            values += of.values()
+
+    tensors = [*{id(value): value for value in values if _takes_values(value)}.values()]
+    copies = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        for of, before in held:
+            of.clear()
+            of.update(before)
+        with torch.no_grad():
+            for tensor, copy in zip(tensors, copies, strict=True):
+                tensor.copy_(copy)
+
+
+def _takes_values(value: Any) -> bool:
+    """Whether an object is a tensor that can be changed in place: not expanded, nor of a validation alone."""
+    if not isinstance(value, torch.Tensor) or value.is_inference() or value.layout is not torch.strided:
+        return False
+    return 0 not in value.stride()
 
 
 @contextmanager

@@ -48,6 +48,19 @@ def stopping() -> Iterator[None]:
         _requested.clear()
 
 
+@contextmanager
+def explained(how: Callable[[], str]) -> Iterator[None]:
+    """Let a stop within the block say ``how`` it is resumed, even if other code replaced the exception."""
+    try:
+        yield
+    except BaseException as error:
+        if not _requested:
+            raise
+        stop = Stopped(_requested[0])
+        stop.how = how()
+        raise stop from error
+
+
 def tell(listener: Callable[[Parts], None] | None) -> None:
     """Make `check` report progress to ``listener``, at most once in `EVERY` seconds; None ends it."""
     global _listener, _told

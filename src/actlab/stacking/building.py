@@ -17,18 +17,25 @@ from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of, run_seed, typed
 from actlab.datamodules.base import TensorDataModule
 from actlab.experiments import Experiment
-from actlab.stacking.task import StackedTask
+from actlab.runtime import matmul
+from actlab.stacking.task import StackedTask, matmul_of
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 
 
-def assemble(configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path) -> Experiment:
-    """Build the Trainer, the stacked task and the datamodule of some runs, or those of a single run."""
+def assemble(
+    configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path, stacked: bool = True
+) -> Experiment:
+    """Build the Trainer, the stacked task and the datamodule of some runs, or the plain task of a single run.
+
+    Sets the matmul backend of this process to that of the network.
+    """
     first = experiments.build(copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path))
-    if len(configs) == 1:
+    trainer, task, data = first
+    matmul.use(matmul_of(task))
+    if not stacked:
         return first
     tasks = list(build_tasks(configs, first))
-    trainer, _, data = first
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
         writer.config = None  # the config of one member; the stack's checkpoint holds all members

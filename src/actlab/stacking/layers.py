@@ -4,13 +4,19 @@ A layer type in the table has a batched form: a linear layer becomes one ``baddb
 without parameters is applied once to all members. Any other activation or small module is called member by
 member. A network with any other module has no form (`reason_against`): `actlab.stacking.mapping` maps it.
 
+What a form computes for a member is equal in every bit, however many members there are. Kernels compute whole
+vectors in another way than the rest of a tensor, and matrices in another way by their size and their address.
+So each member's numbers begin and end on whole vectors.
+
 Shapes: ``R`` runs, ``B`` batch, ``*`` further axes, ``D`` features.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +34,9 @@ from actlab.runtime.modules import plain_attributes
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], tuple[Form, Callable[[Any], bool]]] = {}
+WHOLE = 64  # numbers: whole vectors, two at a time, of any data type and processor
+ALIGNED = 16  # numbers of float32 in 64 bytes, the longest vector
+SMALL_PRODUCT = 16**3  # multiplications: torch computes a batch of no more by another backend
 _METHODS = ("forward", "__call__", "train", "_apply")  # a subclass that overrides one needs its own form
 
 
@@ -75,7 +84,7 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
         return form(members, stream)
     if acts_on_all_at_once(members):
         streams.attach_like(first, stream)
-        return first
+        return Elementwise(first, stream)
     return PerMember(members, stream)
 
 
@@ -98,6 +107,43 @@ def _comparable(value: Any) -> Any:
     return value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
 
 
+@cache
+def _added(samples: int, features: int, width: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns to add, so that each matrix begins at an aligned address."""
+    columns = -width % (ALIGNED // math.gcd(ALIGNED, features))
+    whole = ALIGNED // math.gcd(ALIGNED, features, width + columns)
+    least = SMALL_PRODUCT // (features * (width + columns)) + 1
+    return max(-samples % whole, least + -least % whole - samples), columns
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x W + b of each run, of which no bit depends on the number of runs, with any backend.
+
+    Shapes: ``(R, B, D)`` × ``(R, D, out)`` + ``(R, 1, out)`` → ``(R, B, out)``.
+    """
+    runs, samples, features = x.shape
+    width = weight.shape[2]
+    rows, columns = _added(samples, features, width)
+    is_thin = 1 in (features, width + columns)
+    if not (rows or columns or is_thin):
+        return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+
+    if columns:
+        weight = F.pad(weight, (0, columns))
+        bias = None if bias is None else F.pad(bias, (0, columns))
+    if rows:
+        x = F.pad(x, (0, 0, 0, rows))
+
+    # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are expanded, too,
+    # because gradients are added up where tensors are: in an equal order then.
+    if is_thin:
+        several = max(runs, 2)
+        x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
+        bias = None if bias is None else bias.expand(several, -1, -1)
+    y = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+    return y[:runs, :samples, :width].contiguous()
+
+
 @stacked_form(nn.Linear)
 class StackedLinear(nn.Module):
     """R linear layers as one batched matrix product: ``(R, B, *, D)`` → ``(R, B, *, out)``.
@@ -114,11 +160,9 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = x_r W_rᵀ + b_r."""
-        rows = x.flatten(1, -2) if x.dim() > 3 else x
-        if self.bias is None:
-            y = torch.bmm(rows, self.weight)
-        else:
-            y = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight)
+        inputs = x.flatten(1, -2) if x.dim() > 3 else x
+        bias = None if self.bias is None else self.bias.unsqueeze(1)
+        y = product(inputs, self.weight, bias)
         return y.view(*x.shape[:-1], -1) if x.dim() > 3 else y
 
     def member_state(self, r: int) -> dict[str, Tensor]:
@@ -233,6 +277,26 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
                 forms[id(child)] = stack([m.get_submodule(name) for m in members], stream)
             stacked._modules[name] = forms[id(child)]
     return stacked
+
+
+class Elementwise(nn.Module):
+    """Call one elementwise activation for all runs, with each run's numbers in whole vectors."""
+
+    def __init__(self, activation: nn.Module, stream: Stream) -> None:
+        super().__init__()
+        self.activation, self.stream = activation, stream
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(R, *)`` to ``(R, *)``."""
+        numbers = x[0].numel()
+        padding = -numbers % WHOLE
+        # On several devices, a site's numbers begin where the part of the device before ends.
+        if not padding or self.stream.part != (0, 1):
+            y: Tensor = self.activation(x)
+            return y
+        rows = F.pad(x.flatten(1), (0, padding))
+        y = self.activation(rows)
+        return y[:, :numbers].reshape(x.shape)
 
 
 class PerMember(nn.Module):

@@ -7,11 +7,13 @@ from itertools import groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from pytorch_lightning.cli import OptimizerCallable
 from torch import Tensor, nn
 
 from actlab import optim
 from actlab.errors import ActlabError
+from actlab.stacking.layers import WHOLE
 from actlab.stacking.network import StackedNetwork, member_names
 from actlab.tasks import Task
 from actlab.tasks.building import checked_optimizer
@@ -21,19 +23,28 @@ class Slices:
     """Split stacked parameters along the run axis where the optimiser's settings change.
 
     Neighbouring members with equal settings share a slice and a parameter group, so a stack with three learning
-    rates has three groups whatever its size. A slice shares storage with its parameter. An optimiser that works
-    elementwise updates each member as in a run alone.
+    rates has three groups whatever its size. A slice shares storage with its parameter, in which each member's
+    numbers fill whole vectors (`layers.WHOLE`). An optimiser that works elementwise updates each member as in a
+    stack of one, in every bit.
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
         self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # parameter, slice, runs
         self._runs: dict[nn.Parameter, slice] = {}
+        self._columns: dict[nn.Parameter, int] = {}  # number of the parameter's name in a member
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
         self._names = member_names(network)
-        self._wholes = [(network.get_parameter(name), owner) for name, (_, owner) in self._names.items()]
         own_kinds = optim.kinds(members[0].network, members[0].units)
         kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
+        self._in_member = list(dict.fromkeys(inner for inner, _ in self._names.values()))
+        self._rows = {
+            name: _in_whole_vectors(network.get_parameter(name))
+            for name, (_, owner) in self._names.items()
+            if owner is None
+        }
+        for r, member in enumerate(members):
+            network.share(r, member.network)
         groups: list[dict[str, Any]] = []
         for (settings, _, _), run in groupby(range(len(members)), key=lambda r: _settings(members[r], r)):
             indices = list(run)
@@ -52,15 +63,15 @@ class Slices:
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         for name in names:
-            whole, (_, owner) = network.get_parameter(name), self._names[name]
-            if owner is None and runs != slice(0, self.size):
-                part = nn.Parameter(whole.detach()[runs])
-                self.sliced.append((whole, part, runs))
-            elif owner is None or runs.start <= owner < runs.stop:
-                part = whole  # its gradient is that of the optimiser's parameter
-            else:
+            whole, (inner, owner) = network.get_parameter(name), self._names[name]
+            part = whole  # its gradient is that of the optimiser's parameter
+            if owner is not None and not runs.start <= owner < runs.stop:
                 continue
+            if owner is None and (runs != slice(0, self.size) or self._rows[name].shape != whole.shape):
+                part = nn.Parameter(self._rows[name][runs])
+                self.sliced.append((whole, part, runs))
             self._runs[part] = runs if owner is None else slice(owner, owner + 1)
+            self._columns[part] = self._in_member.index(inner)
             yield part
 
     @torch.no_grad()
@@ -78,21 +89,42 @@ class Slices:
     @torch.no_grad()
     def clip_norms(self, most: float) -> None:
         """Scale the gradient of each run, in place, to a norm of at most ``most``, as ``clip_grad_norm_``."""
-        gradients = [(p.grad, owner) for p, owner in self._wholes if p.grad is not None]
-        norms = gradients[0][0].new_zeros(len(gradients), self.size)
-        for norms_of_runs, (gradient, owner) in zip(norms, gradients, strict=True):
-            if owner is None:
-                norms_of_runs.copy_(torch.linalg.vector_norm(gradient.reshape(self.size, -1), dim=1))
-            else:
-                norms_of_runs[owner] = torch.linalg.vector_norm(gradient)
-        scales = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
-        for gradient, owner in gradients:
-            gradient.mul_(scales.view(-1, *[1] * (gradient.dim() - 1)) if owner is None else scales[owner])
+        gradients = [
+            (part.grad.view(runs.stop - runs.start, -1), runs, self._columns[part])
+            for part, runs in self._runs.items()
+            if part.grad is not None
+        ]
+        norms = gradients[0][0].new_zeros(self.size, len(self._in_member))
+        for gradient, runs, column in gradients:
+            norms[runs, column] = torch.linalg.vector_norm(gradient, dim=1)
+        scales = (most / (torch.linalg.vector_norm(norms, dim=1) + 1e-6)).clamp(max=1.0)
+        for gradient, runs, _ in gradients:
+            gradient.mul_(scales[runs].unsqueeze(1))
 
     def take_gradients(self) -> None:
-        """Set each slice's gradient to a view of its parameter's gradient."""
+        """Set each slice's gradient to that of its parameter, as a view where it fills whole vectors."""
         for whole, part, runs in self.sliced:
-            part.grad = None if whole.grad is None else whole.grad[runs]
+            gradient = whole.grad
+            if gradient is not None and part.shape[1:] != whole.shape[1:]:
+                gradient = _padded(gradient)
+            part.grad = None if gradient is None else gradient[runs]
+
+
+def _padded(tensor: Tensor) -> Tensor:
+    """Return the numbers of each run, followed by zeros up to whole vectors, ``(R, P)``."""
+    numbers = tensor.reshape(len(tensor), -1)
+    return F.pad(numbers, (0, -numbers.shape[1] % WHOLE))
+
+
+def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
+    """Return the storage of a stacked parameter, ``(R, P)`` if it had to be padded, else of its own shape."""
+    values = parameter.detach()
+    numbers = values[0].numel()
+    if numbers % WHOLE == 0:
+        return values
+    rows = _padded(values)
+    parameter.data = rows[:, :numbers].view(values.shape)
+    return rows
 
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
 from actlab.random.streams import Stream
+from actlab.runtime import matmul
 from actlab.runtime.third_party import calling
 from actlab.stacking import layers, mapping
 from actlab.stacking.mapping import MappingError
@@ -38,8 +39,8 @@ HOOKS = [
 class StackedTask(Training):
     """Train R untrained tasks, with networks of the same layers, as one.
 
-    The loss is the sum of the members' mean losses, so each member has the same gradient as in a run alone, and
-    the same results up to the order of floating-point sums. Metrics are vectors over members; `latest` holds
+    The loss is the sum of the members' mean losses, so each member has the gradient that it has in a stack of
+    one, and equals it in every bit. Metrics are vectors over members; `latest` holds
     those of the epoch, as ``{split}/{name}`` → ``(R,)``.
     """
 
@@ -197,6 +198,14 @@ def reason_against(task: pl.LightningModule) -> str | None:
 def has_forms(task: Task) -> bool:
     """Return whether the network of a task has stacked forms; otherwise it is mapped."""
     return layers.reason_against(task.network, task.units) is None
+
+
+def matmul_of(task: pl.LightningModule) -> str:
+    """Return the matmul backend for a task, which depends on its network and the kind of processor alone."""
+    if not isinstance(task, Task) or not has_forms(task):
+        return matmul.DEFAULT
+    multiplies = any(getattr(part, "multiplies_activations", False) for part in task.network.modules())
+    return matmul.DEFAULT if multiplies else matmul.for_mlps()
 
 
 def _of_member(batch: Batch, r: int) -> Batch:

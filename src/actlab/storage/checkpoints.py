@@ -138,7 +138,12 @@ def read(
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
 
 
+def missing_parts(checkpoint: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a checkpoint that a resume restores and that are missing; weights lack most."""
+    return [name for name in _RESUMED if name not in checkpoint]
+
+
 def check_parts(checkpoint: Mapping[str, Any], remedy: str) -> None:
-    """Raise a DamagedError if a checkpoint lacks a part that a resume restores; one of weights lacks most."""
-    if missing := [name for name in _RESUMED if name not in checkpoint]:
+    """Raise a DamagedError if a checkpoint lacks a part that a resume restores."""
+    if missing := missing_parts(checkpoint):
         raise DamagedError(f"the checkpoint has no {missing[0]}, so that training cannot resume: {remedy}")

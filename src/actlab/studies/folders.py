@@ -44,6 +44,7 @@ from actlab.storage.files import (
     write_json,
 )
 from actlab.storage.mappings import written
+from actlab.studies import opened
 from actlab.studies.formats import Chosen, Cost, Failure, Result
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Study
@@ -304,9 +305,11 @@ class StudyFolder:
 
     @property
     def directed(self) -> StudyFolder:
-        """The study with the directions of metrics that its folder stores."""
+        """The study with what its folder stores: directions of metrics, and files that users' code opens."""
         directions = self.study.directions or directions_in(self.path)
-        return self.of(replace(self.study, directions=directions))  # planned again: code may have been edited
+        files = self.stored(opened.FILE, dict[str, list[str]], "delete it; the next start writes it again")
+        # Planned again: code may have been edited.
+        return self.of(replace(self.study, directions=directions, opened_files=files))
 
     @property
     def costs(self) -> list[Cost]:

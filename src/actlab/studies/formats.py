@@ -34,9 +34,11 @@ class Result(TypedDict):
     seconds: NotRequired[float]
     scored: NotRequired[dict[str, int]]
     sampling_errors: NotRequired[dict[str, Annotated[Number, Ge(0)]]]
+    initial_parameters: NotRequired[dict[str, Number]]
     loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]
     hardware: str
+    matmul: NotRequired[str]
 
 
 class Summed(TypedDict):
@@ -50,9 +52,11 @@ class Summed(TypedDict):
 
 
 class Kept(TypedDict):
-    """The curves in ``matrices.json``: x, and f(x) by the number of a layer."""
+    """The curves in ``matrices.json``: x, and f(x) by the number of a layer, over channels."""
 
     learnt_activation: NotRequired[dict[str, list[float]]]
+    learnt_activation_min: NotRequired[dict[str, list[float]]]
+    learnt_activation_max: NotRequired[dict[str, list[float]]]
     initial_activation: NotRequired[dict[str, list[float]]]
 
 

@@ -19,9 +19,10 @@ from typing import Any
 from actlab.config import identity
 from actlab.config.keys import get_dotted, set_dotted, short, with_import_paths
 from actlab.config.metrics import directions, mode_of, quantity
-from actlab.config.values import as_number, in_full, is_imported, label, named, same
+from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
+from actlab.studies import opened
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search, Space
@@ -243,6 +244,7 @@ class Study:
     more_seeds: str = "--seeds {}"
     question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
     directions: Mapping[str, str] = field(default_factory=dict)  # `min` or `max` by metric, as stored
+    opened_files: opened.OpenedFiles = field(default_factory=dict)  # what users' code opens, as stored
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -304,11 +306,11 @@ class Study:
         return mode_of(metric, self.modes) or ("min" if first in ours and "/" not in rest else "")
 
     def is_own(self, key: str, value: Any) -> bool:
-        """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.
+        """Return whether a grid value is an activation of the user: user-defined, or added to the grid.
 
         Figures and tables emphasise these.
         """
-        return short(key) == UNIT and (is_imported(value) or any(same(value, unit) for unit in self.added))
+        return short(key) == UNIT and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
@@ -360,6 +362,7 @@ class Study:
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         digests = {name: digest for text in sources for name, digest in code[text].items()}
+        sources |= opened.sources_of(common, sources, self.opened_files, known)
         counted, slug = identity.counted(common, sources), self._slug(full)
         for seed in self.seeds:
             digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)

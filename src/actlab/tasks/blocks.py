@@ -30,9 +30,12 @@ from actlab.optim import AdamEpsilonInRoot
 from actlab.random.seeding import Generators
 from actlab.runtime import signals
 from actlab.tasks.batches import as_batch
-from actlab.tasks.replay import Replay
+from actlab.tasks.progress import add, updates_of
+from actlab.tasks.replay import PROGRAMS, Replay
 
 MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
+MOST_REPLAYED = 512  # updates of a block of which all but the last are replayed
+PATIENCE = 100  # updates of which none is replayed before that has a reason
 _OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
     *("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_backward"),
     *("on_after_backward", "on_before_optimizer_step"),
@@ -84,9 +87,24 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
 def _most_for(callback: Any) -> int:
     """Return the most updates of a block with which a callback works: its ``blocks``, a number, or True."""
     if isinstance(callback, ModelCheckpoint):
-        return 1 if callback._every_n_train_steps or callback._train_time_interval is not None else MOST
+        single = callback._every_n_train_steps or callback._train_time_interval is not None
+        return 1 if single else MOST_REPLAYED
     allowed = getattr(callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES))
-    return MOST if allowed is True else min(int(allowed), MOST)
+    return MOST_REPLAYED if allowed is True else int(allowed)
+
+
+def _next_validation(trainer: pl.Trainer, first: int) -> int:
+    """Return the batch of an epoch before which a block from ``first`` ends for a validation.
+
+    A validation that no number of batches determines, by time or by a request to stop, may follow each update.
+    """
+    every, counted = trainer.val_check_batch, first
+    if trainer.should_stop or not isinstance(every, int):
+        return first + 1
+
+    if trainer.check_val_every_n_epoch is None:  # Lightning counts on over epochs
+        counted = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+    return first + every - counted % every
 
 
 class Blocks:
@@ -97,6 +115,7 @@ class Blocks:
         drew: in the first update of a block, a list that gets whether it drew from the global generators.
         undrawn: whether the first update of this block has drawn nothing, so that the others are not seeded.
         replay: the program that replaces them on a GPU.
+        updates: number of updates, in blocks or not.
     """
 
     def __init__(self) -> None:
@@ -104,6 +123,8 @@ class Blocks:
         self.drew: list[bool] | None = None
         self.undrawn = False
         self.replay = Replay()
+        self.updates = 0
+        self._began = time.perf_counter()
         self._seconds = LONGEST  # of an update of the last block; the first block has one update
 
     def begin(self, module: Any) -> Callable[[int], int] | None:
@@ -113,16 +134,18 @@ class Blocks:
         """
         before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
         if self.reason and self.reason != before:
-            rank_zero_info(f"updates are not made in blocks: {self.reason}")
-        most = min(map(_most_for, module.trainer.callbacks), default=MOST)
+            rank_zero_info(
+                f"each update runs alone, which adds about a millisecond and changes no number: {self.reason}"
+            )
+        most = min(map(_most_for, module.trainer.callbacks), default=MOST_REPLAYED)
         return None if self.reason else partial(self._end, module.trainer, most)
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
+        most = min(most, MOST if self.replay.checks or self.replay.reason else MOST_REPLAYED)
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
-        if isinstance(every := trainer.val_check_batch, int):  # a validation is due after a multiple of it
-            ends.append(first + every - first % every)
+        ends.append(_next_validation(trainer, first))
         return int(min(ends))
 
     def train(self, module: Any, block: Any, first: int) -> Tensor:
@@ -137,7 +160,7 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
-        self.undrawn = self.replay.is_ready(module)
+        self.undrawn = self.replay.begin(module)
         try:
             for number, batch in enumerate(block, first):
                 batch = as_batch(_placed(batch, module))
@@ -152,6 +175,8 @@ class Blocks:
                 if number < last:
                     signals.check()
                     _differentiate(module, loss)
+                    # Alive, its graph would keep nodes of the gradients, which name the stream of this update.
+                    loss = loss.detach()
                     _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
                 raise RunError(
@@ -164,6 +189,32 @@ class Blocks:
         progress = trainer.fit_loop.epoch_loop.batch_progress  # Lightning has counted the blocks alone
         progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
         return loss
+
+    def not_replayed(self, module: Any) -> str:
+        """Return why a GPU got no updates as one program; empty where it did, or on a CPU."""
+        replay = self.replay
+        if replay.reason or replay.replayed or self.updates < PATIENCE or module.device.type not in PROGRAMS:
+            return replay.reason or ""
+        if replay.changed:
+            return f"{replay.changed} changes at each update"
+        return "updates are made one by one, or draw from torch's own generators"
+
+    def is_settled(self, module: Any) -> bool:
+        """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
+        replay = self.replay
+        on_cpu = module.device.type not in PROGRAMS
+        return bool(on_cpu or self.reason or replay.reason or not replay.checks) or self.updates >= PATIENCE
+
+    def tell(self, module: Any) -> None:
+        """Say how fast the updates on an accelerator were."""
+        if module.device.type not in PROGRAMS or not self.updates:
+            return
+        pace = self.updates / (time.perf_counter() - self._began)
+        share, memory = self.replay.replayed / self.updates, torch.cuda.max_memory_allocated() / 2**30
+        rank_zero_info(
+            f"{self.updates} updates, {pace:.0f} a second with evaluations, {share:.0%} replayed; "
+            f"{memory:.2f} GiB of the device's memory"
+        )
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
         module.begin_update(batch, number)
@@ -216,13 +267,8 @@ def _step(trainer: pl.Trainer) -> None:
     with _outside_autocast(trainer):
         trainer.optimizers[0].step()
     # Lightning has not counted this update, wherever it counts its own.
-    loop: Any = trainer.fit_loop.epoch_loop
-    progress = loop.automatic_optimization.optim_progress.optimizer
-    for counted in (loop.batch_progress, progress.zero_grad, progress.step):
-        for numbers in (vars(counted.current), vars(counted.total)):
-            for name in numbers:  # ready, started, processed, completed, as far as it has them
-                numbers[name] += 1
-    loop._batches_that_stepped += 1
+    add(1, *updates_of(trainer))
+    trainer.fit_loop.epoch_loop._batches_that_stepped += 1
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torch.optim import Adafactor, AdamW, Muon, Optimizer
+from torch.optim import SGD, Adafactor, Adam, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
@@ -25,6 +25,7 @@ NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
     "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
 )
+_FUSED = (Adam, AdamW, SGD)
 _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
 
 
@@ -61,6 +62,25 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     if task.scheduler is not None and "lr" in task.schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
     return optimizer
+
+
+def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
+    """Let a GPU make the steps of common optimisers by one kernel, unless their settings choose another form.
+
+    Done at the start of training, because a checkpoint has the form of the device on which it was written.
+    """
+    for optimizer in optimizers:
+        settings = optimizer.defaults
+        if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
+            continue
+        fused = True if device.type == "cuda" else None
+        if optimizer.param_groups[0]["fused"] is fused:
+            continue
+        for group in optimizer.param_groups:
+            group["fused"] = fused
+        for parameter, state in optimizer.state.items():
+            if "step" in state:  # the number of steps, which one kernel reads on the device
+                state["step"] = state["step"].float().to(parameter.device if fused else "cpu")
 
 
 def is_penalty(task: Any) -> bool:

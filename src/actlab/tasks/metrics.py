@@ -17,6 +17,8 @@ from actlab.errors import ActlabError, one_line
 from actlab.runtime import third_party
 from actlab.storage.files import update_json
 
+_REJECTIONS = ValueError, RuntimeError, TypeError, IndexError  # of metrics, for predictions of another kind
+
 
 class Metrics:
     """The metrics of one task. Each evaluation has states of its own, which end with its result.
@@ -49,7 +51,7 @@ class Metrics:
         for name, metric in self._states(split, targets.device) if len(targets) else ():
             try:
                 metric.update(predictions, targets)
-            except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            except _REJECTIONS as error:
                 raise ActlabError(
                     f"{KEY}.{name} rejects predictions {tuple(predictions.shape)} and targets "
                     f"{tuple(targets.shape)}: {one_line(error)}"
@@ -60,7 +62,7 @@ class Metrics:
         """Return the results of an evaluation over all devices, by name, and end it."""
         with warnings.catch_warnings():  # this device may have had no sample
             warnings.filterwarnings("ignore", ".*compute.* method of metric .* was called before the")
-            results = {name: metric.compute() for name, metric in self._states(split, device)}
+            results = {name: _computed(name, metric) for name, metric in self._states(split, device)}
         del self._running[split]
         return results
 
@@ -69,6 +71,16 @@ class Metrics:
             self._running[split] = {name: metric.clone() for name, metric in self.given.items()}
         for name, metric in self._running[split].items():
             yield name, metric if metric.device == device else metric.to(device)
+
+
+def _computed(name: str, metric: Metric) -> Any:
+    try:
+        return metric.compute()
+    except _REJECTIONS as error:
+        raise ActlabError(
+            f"{KEY}.{name} cannot be computed from the task's predictions: {one_line(error)}. Compare its "
+            "arguments, such as task and num_classes, with the outputs of the task"
+        ) from error
 
 
 def as_plain(result: Any) -> Any:

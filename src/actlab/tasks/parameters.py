@@ -57,20 +57,36 @@ def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
     return metrics
 
 
-def curves_of(task: Any, r: int) -> dict[str, list[float]]:
-    """Return x and f(x) of each layer of a member whose activation has learnt parameters, by ``x`` and layer.
-
-    Empty if there is none that can be evaluated at single numbers.
-    """
+def values_of(task: Any, r: int) -> dict[str, float]:
+    """Return the learnt parameters of a member as numbers, by logged name; see `metrics_of`."""
     if not _has_any(task):
         return {}
-    units = enumerate(task.layers_of(r), 1)
-    curves = {str(layer): values for layer, unit in units if learnt(unit) and (values := _curve(unit))}
-    return {"x": _plain(_X), **curves} if curves else {}
+    return {name: float(value) for name, value in _of_layers(task.layers_of(r)).items()}
 
 
-def _curve(unit: nn.Module) -> list[float]:
-    """Return f(x) in evaluation mode, the mean over channels that all have the input x; empty without one."""
+def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]:
+    """Return x and f(x) of each layer of a member whose activation has learnt parameters, by ``x`` and layer.
+
+    ``name`` is the mean over channels that all have the input x. If channels differ, ``name_min`` and
+    ``name_max`` are the lowest and the highest. Empty if no layer can be evaluated at single numbers.
+    """
+    curves: dict[str, dict[str, list[float]]] = {}
+    if not _has_any(task):
+        return curves
+    for layer, unit in enumerate(task.layers_of(r), 1):
+        channels = _channels(unit) if learnt(unit) else None
+        if channels is None:
+            continue
+        low, high = channels.amin(1), channels.amax(1)
+        parts = [channels.mean(1)] if torch.equal(low, high) else [channels.mean(1), low, high]
+        for end, values in zip(ENDS, parts, strict=False):
+            of_end = curves.setdefault(f"{name}{end}", {"x": _plain(_X)})
+            of_end[str(layer)] = _plain(values)
+    return curves
+
+
+def _channels(unit: nn.Module) -> Tensor | None:
+    """Return f(x) in evaluation mode, ``[x, channels]``, all with the input x; None if it has no such form."""
     widths = {1, *(size for parameter in unit.parameters() for size in parameter.shape)}
     with suppress(Exception), own_generators(0), calling(), torch.no_grad():  # a user's code may raise anything
         still = copy.deepcopy(unit).cpu().double().eval()
@@ -78,10 +94,10 @@ def _curve(unit: nn.Module) -> list[float]:
             for shape in ((len(_X), width), (len(_X), width, 1, 1)):
                 with suppress(Exception):
                     x = _X.view(-1, *[1] * (len(shape) - 1)).expand(shape)
-                    y = still.forward(x.clone())
+                    y: Tensor = still.forward(x.clone())
                     if y.shape == shape and y.isfinite().all():
-                        return _plain(y.flatten(1).mean(1))
-    return []
+                        return y.flatten(1)
+    return None
 
 
 def _plain(values: Tensor) -> list[float]:

@@ -36,6 +36,16 @@ def draws_from_torch(module: nn.Module) -> bool:
     return declared(module, "stochastic") is not False
 
 
+def changeable(network: nn.Module, units: Collection[nn.Module]) -> list[nn.Module]:
+    """Return the parts of a network that a call in evaluation mode may change.
+
+    Not so: torch's layers, except those of a third-party activation, one of the ``units``.
+    """
+    own = [part for part in network.modules() if getattr(type(part), "forward", None) not in _TORCH_FORWARDS]
+    held = [inner for part in own if part in units for inner in part.modules() if inner is not part]
+    return own + held
+
+
 def drawing(module: nn.Module) -> Iterator[nn.Module]:
     """Yield once each module whose own ``forward`` may draw from torch's generator; see `draws_from_torch`.
 

@@ -4,28 +4,52 @@ From Python a GPU starts some 300 kernels an update, which takes longer than the
 forward pass, the loss, the backward pass and clipping. What changes from update to update stays outside: the
 batch, the keys of the random numbers, and the optimiser's step with its settings.
 
-Whatever Python does in an update is done once, when the program is made. So a program serves while the plain
-values of all modules are those it was made with, and is compared with the update itself: at first three times,
-in each later epoch once. Where they differ, the updates are made from Python.
+Whatever Python does in an update is done once, when the program is made. So it is made again only if a value
+changes that code outside the update sets, and it is compared with the update itself: three times at first,
+after each such change, and in the epochs 1, 2, 4, 8 and so on. Before it is made, the update is made three
+times more from Python: as it is, which shows how far two equal updates differ on this device, and with other
+numbers of updates and epochs. Where a comparison fails, the updates are made from Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from statistics import median
+from types import ModuleType
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from actlab.networks import Dropout
 from actlab.random import streams
+from actlab.runtime import accidents
+from actlab.tasks import graphs
+from actlab.tasks.progress import far_away, updates_of
 
 Outputs = Any  # the loss, what is measured, and the gradient of each parameter of the optimiser
 Gradients = Callable[[tuple[Tensor, ...]], Outputs]
+Frozen = dict[str, list[Any]]  # values by what they are
 CHECKS = 3  # comparisons of the first program
-FAR = 1e-3  # share of the largest value by which equal updates may differ on a GPU, whose sums have no order
+FAR = 1e-6  # relative difference by which equal updates may differ, and …
+TIMES = 10  # … the multiple of the difference of two updates from Python
+FAR_LOSS = 1e-3  # largest relative difference of equal losses
+
+
+@contextmanager
+def _without_waiting() -> Iterator[None]:
+    """Raise an error where an update waits for the GPU: a capture would end there, and harm the process."""
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 class Captured:
@@ -34,8 +58,14 @@ class Captured:
     def __init__(self, gradients: Gradients, batch: tuple[Tensor, ...]) -> None:
         self.batch = tuple(part.clone() for part in batch)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.outputs = gradients(self.batch)
+        stream, complete = torch.cuda.current_stream(), False
+        try:
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.outputs = gradients(self.batch)
+            complete = True
+        finally:
+            torch.cuda.set_stream(stream)  # after an error that of the capture would stay current
+            accidents.harmed |= not complete
         self.kept = dict(streams._counters)  # the graph reads their memory, which a longer counter would free
 
     def __call__(self, batch: tuple[Tensor, ...]) -> Outputs:
@@ -51,7 +81,9 @@ def traced(gradients: Gradients, batch: tuple[Tensor, ...]) -> Gradients:
     return make_fx(gradients)(batch)
 
 
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre", "post_accumulate_grad")
 PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {"cuda": Captured}  # by device
+TRIALS: dict[str, Callable[[], AbstractContextManager[None]]] = {"cuda": _without_waiting}
 
 
 class Replay:
@@ -59,65 +91,141 @@ class Replay:
 
     Attributes:
         reason: why updates are made from Python; None where there is a program, or none was tried yet.
+        replayed: number of updates made by the program.
+        checks: number of comparisons that are due.
+        changed: which value has changed last, of those that the program holds.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.replayed, self.checks, self.changed = 0, CHECKS, ""
         self._program: Gradients | None = None
-        self._frozen: list[Any] = []  # what the program holds of Python
-        self._checks = CHECKS
+        self._made_with: Frozen = {}
+        self._frozen: Frozen = {}  # of the last update
+        self._of_block: Frozen = {}
+        self._dropouts: list[Dropout] = []
+        self._noise: list[float] = []  # relative differences of two updates from Python
+        self._epoch = 0
+        self._reads_epoch = False  # whether the loss depends on the number of the epoch
 
-    def is_ready(self, module: Any) -> bool:
-        """Return whether there is a program, from an earlier block."""
-        return self._program is not None and not self.reason and module.device.type in PROGRAMS
+    def begin(self, module: Any) -> bool:
+        """Begin a block of updates; return whether there is a program, from an earlier block."""
+        if module.device.type not in PROGRAMS:
+            return False
+        if reason := self.reason or reason_against(module):
+            self.reject(reason)
+        self._dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
+        self._of_block = _frozen_in(module, self._dropouts, self._reads_epoch)
+        before, self._epoch = self._epoch, module.current_epoch
+        if before != self._epoch and not self._epoch & (self._epoch - 1):  # a power of two
+            self.checks = max(self.checks, 1)
+        return self._program is not None
+
+    def reject(self, reason: str) -> None:
+        """Make all updates from Python from now on, for a reason, and free the program."""
+        self.reason, self._program = reason, None
 
     def __call__(self, module: Any, gradients: Gradients, batch: tuple[Any, ...]) -> Outputs | None:
         """Return the outputs of an update, or None where it must be made from Python."""
         if self.reason or module.device.type not in PROGRAMS:
             return None
-        if not _same(frozen := _frozen_in(module, batch), self._frozen):
-            self._frozen, self._checks = frozen, max(self._checks, 1)
+        frozen = self._of_block
+        if module.moving:  # schedules change values within the block
+            frozen = _frozen_in(module, self._dropouts, self._reads_epoch)
+        shapes = [(part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch]
+        frozen = {**frozen, "the shape of batches": shapes}
+        if changed := _change(self._frozen, frozen):
+            self.changed = changed if self._frozen else ""
+            self._frozen, self.checks = frozen, max(self.checks, 1)
             return None  # a value that changes at each update leaves all of them to Python
-        if self._program is not None and not self._checks:
+        if self._program is not None and not self.checks:
+            self.replayed += 1
             return self._program(batch)
         return self._checked(module, gradients, batch)
 
     def _checked(self, module: Any, gradients: Gradients, batch: tuple[Tensor, ...]) -> Outputs:
         """Return the outputs of the update itself, with which those of the program are compared."""
         begun, values = [buffer.clone() for buffer in module.buffers()], _values(module)
-        right = gradients(batch)
+        outputs = gradients(batch)
         ended = [buffer.clone() for buffer in module.buffers()]
+
+        def distances(update: Gradients) -> list[float]:
+            _again(module, begun)
+            there = tree_leaves((update(batch), [*module.buffers()]))
+            return [*map(_distance, there, tree_leaves((outputs, ended)))]
+
         if not _same(_values(module), values):
-            self.reason = "an update changes an attribute of a module"
-            return right
+            self.reject("an update changes an attribute of a module")
+            return outputs
         try:
-            # A program of an epoch before must be right in every bit, a new one as far as sums have an order.
-            if self._program is None or not self._agrees(module, batch, begun, (right, ended), 0.0):
-                _set(module, begun)
-                module.stream.moves += 1  # else each site would count its draws as repeated ones
+            if not self._noise:
+                self._try(module, lambda: distances(gradients))
+            if not self.reason and _change(self._made_with, self._frozen):
+                self._program = None  # first, because two programs need twice the memory
+                _again(module, begun)
                 self._program = PROGRAMS[module.device.type](gradients, batch)
-                if not self._agrees(module, batch, begun, (right, ended), FAR):
-                    self.reason = "a replayed update differs from the update"
+                self._made_with = self._frozen
+            if self._program is not None and not self._agrees(distances(self._program)):
+                self.reject("a replayed update differs from the update")
         except RuntimeError as error:
-            self.reason = str(error).strip().partition("\n")[0]
-        self._checks -= 1
+            self.reject(str(error).strip().partition("\n")[0])
+        self.checks -= 1
         _set(module, ended)
-        return right
+        return outputs
 
-    def _agrees(self, module: Any, batch: Any, begun: list[Tensor], right: Any, far: float) -> bool:
-        assert self._program is not None
-        _set(module, begun)
-        here = tree_leaves((self._program(batch), [*module.buffers()]))
-        there = tree_leaves(right)
-        return len(here) == len(there) and all(map(lambda a, b: _close(a, b, far), here, there))
+    def _try(self, module: Any, distances: Callable[[], list[float]]) -> None:
+        """Make the update from Python again: as it is, with another number, and in another epoch."""
+        with TRIALS.get(module.device.type, nullcontext)():
+            self._noise = distances()
+        if self._noise[0] > FAR_LOSS:
+            self.reject("the losses of two equal updates differ")
+            return
+
+        def is_read(*counted: Any) -> bool:
+            with far_away(*counted):
+                try:
+                    return not self._agrees(distances())
+                except Exception:  # third-party code may raise anything where it has no such number
+                    return True
+
+        if is_read(*updates_of(module.trainer)):
+            self.reject("the loss depends on the number of the update")
+        self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
+        self._of_block["the epoch"] = self._frozen["the epoch"] = [module.current_epoch] * self._reads_epoch
+
+    def _agrees(self, distances: list[float]) -> bool:
+        """Return whether no tensor differs by more than the noise: its own, or the usual one."""
+        usual = median(self._noise)
+        limits = [TIMES * max(own, usual) + FAR for own in self._noise]
+        limits[0] = FAR_LOSS
+        return all(distance <= limit for distance, limit in zip(distances, limits, strict=True))
 
 
-def _close(here: Any, there: Any, far: float) -> bool:
-    """Return whether two values are equal, tensors up to a share of the largest value."""
+def reason_against(module: Any) -> str | None:
+    """Return why no program of a task or a stack is tried."""
+    if PROGRAMS[module.device.type] is Captured and not graphs.are_used(module.device):
+        return graphs.OFF
+    if streams.seeded(module):
+        return "a layer may draw from torch's own generators, which are seeded at each call"
+    for part in (*module.modules(), *module.parameters()):
+        if any(getattr(part, f"_{hooks}_hooks", None) for hooks in _HOOKS):
+            return "a hook of a module or a parameter is called at each update"
+    return None
+
+
+def _distance(here: Any, there: Any) -> float:
+    """Return the norm of the difference of two tensors, relative to the norm of the second."""
     if not (isinstance(here, Tensor) and isinstance(there, Tensor)):
-        return bool(here == there)
-    most = far * float(there.detach().abs().max()) if far and there.numel() else 0.0
-    return torch.allclose(here.detach(), there.detach(), rtol=0, atol=most, equal_nan=True)
+        return 0.0 if here == there else math.inf
+    if torch.allclose(here, there, rtol=0, atol=0, equal_nan=True):
+        return 0.0
+    return float((here.double() - there.double()).norm() / there.double().norm())
+
+
+def _again(module: Any, buffers: list[Tensor]) -> None:
+    """Prepare to make an update again."""
+    _set(module, buffers)
+    module.stream.moves += 1  # else each site would count its draws as repeated ones
 
 
 @torch.no_grad()
@@ -126,26 +234,53 @@ def _set(module: Any, buffers: list[Tensor]) -> None:
         buffer.copy_(value)
 
 
-def _frozen_in(module: Any, batch: tuple[Any, ...]) -> list[Any]:
+def _frozen_in(module: Any, dropouts: list[Dropout], reads_epoch: bool) -> Frozen:
     """Return what a program freezes and code outside it may change between two updates."""
-    return [
-        module.current_epoch,
-        module.trainer.gradient_clip_val,
-        *((part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch),
-        *(layer.probability for layer in module.modules() if isinstance(layer, Dropout)),
-        *(group.get("weight_decay") for group in module.trainer.optimizers[0].param_groups),
-        module.stream.keys,
-    ]
+    groups = module.trainer.optimizers[0].param_groups
+    return {
+        "the epoch": [module.current_epoch] * reads_epoch,
+        "the clipping of gradients": [module.trainer.gradient_clip_val],
+        "the probability of dropout": [layer.probability for layer in dropouts],
+        "weight decay": [group.get("weight_decay") for group in groups],
+        "the memory of random keys": [module.stream.keys],
+    }
+
+
+def _change(before: Frozen, now: Frozen) -> str:
+    """Return which value has changed; empty if none has."""
+    changed = (name for name, values in now.items() if not _same(values, before.get(name, [...])))
+    return next(changed, "")
+
+
+_PLAIN = (bool, int, float, str, set, tuple)
+_OF_MODULES = frozenset(vars(nn.Module()))  # among them ``training``, which an evaluation changes
+# What is looked at itself, or does not belong to the update, or tells repeated draws apart.
+_WHOLE = (
+    *(nn.Module, type, ModuleType, pl.Trainer, Replay),
+    *(streams.Stream, streams.MemberStream, streams.Calls),
+)
 
 
 def _values(module: Any) -> list[Any]:
-    values = (value for part in (*module.modules(), *module.members) for value in vars(part).values())
-    plain = (value for value in values if isinstance(value, bool | int | float | str | Tensor))
-    return [*module.parameters(), *module.buffers(), *plain]
+    """Return the Python values that the parts of a task have, also those in containers and objects."""
+    logged = (module.trainer._results or {}).values()
+    parts, seen = [*module.modules(), *module.members, *logged], set[int]()
+    values = [*module.parameters(), *module.buffers()]
+    while parts:
+        part = parts.pop()
+        for value in tree_leaves([own for name, own in vars(part).items() if name not in _OF_MODULES]):
+            if isinstance(value, Tensor):
+                values.append(value.is_inference() or value._version)
+            elif hasattr(value, "__dict__") and not isinstance(value, _WHOLE) and id(value) not in seen:
+                seen.add(id(value))
+                parts.append(value)
+            values.append(set(value) if isinstance(value, set) else value)
+    return values
 
 
 def _same(here: list[Any], there: list[Any]) -> bool:
-    return len(here) == len(there) and all(
-        a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
-        for a, b in zip(here, there, strict=True)
-    )
+    """Return whether tensors and objects are the same ones, and plain values are equal."""
+    if len(here) != len(there):
+        return False
+    pairs = zip(here, there, strict=True)
+    return all(a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b) for a, b in pairs)

@@ -23,15 +23,17 @@ from actlab.random.hashing import seed_for
 from actlab.random.positions import BatchBlock
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
-from actlab.runtime.modules import evaluating, unfuse
+from actlab.runtime.modules import evaluating, unchanged, unfuse
 from actlab.tasks import building, complete, parameters, resuming
 from actlab.tasks.batches import as_batch
 from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
+from actlab.tasks.randomness import changeable
 from actlab.tasks.restoring import as_precise_as
 from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, of_groups, sampling_error
 
+TRIED = 2  # batches of validation on which metrics are tried, as by default in Lightning
 Batch = tuple[Tensor, ...]
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
 
@@ -106,8 +108,13 @@ class Training(pl.LightningModule, ABC):
         return super().train(mode)
 
     def setup(self, stage: str) -> None:
-        """Reject gradient accumulation over batches of different sizes: each would have the same weight."""
+        """Reject gradient accumulation over batches of different sizes; have metrics tried before training.
+
+        Each batch would have the same weight. Lightning's sanity check updates and computes the metrics once.
+        """
         task, number = self.members[0], self.trainer.accumulate_grad_batches
+        if task.metrics:
+            self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
         if task.ragged and number > 1:
             raise ActlabError(
                 f"trainer.accumulate_grad_batches {number}: the batches of {type(task).__name__} differ in "
@@ -135,7 +142,12 @@ class Training(pl.LightningModule, ABC):
     @property
     def not_replayed(self) -> str:
         """Why a GPU does not get the updates of a block as one program; empty where it does, or on a CPU."""
-        return self._blocks.replay.reason or ""
+        return self._blocks.not_replayed(self)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the updates to come take a usual time; on a GPU the first ones take longer."""
+        return self._blocks.is_settled(self)
 
     def training_step(self, batch: Batch | BatchBlock, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
@@ -174,7 +186,9 @@ class Training(pl.LightningModule, ABC):
         if self._has_clean_pass:
             # A network may change its inputs in place.
             given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
-            with evaluating(self, (nn.Module.train, Training.train)):
+            # A stack that this pass changes would differ from its runs alone, and is not trained.
+            parts = [] if self.stacked else changeable(self.network, self.members[0].units)
+            with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
                 measured["train/clean_loss"] = self._mean(self.measured(given, shared=False)["loss"])
         quantities = self.measured(batch, shared=False)
         measured |= {f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained}
@@ -186,6 +200,7 @@ class Training(pl.LightningModule, ABC):
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record the loss of an update and what is measured of its batch."""
+        self._blocks.updates += 1
         self._record(measured)
 
     def _record(self, measured: Measured) -> None:
@@ -339,6 +354,7 @@ class Training(pl.LightningModule, ABC):
 
     def on_fit_start(self) -> None:
         """Check the state of the optimisers in the checkpoint that training resumes from."""
+        self._blocks = Blocks()  # a program reads the memory of the weights, which each fit moves
         self._complete.on_fit_start(self.trainer, self)
 
     def on_train_start(self) -> None:
@@ -348,6 +364,11 @@ class Training(pl.LightningModule, ABC):
         else:
             self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
         self._logged = None
+        building.fuse(self.trainer.optimizers, self.device)
+
+    def on_train_end(self) -> None:
+        """Say how fast the updates on an accelerator were."""
+        self._blocks.tell(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the state of plateau schedules and of an unfinished epoch."""

@@ -15,7 +15,7 @@ from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.results import Results
 from actlab.analysis.wording import duration
 from actlab.config.values import shareable
-from actlab.reports import plots, style, tables
+from actlab.reports import parameters, plots, style, tables
 from actlab.reports.notes import facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
@@ -46,6 +46,8 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         name=last.study.name,
         notes=last.study.notes,
         verdict=verdict.lines(last),
+        learnt=parameters.lines(last),
+        learnt_title=parameters.TITLE,
         remarks=remarks(last),
         missing=last.missing,
         state=state(last),
@@ -106,7 +108,6 @@ def table(results: Results) -> dict[str, Any]:
         "settings": tables.shows_settings(results),
         "reference": comparison.reference_text(results),
         "ratios": any("bytes_relative" in (row.cost or {}) for row in rows),
-        "learnt": [head.replace("\n", " ") for head in tables.learnt(results, rows[0])],
         "costs": any(row.cost for row in rows),
         "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
         "rows": [_row(results, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
@@ -124,7 +125,7 @@ def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
         "own": results.study.has_own(row.point),
         "colour": colour,
         "dark": style.on_dark(colour),
-        "cost": [*tables.learnt(results, row).values(), *cost.values()],
+        "cost": list(cost.values()),
     }
 
 
@@ -238,32 +239,36 @@ def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
     lines, users = plot.lines, plot.users
     colours = style.colours((line.label for line in lines), users)
-    bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
+    bands = ["bands"] if any(line.ours.shaded for line in lines) else []
+    kinds = [*plot.kinds, *bands]
     return {
         "name": plot.name,
         "caption": plot.caption,
         "units": [
             {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
         ],
-        "kinds": [*plot.kinds, *bands],
-        "panels": [_panel(panel) for panel in plot.panels],
+        "kinds": kinds,
+        "dashes": {kind: plot.dash_of(kind) for kind in kinds},
+        "panels": [_panel(plot, panel) for panel in plot.panels],
     }
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
+def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
     return {
         **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "seconds", "log")},
         "title": panel.title or panel.ylabel,
         "ylim": _rounded(limits(panel)),
-        "lines": [_line(line, panel.scale) for line in panel.lines],
+        "lines": [_line(line, panel.scale, plot) for line in panel.lines],
     }
 
 
-def _line(line: Line, scale: float) -> dict[str, Any]:
-    band = line.ours.band
+def _line(line: Line, scale: float, plot: Plot) -> dict[str, Any]:
+    band, kind = line.ours.band, plot.kind_of(line)
     return {
-        **{name: getattr(line, name) for name in ("label", "metric", "kind")},
-        "n": line.ours.n,
+        **{name: getattr(line, name) for name in ("label", "metric")},
+        "kind": kind,
+        "dash": plot.dash_of(kind),
+        "shaded": line.ours.shaded,
         "x": _rounded(line.ours.x),
         **{name: _rounded(getattr(band, name) * scale) for name in ("median", "low", "high")},
         "published": [*map(_rounded, line.published[:2])] if line.published else None,

@@ -8,7 +8,7 @@
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
-  const DASHES = { training: [6, 3], "held out": [], learnt: [], initial: [6, 3], published: [1.5, 3] };
+  const DASHES = { training: [6, 3], "held out": [], learnt: [], published: [1.5, 3] };
 
   // Numbers with three significant digits, as in the table, without trailing zeros.
   const number = (v) => (v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v === 0 ? "0" : String(Number(v.toPrecision(3))));
@@ -44,7 +44,7 @@
       for (const _ of columns) series.push({ line, what, spanGaps: false, points: { show: false }, ...options });
     };
     for (const line of panel.lines) {
-      if (line.n < 2 || line.x.length < 2) continue;
+      if (!line.shaded || line.x.length < 2) continue;
       add(line, "band", line.x, [line.high, line.low], { width: 0, stroke: "transparent" });
       const high = series.length - 2;
       bands.push({ series: [high, high + 1], fill: () => faint(colourOf(line.label), 0.18) });
@@ -58,7 +58,7 @@
       const stroke = () => colourOf(line.label);
       const few = !panel.over_epochs && line.x.length <= 12;
       const points = { show: few || line.x.length === 1, size: 6, fill: stroke };
-      add(line, line.kind, line.x, [line.median], { stroke, width: isOwn(line.label) ? 3.5 : 2, dash: DASHES[line.kind], points });
+      add(line, line.kind, line.x, [line.median], { stroke, width: isOwn(line.label) ? 3.5 : 2, dash: DASHES[line.kind] ?? line.dash, points });
     }
     return { data: uPlot.join(tables), series, bands };
   }
@@ -91,7 +91,7 @@
       const lines = panel.lines.filter(visible).filter((line) => line.x.includes(x));
       const at = (line, values) => values[line.x.indexOf(x)];
       const theirs = lines.some((line) => line.published) && !state.kinds.has("published");
-      const bandsShown = lines.some((line) => line.n > 1);
+      const bandsShown = lines.some((line) => line.shaded);
       head.append(element("th", ""), element("th", "median"));
       if (bandsShown) head.append(element("th", "[low, high]"));
       if (theirs) head.append(element("th", "published"));
@@ -101,7 +101,7 @@
         mark.style.background = colourOf(line.label);
         name.append(mark, ` ${line.label}${several ? ` ${line.metric}` : ""}`);
         row.append(name, element("td", padded(at(line, line.median))));
-        if (bandsShown) row.append(element("td", line.n > 1 ? `[${padded(at(line, line.low))}, ${padded(at(line, line.high))}]` : "", "quiet"));
+        if (bandsShown) row.append(element("td", line.shaded ? `[${padded(at(line, line.low))}, ${padded(at(line, line.high))}]` : "", "quiet"));
         if (theirs) {
           const value = line.published && interpolated(line.published, x);
           row.append(element("td", value == null ? "–" : padded(value)));
@@ -144,7 +144,7 @@
           else read(u, nearest(u.posToVal(u.cursor.left, "x")));
         }],
         draw: [(u) => {  // the band of a line with a single x value is a bar
-          const bars = state.kinds.has("bands") ? [] : panel.lines.filter((l) => l.x.length === 1 && l.n > 1 && visible(l));
+          const bars = state.kinds.has("bands") ? [] : panel.lines.filter((l) => l.x.length === 1 && l.shaded && visible(l));
           for (const line of bars) {
             const at = (v) => u.valToPos(v, "y", true), x = u.valToPos(line.x[0], "x", true);
             u.ctx.save();

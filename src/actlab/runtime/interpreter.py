@@ -1,0 +1,59 @@
+"""How Python starts in the processes that run users' code: with the hash seed 0, and with a safe path.
+
+The hash of a text, and with it the order of a set, depend on a seed that Python draws for each process. Without
+a safe path, a file ``random.py`` in the current folder replaces the standard module of this name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+HASH_SEED, SAFE_PATH = "PYTHONHASHSEED", "PYTHONSAFEPATH"
+OURS = "actlab"  # value of `SAFE_PATH` for a process that puts the current folder last on its path
+
+
+@contextmanager
+def started_alike(hash_seed: int = 0) -> Iterator[None]:
+    """Let processes that start in a block have one hash seed and a safe path; restore the environment."""
+    variables = {HASH_SEED: str(hash_seed), SAFE_PATH: OURS}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def restart(options: Sequence[str] = ()) -> None:
+    """Replace this process by itself with the hash seed 0, a safe path and further ``options`` of Python."""
+    os.environ[HASH_SEED] = "0"
+    if not sys.flags.safe_path:
+        os.environ[SAFE_PATH] = OURS
+    os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])
+
+
+def draws_hashes() -> bool:
+    """Return whether Python drew the hash seed of this process, though `restart` could set it."""
+    return bool(sys.flags.hash_randomization) and os.environ.get(HASH_SEED) != "0"
+
+
+def put_folder_last() -> None:
+    """Move the current folder, which ``python -m`` puts first on Python's path, to its end, or add it there.
+
+    A path that the user made safe stays as it is.
+    """
+    if sys.flags.safe_path and os.environ.get(SAFE_PATH) != OURS:
+        return
+    here = str(Path.cwd())
+    if sys.path[0] in ("", here):
+        del sys.path[0]
+    if here not in sys.path:
+        sys.path.append(here)
