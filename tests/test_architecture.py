@@ -67,7 +67,6 @@ ONLY_IN = {
     "torchvision": {"datamodules.photographs"},
     "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
-    "optuna": {"stages.search"},
     "ray": {"engines.cluster"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}

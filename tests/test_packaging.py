@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FALLBACK = PYPROJECT["tool"]["hatch"]["version"]["fallback-version"]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"], *EXTRAS["tune"]]
+RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"]]
 
 
 def run(*words: object, cwd: Path) -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from actlab.engines import packing, running
 from actlab.engines.jobs import Shard
-from actlab.stages import search
 from actlab.studies import reading
 from tiny_study import study_text
 
@@ -119,19 +118,16 @@ def test_a_stage_without_any_point_does_not_open(study):
     assert "stage compare starts when all runs of the stages before it have ended" in outcome.out
 
 
-def test_a_failed_trial_ends_the_search_of_its_side_alone(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "BATCH", 2)
+def test_a_failed_trial_ends_the_search_of_its_activation_alone(study, tmp_path):
     first = study(SEARCHED, "run", fails="in training")
     said = " ".join(first.out.split())
     assert first.code == 1
     assert len(results_of(tmp_path, "relu", 0)) == 3
     assert len(results_of(tmp_path, "relu", 5, 6)) == 2
-    assert len(re.findall(r"seed0-\w+ failed: RuntimeError: tired", said)) == 2, (
-        "each trial of its first batch once"
-    )
+    assert len(re.findall(r"seed0-\w+ failed: RuntimeError: tired", said)) == 3, "each trial once"
     assert "Without values: frail" in said
-    assert "relu tried 3 settings (model.optimizer.lr 0.0001 to 0.01 on a log scale), frail tried 2" in said
-    assert "the study is done except for 2 runs that failed" in said
+    assert "relu tried 3 settings (model.optimizer.lr 0.0001 to 0.01 on a log scale), frail tried 3" in said
+    assert "the study is done except for 3 runs that failed" in said
     known = selection(tmp_path)
     assert (len(known), rows_of(study(SEARCHED, "show", "--json"))["frail"]["finished"]) == (1, 0)
     fixed = study(SEARCHED, "run")

@@ -102,7 +102,7 @@ class Results:
     @cached_property
     def text(self) -> Callable[[str, Any], str]:
         """Formats a value of a grid key for people; values with equal labels are written in full."""
-        return printers(group.point | setting.tuned for group in self.groups for setting in group.settings)
+        return printers(s.runs[0].point for group in self.groups for s in group.settings)
 
     @cached_property
     def diverged(self) -> int:

@@ -68,11 +68,8 @@ def states_of(stages: Sequence[StudyFolder]) -> dict[str, State]:
 def unopened(ready: opening.Opened) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
     stages = ready.folder.study.stages
-    search = stages[0].search if stages else None
-    if search and (left := sum(search.trials - len(side.settings) for side in ready.sides if side.space)):
-        yield f"then {left} more trials of stage {stages[0].name}, proposed from these results"
     for stage in stages[len(ready.stages) :]:
-        points = len(ready.sides) or len(ready.stages[0].groups)
+        points = len(ready.stages[0].groups)
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
     if line := ready.unopened():
         yield line

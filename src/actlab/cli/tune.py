@@ -14,7 +14,6 @@ from actlab.config.keys import short
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
 from actlab.errors import ActlabError, Parser
-from actlab.stages.search import require_optuna
 from actlab.storage.files import write_atomically
 from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
@@ -33,7 +32,7 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab tune``."""
     command = Parser(
         prog="actlab tune",
-        description="Search arguments of an activation and config keys with Optuna on validation data, then "
+        description="Search arguments of an activation and config keys on validation data, then "
         "compare the activation with a reference on fresh seeds. Config keys are searched for the reference "
         "too, with as many trials. It writes a study file to DIR. The same command resumes a stopped search.",
         examples=[
@@ -79,7 +78,6 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab tune``; return 1 if runs failed."""
     args = parser().parse_args(argv)
-    require_optuna()
     unit = activation(args.activation)
     with Engine(jobs=args.jobs).worker() as worker:
         fault = worker.call("actlab.checks.activation_trial:fault_of_creation", unit)

@@ -69,10 +69,6 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     """
     study = folder.study
     check_jobs(engine.jobs)
-    if engine.shard and any(stage.search for stage in study.stages):
-        raise ActlabError(
-            f"--shard: {study.name} searches, and each batch needs the results of all batches before"
-        )
     with engine.worker() as worker:
         for line in check(study, worker):
             print(line)
@@ -83,25 +79,21 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         if only is not None:
             opening.opened(folder).until(only)
         names = [stage.name for stage in study.stages] or [""]
-        failed, number, runs, said = 0, 0, 0, set[str]()
+        failed, number = 0, 0
         tried, passed = set[str](), set[str]()
         # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
-            for line in search.lines(study, ready.sides):
-                if line not in said:
-                    print(line, flush=True)
-                said.add(line)
             stage, reached = ready.stages[number], names[number]
-            if len(stage.runs) <= runs:  # a search has no further batch
-                number, runs = number + 1, 0
-                continue
             if only in (None, reached) and opens_new_files(stage, engine.stalled):
                 continue  # planned again, because these files count
-            runs = len(stage.runs)
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
                 failed += Start(stage, engine, worker, tried, passed).run(reached)
+                if number == 0 and study.stages and study.stages[0].search:
+                    for line in search.lines(stage):
+                        print(line, flush=True)
+            number += 1
     if only is None and number < len(names):
         print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed

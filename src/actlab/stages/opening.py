@@ -1,12 +1,13 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-One setting is chosen at each grid point, or for each side of a search (`actlab.stages.search`), which the first
-of two stages may be. The selection is made once, stored in ``selection.json`` and reused by every later start;
-that of a search is made again after further trials.
+One setting is chosen at each grid point. The first of two stages may search (`actlab.stages.search`).
+The selection is made once, stored in ``selection.json`` and reused by every later start. After a
+search, it is made again when the trials or their seeds have changed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,11 +15,10 @@ from actlab.analysis import results
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.stages import search
-from actlab.stages.search import Side
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import OVER, PROPOSALS, RESELECT, SELECTION, WAITING, StudyFolder
+from actlab.studies.folders import OVER, RESELECT, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen, Selected
-from actlab.studies.groups import Group, Setting, groups
+from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Selection, Stage, Study, other_length
 from actlab.studies.points import Point
 
@@ -29,7 +29,6 @@ class Opened:
 
     folder: StudyFolder  # of the whole study
     stages: list[StudyFolder]
-    sides: Sequence[Side] = ()  # what the first stage searches, with the trials so far
 
     def until(self, name: str) -> list[StudyFolder]:
         """Return the stages up to the stage ``name``; an error if there is none, or if it cannot be run yet."""
@@ -76,24 +75,20 @@ class Opened:
 def opened(folder: StudyFolder, store: bool = True) -> Opened:
     """Return the stages that can be run.
 
-    The first stage is the whole grid, or the trials that a search has proposed so far. A later stage has one
+    The first stage is the whole grid, or the trials of a search at its points. A later stage has one
     run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
     stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
-    stores trials proposed and selections made now.
+    stores selections made now.
     """
     folder = folder.with_opened_files  # planned again: code may have been edited
     study = folder.study
     if not study.stages:
         return Opened(folder, [folder])
     first, *others = study.stages
-    grid = folder.of(whole(study, first))
-    known, selection = folder.proposals if first.search else {}, folder.selection
-    sides, proposals = search.proposed(grid, first.search, known) if first.search else ([], known)
-    trained = folder.of(search.study_of(grid.study, sides)) if first.search else grid
-    stages, places, chosen = [trained], sides or grid.groups, selection
+    stages, selection = [folder.of(planned(study, first))], folder.selection
+    places, chosen = stages[0].groups, selection
     for stage in others:
-        before = selection.get(stage.name, {})
-        entries, failures = _selected(stages[-1], sides or stages[-1].groups, before, first)
+        entries, failures = _selected(stages[-1], selection.get(stage.name, {}))
         kept = {key: entry for key, entry in entries.items() if entry["seeds"]}
         if not kept:
             break
@@ -101,30 +96,24 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         choices = [(place, entries[place.key]) for place in places]
         later = replace(_later(study, stages[-1].study, stage, choices), failed=failures)
         if first.search:
-            later = search.compared(later, grid.study, choices)
-        else:
-            later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
+            later = search.compared(later, whole(study, first), choices)
+        later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
         stages.append(folder.of(later))
-    for name, old, new in ((PROPOSALS, known, proposals), (SELECTION, selection, chosen)):
-        if store and new != old and folder.path.exists():
-            folder.store(name, new)
-    return Opened(folder, stages, sides)
+    if store and chosen != selection and folder.path.exists():
+        folder.store(SELECTION, chosen)
+    return Opened(folder, stages)
 
 
-def _selected(
-    before: StudyFolder, places: Sequence[Group], stored: Chosen, first: Stage
-) -> tuple[Chosen, Mapping[str, str]]:
-    """Return the entry of each place, and why runs failed; empty while a run is missing.
+def planned(study: Study, stage: Stage) -> Study:
+    """Return the study of a stage without selections: the whole grid, or the trials of its search."""
+    grid = whole(study, stage)
+    return grid if stage.search is None else search.study_of(grid, stage.search)
 
-    What is stored counts, but after a search only until all its trials have ended.
-    """
-    trials = first.search.trials if first.search else 0
-    sides = [place for place in places if isinstance(place, Side)]
-    over = bool(sides) and search.is_over(sides)
-    known = {} if over else _valid(places, stored, before.study.select)
-    if sides and not over:
-        complete = all(side.key in known and known[side.key].get("trials") == trials for side in sides)
-        return (known if complete else {}), {}
+
+def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
+    """Return the entry of each group and why runs failed; both are empty while a run is missing."""
+    places = before.groups
+    known = _valid(places, stored, before.study.select)
     missing = [place for place in places if place.key not in known]
     if not missing:
         return known, {}
@@ -132,9 +121,16 @@ def _selected(
     waiting = {run.id for run in before.runs} - loaded.results.keys() - loaded.failures.keys()
     if any(run.id in waiting for place in missing for run in _runs_of(place)):
         return {}, {}
-    made = {place.key: _entry_of(place, loaded, trials) for place in missing}
-    lost = (run.id for side in sides if side.diverged for run in _runs_of(side))
+    made = {place.key: _entry_of(place, loaded) for place in missing}
+    lost = (run.id for place in missing if _diverged(place, loaded) for run in _runs_of(place))
     return {**known, **made}, {**loaded.failures, **dict.fromkeys(lost, "all trials of a search diverged")}
+
+
+def _diverged(place: Group, loaded: Results) -> bool:
+    """Return whether all trials of a search have diverged; those of a grid may be compared."""
+    if not place.space or loaded.missing_at(place):
+        return False
+    return all(map(math.isinf, loaded.scores(place.settings)))
 
 
 def _runs_of(place: Group) -> Iterator[Run]:
@@ -150,8 +146,11 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
     entries = {}
     for place in places:
         entry, runs = stored.get(place.key), {run.id for run in _runs_of(place)}
-        if entry is None or (runs and entry.get("runs") and runs.isdisjoint(entry["runs"])):
-            continue  # selected by runs of other code or settings
+        if entry is None:
+            continue
+        selected_by = {*(entry.get("runs") or runs)}
+        if runs.isdisjoint(selected_by) or (place.space and runs != selected_by):
+            continue  # by runs of other code or settings, or by other trials
         stated = entry.get("metric", rule.metric), entry.get("mode", rule.mode), entry.get("at", Selection.at)
         if (used := Selection(rule.tune, *stated)) != rule:
             raise DamagedError(
@@ -162,29 +161,25 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
     return entries
 
 
-def _entry_of(place: Group, loaded: Results, trials: int) -> Selected:
+def _entry_of(place: Group, loaded: Results) -> Selected:
     """Return the setting with the best median over seeds, the first of equal ones.
 
-    Where a run has failed it is the first setting, without seeds: it opens no stage. So it is where all of a
-    search's ``trials`` have diverged.
+    It has no seeds, and so opens no stage, if a run has failed or all trials of a search have diverged.
     """
     study, settings = loaded.study, place.settings
-    setting = loaded.chosen(place) or next(iter(settings), Setting(Point({}), ()))
-    runs = [*dict.fromkeys(run.id for run in _runs_of(place))]
-    lost = place.diverged or not loaded.results.keys() >= {*runs}
-    if lost and trials:
-        setting = settings[0]
-    entry: Selected = {
+    setting = loaded.chosen(place) or settings[0]
+    runs = [run.id for run in _runs_of(place)]
+    lost = _diverged(place, loaded) or loaded.missing_at(place) > 0
+    return {
         "point": dict(place.point),
         "chosen": dict(setting.tuned),
-        "tried": study.tried.get(place.point, len({tried.tuned for tried in settings}) or 1),
+        "tried": study.tried.get(place.point, len(settings)),
         "metric": study.select.metric,
         "mode": study.select.mode,
         "at": study.select.at,
-        "seeds": [] if lost else [run.seed for run in setting.runs] or [*study.seeds],
+        "seeds": [] if lost else [run.seed for run in setting.runs],
         "runs": runs,
     }
-    return {**entry, "trials": trials} if trials else entry
 
 
 def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
@@ -215,23 +210,20 @@ def designed(folder: StudyFolder) -> Results:
         return Results(ready.stages[-1], {}, {})
 
     # Each place has the values that its settings would have, and the seeds of all stages that select.
-    grid = whole(study, stages[0])
+    first = planned(study, stages[0])
     selecting = [seed for stage in stages[:-1] for seed in stage.seeds]
-    choices = [(place, _first_choice(place, selecting)) for place in ready.sides or groups(grid)]
-    return Results(folder.of(_later(study, grid, stages[-1], choices)), {}, {})
+    choices = [(place, _first_choice(place, selecting)) for place in groups(first)]
+    return Results(folder.of(_later(study, first, stages[-1], choices)), {}, {})
 
 
 def _first_choice(place: Group, seeds: Sequence[int]) -> Selected:
-    """Return an entry that selects the first setting of a place, or the first value of each searched key."""
-    if isinstance(place, Side):
-        chosen = {key: space.ends[0] for key, space in place.space.items()}
-    else:
-        chosen = dict(place.settings[0].tuned)
-    return {"chosen": chosen, "tried": len(place.settings) or 1, "seeds": [*seeds]}
+    """Return an entry that selects the first setting of a place."""
+    first, *_ = settings = place.settings
+    return {"chosen": dict(first.tuned), "tried": len(settings), "seeds": [*seeds]}
 
 
 def whole(study: Study, stage: Stage) -> Study:
-    """Return a study of the whole grid, as the first stage is, with the settings and seeds of any stage."""
+    """Return a study of the whole grid with the settings and seeds of any stage."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
     cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
@@ -255,18 +247,19 @@ def _runs_that_chose(first: Sequence[Group], chosen: Chosen) -> Iterator[str]:
 
 def _later(study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
-    of_grid = whole(study, stage)
+    of_grid, searched = whole(study, stage), study.stages[0].search
+    from_blocks = search.blocks_of(of_grid, searched) if searched else of_grid.blocks
     blocks, shut, tried, edges = [], [], {}, {}
     for place, entry in choices:
         chosen, has_seeds = entry["chosen"], bool(entry["seeds"])
-        number, point = place.block_of(chosen), place.at(chosen)
-        if number is None:
+        run = place.run_of(chosen)
+        if run is None:
             words = Point(chosen).in_words()
             raise DamagedError(f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}")
-        block = of_grid.blocks[number]
-        grid = {key: [point[key]] for key in (*block.grid, *chosen) if key in point}
-        blocks.append(replace(block, grid=grid, opened=has_seeds))
-        compared = point.without(study.select.tune)
+        block = from_blocks[run.block]
+        grid = {key: [run.point[key]] for key in block.grid}
+        blocks.append(replace(block, grid=grid, opened=has_seeds, trial=None))
+        compared = run.point.without(study.select.tune)
         tried[compared] = entry["tried"]
         if has_seeds:
             edges[compared] = place.edges(chosen)

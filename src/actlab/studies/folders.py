@@ -45,7 +45,7 @@ from actlab.storage.files import (
 )
 from actlab.storage.mappings import written
 from actlab.studies import opened
-from actlab.studies.formats import Chosen, Cost, Failure, Proposals, Result
+from actlab.studies.formats import Chosen, Cost, Failure, Result
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Study
 
@@ -59,7 +59,6 @@ MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
 SELECTION, RESELECT = "selection.json", "delete it; the settings of later stages are then selected again"
-PROPOSALS, REPROPOSE = "proposals.json", "delete it; Optuna then proposes trials again"
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
@@ -311,11 +310,6 @@ class StudyFolder:
     def selection(self) -> dict[str, Chosen]:
         """The stored selections of later stages, by stage and grid point; empty without the file."""
         return self.stored(SELECTION, dict[str, Chosen], RESELECT)
-
-    @property
-    def proposals(self) -> Proposals:
-        """The stored trials of a search by its side, as Optuna proposed them; empty without the file."""
-        return self.stored(PROPOSALS, Proposals, REPROPOSE)
 
     def stored(self, name: str, kind: type[T], remedy: str) -> T:
         """Return the checked content of a JSON file that the runs share; empty without the file."""

@@ -105,16 +105,11 @@ Cost = Timed | Untimed
 
 
 class Selected(TypedDict):
-    """An entry of ``selection.json``: the settings of a grid point in a later stage, and what selected them.
-
-    ``trials`` is the number that a search was asked for; its entries stand under the key of a `Side`, others
-    under that of a grid point.
-    """
+    """An entry of ``selection.json``: settings of a grid point, and the runs that selected them."""
 
     point: NotRequired[Values]
     chosen: Values
     tried: int
-    trials: NotRequired[int]
     metric: NotRequired[str]
     mode: NotRequired[str]
     at: NotRequired[str]
@@ -123,4 +118,3 @@ class Selected(TypedDict):
 
 
 Chosen = dict[str, Selected]
-Proposals = dict[str, list[Values]]  # ``proposals.json``: values of a search's trials, before rounding, by side

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from actlab.config.keys import short
 from actlab.errors import ActlabError
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
-from actlab.studies.spaces import Choices
+from actlab.studies.spaces import Choices, Space
 
 
 @dataclass(frozen=True)
@@ -29,52 +29,54 @@ class Setting:
 
 @dataclass(frozen=True)
 class Group:
-    """A grid point without its tuned keys, and the settings tried at this point."""
+    """A grid point without its tuned keys, and the settings tried at this point.
+
+    After a search, a group has a ``space``, and its point also has the name of the group.
+    """
 
     point: Point
     settings: tuple[Setting, ...]
+    space: Mapping[str, Space] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """The key of what is chosen here, in ``selection.json``."""
         return self.point.text
 
-    @property
-    def diverged(self) -> bool:
-        """Whether a search has tried the settings and all have diverged; those of a grid may be trained on."""
-        return False
-
-    def at(self, chosen: Mapping[str, Any]) -> Point:
-        """Return the grid point with chosen values of the tuned keys."""
-        return self.point | chosen
-
-    def block_of(self, chosen: Mapping[str, Any]) -> int | None:
-        """Return the index of the block of a setting; None if it was not tried."""
-        return next((setting.runs[0].block for setting in self.settings if setting.tuned == chosen), None)
+    def run_of(self, chosen: Mapping[str, Any]) -> Run | None:
+        """Return the first run of a setting; None if it was not tried."""
+        return next((setting.runs[0] for setting in self.settings if setting.tuned == chosen), None)
 
     def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the tuned keys whose chosen value is the lowest or highest number that was tried."""
+        """Return the tuned keys whose chosen value is at an end of the space or the numbers tried."""
         tried = {key: Choices(tuple(setting.tuned.get(key) for setting in self.settings)) for key in chosen}
-        return tuple(key for key, value in chosen.items() if tried[key].is_edge(value))
+        spaces = {**tried, **self.space}
+        return tuple(key for key, value in chosen.items() if spaces[key].is_edge(value))
 
 
 def groups(study: Study) -> list[Group]:
     """Return the groups of a study, in the order of its file."""
     by_tuned: dict[Point, dict[Point, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
+    spaces: dict[Point, Mapping[str, Space]] = {}  # by compared values
     tune = study.select.tune
     for runs in by_point(study.planned()):
-        point = runs[0].point
-        alike = by_tuned.setdefault(point.without(tune), {}).setdefault(point.only(tune), {})
+        point, trial = runs[0].point, study.blocks[runs[0].block].trial
+        compared, tuned = point.without(tune), point.only(tune)
+        if trial is not None:
+            compared, tuned = compared | trial.given, trial.tuned
+        spaces.setdefault(compared, {} if trial is None else trial.space)
+        alike = by_tuned.setdefault(compared, {}).setdefault(tuned, {})
         for run in runs:
             if alike.setdefault(run.seed, run) is not run:
                 raise ActlabError(
                     f"two blocks of {study.name} have different runs at {point or 'one point'}, "
                     f"seed {run.seed}: give each block a 'name'"
                 )
-    return [
-        Group(point, tuple(Setting(tuned, tuple(alike.values())) for tuned, alike in of_point.items()))
-        for point, of_point in by_tuned.items()
-    ]
+    found = []
+    for point, of_point in by_tuned.items():
+        settings = tuple(Setting(tuned, tuple(alike.values())) for tuned, alike in of_point.items())
+        found.append(Group(point, settings, spaces[point]))
+    return found
 
 
 def by_point(runs: Iterable[Run]) -> Iterator[list[Run]]:

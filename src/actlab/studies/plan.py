@@ -25,7 +25,7 @@ from actlab.storage import contents
 from actlab.studies import opened
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
-from actlab.studies.spaces import Search
+from actlab.studies.spaces import Search, Space
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
@@ -104,12 +104,22 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A point of a search: searched values at a grid point, without runs."""
+
+    given: Mapping[str, Any]  # the grid point, and the name of the group
+    tuned: Point  # values by config key, and by argument of the activation
+    space: Mapping[str, Space]  # the same keys
+
+
+@dataclass(frozen=True)
 class Block:
     """A grid, lists of values by dotted config key, over a base config; the runs are the Cartesian product.
 
     ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to distinguish
     blocks of different networks or tasks, and may be empty. The runs of a block that is not ``opened`` are
-    planned but not trained: those that select its settings have failed.
+    planned but not trained: those that select its settings have failed. A block of a search
+    has one grid point, a ``trial``.
     """
 
     grid: dict[str, list[Any]]
@@ -117,6 +127,7 @@ class Block:
     settings: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     opened: bool = True
+    trial: Trial | None = None
 
     def __post_init__(self) -> None:
         for part in ("grid", "base", "settings"):

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical, label, value_key
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
+from actlab.studies.points import Point
 
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
-_WHOLE = re.compile(r"[+-]?\d+")
 _MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
 NEAR = 0.02  # of a range on its scale: as near to an end, a value counts as the end
+SCRAMBLING = 0  # seed of the Sobol sequences of all searches
 FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
 
@@ -33,18 +34,13 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are proposed."""
+        """Whether the range has whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def log(self) -> bool:
-        """Whether numbers are proposed on a logarithmic scale: positive ones over a factor of 10 or more."""
+        """Whether the scale is logarithmic: for positive numbers over a factor of 10 or more."""
         return self.low > 0 and self.high >= 10 * self.low
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Values of the space, to check it with."""
-        return self.low, self.high
 
     def is_edge(self, value: float) -> bool:
         """Return whether a value lies at an end of the range, or within 2 % of it on the range's scale.
@@ -55,13 +51,24 @@ class Range:
         low, at, high = (math.log(x) if self.log else x for x in (self.low, value, self.high))
         return min(at - low, high - at) <= NEAR * (high - low)
 
-    def rounded(self, value: float) -> float:
-        """Return a proposal with four digits, as it is printed, so that it can be cited and typed.
+    def at(self, share: float) -> float:
+        """Return the number at a share of the range, from 0 to 1 on its scale.
 
-        >>> Range(0.1, 3.0).rounded(0.21277034), Range(0.12344, 3.0).rounded(0.12344), Range(1, 9).rounded(7)
-        (0.2128, 0.12344, 7)
+        It has four digits, so that it can be cited and typed. Whole numbers have equal shares.
+
+        >>> Range(0.1, 3.0).at(0.25), Range(0.12344, 1.0).at(0.0), Range(1, 4).at(0.99)
+        (0.234, 0.12344, 4)
         """
-        return value if self.whole else min(max(float(f"{value:.4g}"), float(self.low)), float(self.high))
+        margin = 0.5 if self.whole else 0.0
+        low, high = self.low - margin, self.high + margin
+
+        if self.log:
+            value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        else:
+            value = low + share * (high - low)
+
+        rounded = round(value) if self.whole else float(f"{value:.4g}")
+        return min(max(rounded, self.low), self.high)
 
     def __str__(self) -> str:
         kind = "whole numbers " if self.whole else ""
@@ -79,11 +86,6 @@ class Choices:
 
     values: tuple[Any, ...]
 
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """Values of the space, to check it with."""
-        return self.values
-
     def is_edge(self, value: Any) -> bool:
         """Return whether a value is the lowest or the highest of several numbers.
 
@@ -94,15 +96,39 @@ class Choices:
         several = len(numbers) == len(self.values) and min(numbers) < max(numbers)
         return several and value in (min(numbers), max(numbers))
 
-    def rounded(self, value: Any) -> Any:
-        """Return a proposal as it is."""
-        return value
+    def at(self, share: float) -> Any:
+        """Return the value at a share of the choices, at least 0 and less than 1.
+
+        >>> Choices(("he", "lecun")).at(0.49), Choices(("he", "lecun")).at(0.5)
+        ('he', 'lecun')
+        """
+        return self.values[int(share * len(self.values))]
 
     def __str__(self) -> str:
         return f"one of {', '.join(map(label, self.values))}"
 
 
 Space = Range | Choices
+
+
+def points(space: Mapping[str, Space], number: int) -> list[Point]:
+    """Return the different settings among the first points of a Sobol sequence in a space.
+
+    The sequence is scrambled, always in the same way, so more points begin with the same ones.
+    An empty space has one setting.
+    """
+    if not space:
+        return [Point({})]
+    from scipy.stats import qmc  # imported lazily: it takes a second
+
+    sequence = qmc.Sobol(len(space), rng=SCRAMBLING)
+    shares = sequence.random_base2((number - 1).bit_length())[:number]  # a power of two is balanced
+    settings: dict[Point, None] = {}
+    for row in shares.tolist():
+        shares_of = zip(space.items(), row, strict=True)
+        values = {key: part.at(share) for (key, part), share in shares_of}
+        settings[Point(values)] = None
+    return [*settings]
 
 
 @dataclass(frozen=True)
@@ -113,6 +139,14 @@ class Search:
     arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.values.value_key`
     trials: int  # at each grid point
     as_given: bool = False  # whether the next stage also has these activations with their arguments as given
+
+    def spaces(self, units: Iterable[Any]) -> list[dict[str, Space]]:
+        """Return the spaces at a grid point with some activations: with arguments, then as given."""
+        names = [value_key(unit) for unit in units]
+        found = [{**self.arguments[name], **self.keys} for name in names if name in self.arguments]
+        if not found or self.as_given:
+            found.append({**self.keys})
+        return found
 
 
 def parse_space(key: str, value: Any) -> Space:
@@ -133,12 +167,9 @@ def parse_space(key: str, value: Any) -> Space:
 
 
 def _range(text: str, *ends: str) -> Range:
-    whole = all(_WHOLE.fullmatch(end.strip()) for end in ends)
-    try:
-        low, high = (int(end) if whole and len(end) < 20 else float(end) for end in ends)
-    except ValueError:
-        raise ActlabError(f"search {text!r}: the ends of a range are numbers; {FORMS}") from None
-    if not -_MOST <= low < high <= _MOST:
+    low, high = map(parse, ends)
+    are_numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    if not are_numbers or not -_MOST <= low < high <= _MOST:
         raise ActlabError(
             f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
         )

@@ -38,6 +38,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
     first, last = stages[0], stages[-1]  # the first selected settings, the last that has opened is shown
     # Stages may share runs.
     ended = {name: result for stage in stages for name, result in stage.results.items()}
+    tried = trials(first, last)
     return rendering.write(
         "study.html",
         folder / NAME,
@@ -54,8 +55,8 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         planned=len(last.runs),
         figures=[drawing(plot) for plot in plots.read(last)],
         table=table(last),
-        heat_map=heat_map(first),
-        trials=trials(first, last),
+        heat_map=None if tried else heat_map(first),
+        trials=tried,
         seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
         runs=list({run["id"]: run for stage in stages for run in _runs(stage, folder)}.values()),
         config=config(first.study),
@@ -182,21 +183,22 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
         return None
 
     # Show the keys in which trials differ.
-    points = [group.point for group in searched.groups]
+    settings = [setting for group in searched.groups for setting in group.settings]
+    points = [setting.runs[0].point for setting in settings]
     keys = [key for key in searched.study.keys if len({point.only([key]) for point in points}) > 1]
     names = short_names(keys)
 
     selected = {group.point | group.settings[0].tuned for group in compared.groups}
     rows = []
-    for group in searched.groups:
-        ended = sum(run.id in searched.results for run in group.settings[0].runs)
-        score = searched.scores(group.settings)[0] if ended else None
+    for setting, point in zip(settings, points, strict=True):
+        ended = sum(run.id in searched.results for run in setting.runs)
+        score = searched.scores([setting])[0] if ended else None
         rows.append(
             {
-                "values": [searched.text(key, group.point[key]) for key in keys],
+                "values": [searched.text(key, point[key]) for key in keys],
                 "score": tables.NONE if score is None else tables.number(score, searched.selected_by),
                 "n": ended,
-                "chosen": group.point in selected,
+                "chosen": point in selected,
             }
         )
     return {"value": searched.study.select.value, "keys": [names[key] for key in keys], "rows": rows}
