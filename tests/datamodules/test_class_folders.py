@@ -96,7 +96,7 @@ def test_orientation_tags_are_applied(tmp_path):
         (spoiled(lambda folder: (folder / "test/eel").rename(folder / "test/elk")), "'eel' is only in"),
         (
             spoiled(lambda folder: [file.unlink() for file in (folder / "train/cat").iterdir()]),
-            "train/cat has no pictures",
+            ".tif, .tiff, .webp), got none. Add some, or remove the folders of this class.",
         ),
         (spoiled(lambda folder: (folder / "train/cat/0.png").write_bytes(b"")), "train/cat/0.png cannot be"),
         (spoiled(lambda folder: (folder / "train").rename(folder / "rest")), "class folders, train/CLASS"),

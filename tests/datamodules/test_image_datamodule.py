@@ -138,10 +138,11 @@ def config(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_a_fit_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) -> None:
     words = ["-c", config, "--data.augmentation", "{noise: 0.1}"]
-    assert cli("fit", *words).code == 0
+    trained = cli("fit", *words)
+    assert (trained.code, "next: actlab validate -c " in trained.out) == (0, True)
     outcome = cli("test", *words, "--ckpt_path", "last")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "ImageDataModule has no test samples" in outcome.err
+    assert "ImageDataModule has no test samples; data.test_split is null: use actlab validate" in outcome.err
 
 
 def test_a_study_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) -> None:

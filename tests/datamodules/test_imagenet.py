@@ -213,8 +213,15 @@ def test_the_hubs_tables_give_what_a_tree_gives(module: Build, hub_folder: HubFo
     for loader in ("train_dataloader", "val_dataloader"):
         assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (here, there))))
     assert there.revisions == {}
-    with pytest.raises(ActlabError, match="has no 'validation' images; it has train"):
-        module(hub_folder("half", splits=("train",))).setup("fit")
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_dataset_without_validation_pictures_names_what_divides_it(
+    module: Build, hub_folder: HubFolder, tree: Path, divided: bool
+) -> None:
+    folder = hub_folder("half", splits=("train",)) if divided else tree / "train"
+    with pytest.raises(ActlabError, match=r"got no validation split\. Add it, or use ImageDataModule, which"):
+        module(folder).setup("fit")
 
 
 @pytest.mark.parametrize("change", [lambda content: content[: len(content) // 2], None], ids=["half", "lost"])

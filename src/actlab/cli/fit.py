@@ -32,6 +32,7 @@ from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
+from actlab.datamodules.base import TensorDataModule
 from actlab.engines.recording import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
@@ -135,10 +136,16 @@ class CommandLine(ActlabCLI):
 
         stored = fit_folders.newest_first(self.folder) if self.stores else []
         for command, step, loader in EVALUATIONS:
-            loads = any(is_overridden(loader, part) for part in (self.datamodule, self.model))
-            if stored and loads and is_overridden(step, self.model):
+            if stored and self._loads(loader) and is_overridden(step, self.model):
                 print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(stored[0])}")
                 return
+
+    def _loads(self, loader: str) -> bool:
+        """Return whether the data or the module define a loader, and actlab's datamodules its samples."""
+        data = self.datamodule
+        if isinstance(data, TensorDataModule) and not is_overridden(loader, data, TensorDataModule):
+            return getattr(data, loader.removesuffix("_dataloader")) is not None
+        return any(is_overridden(loader, owner) for owner in (data, self.model))
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""

@@ -321,6 +321,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
+    absence = "`load` sets train, val and test"  # why a part has no samples, and the remedy, for messages
 
     @property
     @abstractmethod
@@ -428,7 +429,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             self.setup("fit")
         samples: Samples | None = getattr(self, part)
         if samples is None:
-            raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
+            raise ActlabError(f"{type(self).__name__} has no {part} samples; {self.absence}")
         return samples
 
 

@@ -106,6 +106,11 @@ class ImageNetDataModule(TensorDataModule):
             with writing(copy.parent):
                 copy.mkdir(parents=True, exist_ok=True)
         tables = open_tables(folder, SPLITS, copy)
+        if missing := [split for split in SPLITS if split not in tables]:
+            raise ActlabError(
+                f"{self.dataset!r}: expected the splits train and validation, got no {missing[0]} split. Add "
+                "it, or use ImageDataModule, which takes validation from training."
+            )
         pictures = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
         if len(numbers := {of_split.num_classes for of_split in pictures.values()}) > 1:
             raise ActlabError(

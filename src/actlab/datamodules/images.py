@@ -183,6 +183,7 @@ class ImageDataModule(TensorDataModule):
             invalid. All pictures that cannot be read are listed at once.
     """
 
+    absence = "data.test_split is null: use actlab validate, or train again with another data.test_split"
     sample = False  # whether the dataset is a sample, whose order of classes is not checked
 
     @validated

@@ -193,8 +193,8 @@ def _pictures(folder: Path, absent: Set[str]) -> list[str]:
         pictures += [file for file in files if file not in absent]
     if not pictures:
         raise ActlabError(
-            f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
-            "all splits"
+            f"{folder}: expected pictures ({', '.join(SUFFIXES)}), got none. Add some, or remove the folders "
+            "of this class."
         )
     return pictures
 
