@@ -115,14 +115,28 @@ class CommandLine(ActlabCLI):
 
     def _resumption(self) -> str:
         """Return how a fit that was stopped is resumed."""
+        newest = self._newest()
+        if newest is None:
+            return f"{self.folder} has no checkpoint yet: the same command starts again"
+        return f"--ckpt_path {self._word_of(newest)} resumes from {newest}"
+
+    def _newest(self) -> Path | None:
+        """Return the newest checkpoint of the run, in its folder or else in the ``dirpath`` of a callback."""
         stored = fit_folders.newest_first(self.folder)
         if not stored:
-            return f"{self.folder} has no checkpoint yet: the same command starts again"
-        return f"--ckpt_path {self._word_of(stored[0])} resumes from {stored[0]}"
+            callbacks = [c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
+            paths = [Path(p) for c in callbacks for p in (c.best_model_path, c.last_model_path) if p]
+            stored = fit_folders.by_age(path for path in paths if path.is_file())
+        return stored[0] if stored else None
 
     def _word_of(self, checkpoint: Path) -> str:
-        """Return what names the newest checkpoint on a command line; ``last`` requires a config."""
-        return shlex.quote(str(checkpoint)) if "callbacks" in self.trainer_defaults else "last"
+        """Return what names the newest checkpoint on a command line.
+
+        ``last`` requires a config, and a checkpoint in the folder of the run.
+        """
+        if "callbacks" in self.trainer_defaults or not checkpoint.is_relative_to(self.folder):
+            return shlex.quote(str(checkpoint))
+        return "last"
 
     def _report(self) -> None:
         """Print the folder of a fit that has ended, its last numbers and the command that evaluates it."""
@@ -132,11 +146,13 @@ class CommandLine(ActlabCLI):
         reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
         print(f"{place}: {numbers or 'nothing logged'} at {reached}")
 
-        stored = fit_folders.newest_first(self.folder) if self.stores else []
+        newest = self._newest() if self.stores else None
+        if newest is None:
+            return
         for command, step, loader in EVALUATIONS:
             loads = any(is_overridden(loader, part) for part in (self.datamodule, self.model))
-            if stored and loads and is_overridden(step, self.model):
-                print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(stored[0])}")
+            if loads and is_overridden(step, self.model):
+                print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(newest)}")
                 return
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

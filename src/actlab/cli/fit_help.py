@@ -41,7 +41,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
 
 More options:
   --help=trainer                all arguments of Lightning's Trainer
-  --help=model, --help=data     the arguments of the classes that -c CONFIG, --model or --data names
+  --model.help, --data.help     the arguments of the classes that -c CONFIG, --model or --data names
   --model.help CLASS            the arguments of any class
 
 {configs}
@@ -59,26 +59,26 @@ def show(command: str, options: Sequence[Option]) -> str | None:
     from actlab.config.parsing import parser_of
 
     option = next(option for option in options if option.asks_help)
-    if option.name in ("--model.help", "--data.help") and option.value is not None:
-        print_page(option.name.split(".")[0].removeprefix("--"), option.value)
-        return None
-    if option.name.endswith(".help"):
+    part, kind = option.value, None
+    if option.name in ("--model.help", "--data.help"):
+        part, kind = option.name.removeprefix("--").removesuffix(".help"), option.value
+    elif option.name.endswith(".help"):
         return option.word
-    if option.value is None:
+
+    if part is None:
         print(brief(command), end="")
-    elif option.value == "trainer":
+    elif part == "trainer":
         parser = parser_of("trainer")
         parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
         parser.print_help()
-    elif option.value in ("model", "data"):
+    elif part in ("model", "data"):
         given = Words([other for other in options if other is not option], command).given
-        if (kind := class_of(given.get(option.value))) is None:
-            raise ActlabError(
-                f"--help={option.value} needs a class: add -c CONFIG, or write --{option.value}.help CLASS"
-            )
-        print_page(option.value, kind)
+        kind = kind or class_of(given.get(part))
+        if kind is None:
+            raise ActlabError(f"{option.word} needs a class: add -c CONFIG, or write --{part}.help CLASS")
+        print_page(part, kind)
     else:
-        raise unknown("part of the help", option.value, ("trainer", "model", "data"))
+        raise unknown("part of the help", part, ("trainer", "model", "data"))
     return None
 
 
