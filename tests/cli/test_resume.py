@@ -175,6 +175,20 @@ def test_a_fit_of_a_task_can_be_tested_by_the_command_that_it_prints(cli):
     assert cli(*shlex.split(following)).code == 0
 
 
+def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program, tmp_path):
+    program("plain_lightning")
+    text = "from plain_lightning import MyData\n\n\nclass Split(MyData):\n"
+    text += "    def __init__(self, seed: int = 42):\n        super().__init__()\n"
+    (tmp_path / "splits.py").write_text(text)
+    words = ["fit", "--model", "plain_lightning.MyModule", "--data", "splits.Split", "--print_config"]
+    assert (
+        "data.seed is 7, that of the run, not splits.Split's default 42"
+        in cli(*words, "--seed_everything=7").err
+    )
+    assert "default 42" not in cli(*words, "--seed_everything=42").err
+    assert ".seed is" not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
+
+
 @pytest.mark.parametrize("command", ["fit", "predict"])
 def test_a_brief_run_leaves_no_folder(cli, tmp_path, command):
     outcome = cli(command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true")

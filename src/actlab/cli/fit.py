@@ -179,7 +179,7 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        for note in dropped(self.given, config):
+        for note in (*dropped(self.given, config), *reseeded(config)):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -368,6 +368,17 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
         given_values = (key for key, value in (before or {}).items() if value is not None)
         if lost := [f"{name}.{key}" for key in given_values if key not in after]:
             notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
+    return notes
+
+
+def reseeded(config: Namespace) -> list[str]:
+    """Return a note for each class that has a default seed of its own, which the seed of the run replaces."""
+    notes = []
+    for name in sections.SECTIONS:
+        seed, kind = config[sections.SEED], config[name].class_path
+        argument = (parameters(locate(kind)) or {}).get("seed")
+        if argument is not None and isinstance(argument.default, int) and argument.default != seed:
+            notes.append(f"{name}.seed is {seed}, that of the run, not {kind}'s default {argument.default}")
     return notes
 
 

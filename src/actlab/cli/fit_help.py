@@ -72,8 +72,9 @@ def show(command: str, options: Sequence[Option]) -> str | None:
         parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
         parser.print_help()
     elif part in ("model", "data"):
-        given = Words([other for other in options if other is not option], command).given
-        kind = kind or class_of(given.get(part))
+        if kind is None:
+            given = Words([other for other in options if other is not option], command).given
+            kind = class_of(given.get(part))
         if kind is None:
             raise ActlabError(f"{option.word} needs a class: add -c CONFIG, or write --{part}.help CLASS")
         print_page(part, kind)
