@@ -102,9 +102,10 @@ def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
     for file in files:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
-            path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")
-            for target in files if path else ():
-                # The folder may have moved since.
-                if Path(path).as_posix().endswith(f"/{target.relative_to(folder).as_posix()}"):
+            if not isinstance(state, Mapping) or not state.get("monitor"):
+                continue
+            path = Path(state.get("best_model_path") or "")
+            for target in files:  # the folder may have moved since
+                if path.as_posix().endswith(f"/{target.relative_to(folder).as_posix()}"):
                     return target
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")
