@@ -387,6 +387,8 @@ def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study
     [
         (["--help"], "--trainer.max_epochs"),
         (["--help"], "--trainer.overfit_batches"),
+        (["-c", "mnist_classifier", "--model.help"], "--model.training_metrics"),
+        (["--data", "actlab.datamodules.CIFARDataModule", "--data.help"], "--data.crop"),
         (["--model.help", "ClassificationTask"], "--model.activation"),
         (["--data.help=MNISTDataModule"], "--data.sample"),
         (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),

@@ -141,11 +141,59 @@ def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoi
     assert (folder / "checkpoints/epoch=2-step=12.ckpt").exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [({"filename": "{epoch}-{val/loss:.2f}"}, "last"), ({"dirpath": "mine"}, "mine")],
+    ids=["slash", "dirpath"],
+)
+def test_a_checkpoint_below_or_outside_its_folder_is_found(cli, program, tmp_path, place, name):
+    """Lightning makes a folder of a slash in the name of a metric."""
+    program("plain_lightning")
+    callback = {"class_path": "ModelCheckpoint", "init_args": {"monitor": "val/loss", "mode": "max", **place}}
+    words = ["--model", "plain_lightning.MyModule", "--data", "plain_lightning.MyData", *BRIEF]
+    words += ["--trainer.logger=false", f"--trainer.callbacks={json.dumps([callback])}"]
+    first = cli("fit", *words, "--trainer.max_epochs=1")
+    (stored,) = tmp_path.rglob("*.ckpt")
+    following = first.out.splitlines()[-1]
+    assert f"--ckpt_path {tmp_path / name if name == 'mine' else name}" in following, first.out
+    for command in (following.removeprefix("next: actlab "), following.replace("next: actlab validate", "fit")):
+        outcome = cli(*shlex.split(command))
+        assert outcome.code == 0, outcome.err
+    assert len([*tmp_path.glob("runs/MyModule/*")]) == 1
+
+    if name == "last":
+        assert cli("validate", *words, "--ckpt_path=best").code == 0
+        assert cli("validate", "--ckpt_path", stored, "--trust").code == 0
+        assert cli("fit", *words, "--trainer.max_epochs=1").code == 0
+        assert len([*tmp_path.glob("runs/MyModule/*")]) == 2  # no checkpoint is overwritten
+
+
 def test_a_fit_of_a_task_can_be_tested_by_the_command_that_it_prints(cli):
     made = cli("fit", "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.max_epochs=1")
     following = made.out.splitlines()[-1].removeprefix("next: actlab ")
     assert following.startswith("test -c mnist_classifier --data.sample true"), made.out
     assert cli(*shlex.split(following)).code == 0
+
+
+def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program, tmp_path):
+    program("plain_lightning")
+    text = "from plain_lightning import MyData\n\n\nclass Split(MyData):\n"
+    text += "    def __init__(self, seed: int = 42):\n        super().__init__()\n"
+    (tmp_path / "splits.py").write_text(text)
+    words = ["fit", "--model", "plain_lightning.MyModule", "--data", "splits.Split", "--print_config"]
+    assert (
+        "data.seed is 7, that of the run, not splits.Split's default 42"
+        in cli(*words, "--seed_everything=7").err
+    )
+    assert "default 42" not in cli(*words, "--seed_everything=42").err
+
+    model = "model: {class_path: plain_lightning.MyModule}"
+    (tmp_path / "splits.yaml").write_text(f"{model}\ndata: {{class_path: splits.Split}}\n")
+    study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
+    (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
+    planned = cli("study", "plan", "own.yaml")
+    assert "data.seed is the seed of each run, not splits.Split's default 42" in planned.out + planned.err
+    assert ".seed is" not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
 
 
 @pytest.mark.parametrize("command", ["fit", "predict"])

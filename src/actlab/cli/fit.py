@@ -27,7 +27,7 @@ from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.keys import differences, get_dotted
+from actlab.config.keys import class_of, differences, get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
@@ -117,14 +117,28 @@ class CommandLine(ActlabCLI):
 
     def _resumption(self) -> str:
         """Return how a fit that was stopped is resumed."""
+        newest = self._newest()
+        if newest is None:
+            return f"{self.folder} has no checkpoint yet: the same command starts again"
+        return f"--ckpt_path {self._word_of(newest)} resumes from {newest}"
+
+    def _newest(self) -> Path | None:
+        """Return the newest checkpoint of the run, in its folder or else in the ``dirpath`` of a callback."""
         stored = fit_folders.newest_first(self.folder)
         if not stored:
-            return f"{self.folder} has no checkpoint yet: the same command starts again"
-        return f"--ckpt_path {self._word_of(stored[0])} resumes from {stored[0]}"
+            callbacks = [c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
+            paths = [Path(p) for c in callbacks for p in (c.best_model_path, c.last_model_path) if p]
+            stored = fit_folders.by_age(path for path in paths if path.is_file())
+        return stored[0] if stored else None
 
     def _word_of(self, checkpoint: Path) -> str:
-        """Return what names the newest checkpoint on a command line; ``last`` requires a config."""
-        return shlex.quote(str(checkpoint)) if "callbacks" in self.trainer_defaults else "last"
+        """Return what names the newest checkpoint on a command line.
+
+        ``last`` requires a config, and a checkpoint in the folder of the run.
+        """
+        if "callbacks" in self.trainer_defaults or not checkpoint.is_relative_to(self.folder):
+            return shlex.quote(str(checkpoint))
+        return "last"
 
     def _report(self) -> None:
         """Print the folder of a fit that has ended, its last numbers and the command that evaluates it."""
@@ -134,10 +148,12 @@ class CommandLine(ActlabCLI):
         reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
         print(f"{place}: {numbers or 'nothing logged'} at {reached}")
 
-        stored = fit_folders.newest_first(self.folder) if self.stores else []
+        newest = self._newest() if self.stores else None
+        if newest is None:
+            return
         for command, step, loader in EVALUATIONS:
-            if stored and self._loads(loader) and is_overridden(step, self.model):
-                print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(stored[0])}")
+            if self._loads(loader) and is_overridden(step, self.model):
+                print(f"next: actlab {command} {self.typed} --ckpt_path {self._word_of(newest)}")
                 return
 
     def _loads(self, loader: str) -> bool:
@@ -172,7 +188,7 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        for note in dropped(self.given, config):
+        for note in (*dropped(self.given, config), *reseeded(config)):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -290,6 +306,28 @@ def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bo
             arguments.id = id_in(folder)
 
 
+def _help_words(options: Sequence[arguments.Option], command: str) -> list[str]:
+    """Return the words for which LightningCLI prints help; without a class they get the config's."""
+    others = [option for option in options if not option.asks_help]
+    words = []
+    for option in options:
+        if not option.asks_help:
+            continue
+        section = option.name.removeprefix("--").removesuffix(".help")
+        if section not in sections.SECTIONS or option.value is not None:
+            words.append(option.word)
+            continue
+
+        # Find the class of the config
+        kind = class_of(Words(others, command).given.get(section))
+        if kind is None:
+            raise ActlabError(
+                f"{option.name}: expected a class, got none. Add -c CONFIG, or pass --{section}.help CLASS."
+            )
+        words.append(f"{option.name}={kind}")
+    return words
+
+
 def main(args: Sequence[str]) -> None:
     """Run ``fit``, ``validate``, ``test`` or ``predict``, the first of the words."""
     command, *rest = args
@@ -302,9 +340,9 @@ def main(args: Sequence[str]) -> None:
         if answer not in ("true", "false"):
             raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
         devices.graphs = answer == "true"
-    if asked := [option.word for option in options if option.asks_help]:
+    if any(option.asks_help for option in options):
         words = Words([], command)
-        words.words.extend(asked)
+        words.words.extend(_help_words(options, command))
         for package in sections.PACKAGES.values():
             import_module(package)  # a bare name is one of an imported class
         with one_line_errors():
@@ -366,6 +404,18 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
         given_values = (key for key, value in (before or {}).items() if value is not None)
         if lost := [f"{name}.{key}" for key in given_values if key not in after]:
             notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
+    return notes
+
+
+def reseeded(config: Namespace) -> list[str]:
+    """Return a note for each class that has a default seed of its own, which the seed of the run replaces."""
+    notes = []
+    seed = config[sections.SEED]
+    for name in sections.SECTIONS:
+        kind = config[name].class_path
+        default = sections.own_seed(kind, name)
+        if default not in (None, seed):
+            notes.append(f"{name}.seed is {seed}, that of the run, not {kind}'s default {default}")
     return notes
 
 

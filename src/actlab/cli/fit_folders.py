@@ -6,7 +6,7 @@ The digest is of what changes the numbers, without the length of training: the s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def _label(value: Any) -> str:
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
     """Return the folder of the checkpoint that is ``resumed``, or a new one: no checkpoint is overwritten."""
     folders = (_numbered_folder(root, name, number) for number in count())
-    used = list(takewhile(lambda folder: any(folder.glob("checkpoints/*.ckpt")), folders))
+    used = list(takewhile(newest_first, folders))
     if resumed in ("last", "best"):
         return used[-1] if used else root / name
     for folder in used if resumed else ():
@@ -57,7 +57,14 @@ def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
 
 def folder_of(checkpoint: Path) -> Path:
     """Return the folder of the run that a checkpoint belongs to."""
-    return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    for parent in checkpoint.parents:
+        if parent.name == "checkpoints" and (parent == checkpoint.parent or _has_config(parent.parent)):
+            return parent.parent
+    return checkpoint.parent
+
+
+def _has_config(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file()
 
 
 def _numbered_folder(root: Path, name: str, number: int) -> Path:
@@ -65,8 +72,15 @@ def _numbered_folder(root: Path, name: str, number: int) -> Path:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoints of a run, the newest first; of equally old ones ``last`` comes first."""
-    files = folder.glob("checkpoints/*.ckpt")
+    """Return the checkpoints of a run, the newest first.
+
+    A slash in a name, as in ``{val/loss:.2f}``, makes a folder below ``checkpoints``.
+    """
+    return by_age(folder.glob("checkpoints/**/*.ckpt"))
+
+
+def by_age(files: Iterable[Path]) -> list[Path]:
+    """Return checkpoints, the newest first; of equally old ones ``last`` comes first."""
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name.startswith("last")), reverse=True)
 
 
@@ -88,7 +102,10 @@ def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
     for file in files:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
-            path = isinstance(state, Mapping) and state.get("monitor") and state.get("best_model_path")
-            if path and (target := folder / "checkpoints" / Path(path).name).exists():
-                return target
+            if not isinstance(state, Mapping) or not state.get("monitor"):
+                continue
+            path = Path(state.get("best_model_path") or "")
+            for target in files:  # the folder may have moved since
+                if path.as_posix().endswith(f"/{target.relative_to(folder).as_posix()}"):
+                    return target
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

@@ -33,7 +33,7 @@ actlab {command} -c CONFIG [--KEY VALUE …]
   --products auto               multiply float32 matrices by the faster library that is as accurate, measured
   --graphs true                 replay updates on a GPU as CUDA graphs; default: where these were shown right
   --print_config                print the resolved config and run nothing
-  --model.help CLASS            list the arguments of any class; --data.help CLASS too
+  --model.help [CLASS]          list the arguments of the config's class, or of any; --data.help too
 
 {configs}
 {units}

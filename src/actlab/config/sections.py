@@ -39,6 +39,13 @@ def arguments_of(command: str) -> tuple[str, ...]:
     return tuple(key for key in taken if key not in skipped)
 
 
+def own_seed(path: str, section: str) -> int | None:
+    """Return the default of a class's argument ``seed``, which the seed of a run replaces; None without one."""
+    argument = (parameters(find(path, (SECTIONS[section],), section)) or {}).get("seed")
+    default = None if argument is None else argument.default
+    return default if isinstance(default, int) else None
+
+
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
     """Check the top level of a config, which a ``command`` such as ``fit`` runs, or which is only built."""
     for key, value in config.items():
