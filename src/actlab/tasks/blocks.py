@@ -199,7 +199,7 @@ class Blocks:
             return replay.reason or ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
-        return "updates are made one by one, or draw from torch's own generators"
+        return "updates are made one by one, have a DataLoader's batches or draw from torch's own generators"
 
     def is_settled(self, module: Any) -> bool:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
