@@ -199,7 +199,7 @@ class Blocks:
             return replay.reason or ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
-        return "updates are made one by one, have a DataLoader's batches or draw from torch's own generators"
+        return "updates are made one by one, have a DataLoader's batches, or draw from torch's own generators"
 
     def is_settled(self, module: Any) -> bool:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
@@ -234,7 +234,7 @@ class Blocks:
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
     batch = module.trainer.precision_plugin.convert_input(batch)
-    here = all(isinstance(part, Tensor) and part.device == module.device for part in tree_leaves(batch))
+    here = all(getattr(part, "device", None) == module.device for part in tree_leaves(batch))
     return batch if here else module.trainer.strategy.batch_to_device(batch)
 
 

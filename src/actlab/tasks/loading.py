@@ -1,8 +1,9 @@
 """Training batches of torch's `DataLoader` in blocks of updates (`actlab.tasks.blocks`).
 
-Lightning hands each data loader to the strategy of its Trainer, which may replace it. A task on one device has
-its loader of training data replaced by a copy that yields blocks. Samples, workers and pinned memory are those
-of the loader, and a batch is loaded after the update before it, as in Lightning's loop.
+Lightning hands each data loader to the strategy of its Trainer, which may replace it. For a task on
+one device, the strategy replaces the loader of training data by a copy that yields blocks. The copy
+has the samples, workers and pinned memory of the loader. A batch is loaded after the update before
+it, as in Lightning's loop.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LoadedBlock(BatchBlock):
 
 
 class LoaderInBlocks(DataLoader[Any]):
-    """A data loader that yields blocks, or batches where its Trainer's updates are not made in blocks."""
+    """A data loader that yields blocks, or batches if its Trainer makes each update alone."""
 
     _trainer: pl.Trainer
 
@@ -61,7 +62,8 @@ class LoaderInBlocks(DataLoader[Any]):
 
     def _in_blocks(self, batches: Iterator[Any]) -> Iterator[Any]:
         trainer = self._trainer
-        begin = getattr(trainer.lightning_module, "begin_blocks", None)  # another module may follow a task
+        # Another module may follow a task in its Trainer.
+        begin = getattr(trainer.lightning_module, "begin_blocks", None)
         alone = trainer.train_dataloader is self  # not one of several loaders
         end = begin() if begin and alone and type(trainer.precision_plugin) in _PRECISIONS else None
         if end is None:
@@ -77,20 +79,17 @@ class LoaderInBlocks(DataLoader[Any]):
 
 def serve(trainer: pl.Trainer) -> None:
     """Have the strategy of a Trainer on one device replace torch's loaders of training data."""
-    strategy = trainer.strategy
-    if type(strategy) is not SingleDeviceStrategy:
-        return
-    strategies_own = type(strategy).process_dataloader
 
     def process(loader: Any) -> Any:
-        loader = strategies_own(strategy, loader)
         if not (trainer.training and type(loader) is DataLoader):
             return loader
         if type(loader.batch_sampler) is not BatchSampler or type(loader.sampler) not in _SAMPLERS:
             return loader
-        made: Any = copy.copy(loader)
-        made.__class__ = LoaderInBlocks
-        made._trainer = trainer
-        return made
+        loader = copy.copy(loader)
+        loader.__class__ = LoaderInBlocks
+        loader._trainer = trainer
+        return loader
 
-    strategy.process_dataloader = process  # type: ignore[method-assign]
+    # Such a strategy returns each loader as it is.
+    if type(trainer.strategy) is SingleDeviceStrategy:
+        trainer.strategy.process_dataloader = process  # type: ignore[method-assign, assignment]
