@@ -44,6 +44,8 @@ class Position(NamedTuple):
 class BatchBlock:
     """The positions of several batches, which `actlab.tasks.blocks` trains as one batch of a Trainer."""
 
+    by_position = True  # whether batches draw no numbers but by their position
+
     def __init__(self, samples: Any, positions: Sequence[Position]) -> None:
         self.samples, self.positions = samples, positions
 

@@ -24,6 +24,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from pytorch_lightning.utilities import rank_zero_info
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from actlab.errors import RunError
 from actlab.optim import AdamEpsilonInRoot
@@ -160,17 +161,18 @@ class Blocks:
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
         module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
-        self.undrawn = self.replay.begin(module)
+        self.undrawn = block.by_position and self.replay.begin(module)
+        may_know = block.by_position and not self.undrawn
         try:
             for number, batch in enumerate(block, first):
-                batch = as_batch(_placed(batch, module))
+                batch = _placed(as_batch(batch), module)
                 if number < last and self.undrawn and self._replayed(module, batch, number):
                     continue
                 # Where gathering a batch draws, nothing can be said of the updates: all are seeded.
-                if number == first and not self.undrawn and before.same(Generators.now()):
+                if number == first and may_know and before.same(Generators.now()):
                     self.drew = []
                 loss: Tensor = module.loss_of_update(batch, number)
-                if number == first and not self.undrawn:
+                if number == first and may_know:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:
                     signals.check()
@@ -197,7 +199,7 @@ class Blocks:
             return replay.reason or ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
-        return "updates are made one by one, or draw from torch's own generators"
+        return "updates are made one by one, have a DataLoader's batches, or draw from torch's own generators"
 
     def is_settled(self, module: Any) -> bool:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
@@ -232,7 +234,7 @@ class Blocks:
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
     batch = module.trainer.precision_plugin.convert_input(batch)
-    here = all(part.device == module.device for part in batch if isinstance(part, Tensor))
+    here = all(getattr(part, "device", None) == module.device for part in tree_leaves(batch))
     return batch if here else module.trainer.strategy.batch_to_device(batch)
 
 
@@ -240,7 +242,7 @@ def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
     trainer, optimizer = module.trainer, module.trainer.optimizers[0]
     wholes = module.network.parameters() if module.stacked else ()  # of which the optimiser has slices
-    with _outside_autocast(trainer):
+    with outside_autocast(trainer):
         for parameter in (*_parameters(module), *wholes):  # torch's own `zero_grad` takes eight times as long
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -264,7 +266,7 @@ def _parameters(module: Any) -> list[Tensor]:
 
 def _step(trainer: pl.Trainer) -> None:
     """Make the step of the optimiser as Lightning does, and count the update."""
-    with _outside_autocast(trainer):
+    with outside_autocast(trainer):
         trainer.optimizers[0].step()
     # Lightning has not counted this update, wherever it counts its own.
     add(1, *updates_of(trainer))
@@ -272,7 +274,7 @@ def _step(trainer: pl.Trainer) -> None:
 
 
 @contextmanager
-def _outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
+def outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
     """Leave the context of the precision, in which training steps run but no backward pass."""
     if isinstance(trainer.precision_plugin, MixedPrecision):
         with torch.autocast(trainer.precision_plugin.device, enabled=False):

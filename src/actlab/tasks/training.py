@@ -24,7 +24,7 @@ from actlab.random.positions import BatchBlock
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import evaluating, unchanged, unfuse
-from actlab.tasks import building, complete, parameters, resuming
+from actlab.tasks import building, complete, loading, parameters, resuming
 from actlab.tasks.batches import as_batch
 from actlab.tasks.blocks import Blocks
 from actlab.tasks.metrics import as_plain, log_table
@@ -111,8 +111,11 @@ class Training(pl.LightningModule, ABC):
         """Reject gradient accumulation over batches of different sizes; have metrics tried before training.
 
         Each batch would have the same weight. Lightning's sanity check updates and computes the metrics once.
+        A training loader of torch will yield blocks; see `actlab.tasks.loading`.
         """
         task, number = self.members[0], self.trainer.accumulate_grad_batches
+        if stage == "fit":
+            loading.serve(self.trainer)
         if task.metrics:
             self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
         if task.ragged and number > 1:
