@@ -90,26 +90,6 @@ def of_elu_mnist_units() -> list[str]:
     return [f"from epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on ReLU"]
 
 
-def of_stacks() -> list[str]:
-    key = [DROPOUT, LR, "seed"]
-    gelu = values("gelu_mnist_classifier", "choose").query(f"`{UNIT}` == 'relu'")
-    both = gelu.merge(values("soi_mnist", "choose").query("block == 'ReLU, tuned dropout'"), on=key)
-    both = both[both[DROPOUT] == 0.5]
-    both = both.set_index(key)
-    loss, error = ((both[f"{name}_x"], both[f"{name}_y"]) for name in ("val/loss@best", "test/error@last"))
-    same = (loss[0] == loss[1]) & (error[0] == error[1])
-    apart = 100 * (loss[1] / loss[0] - 1).abs(), 100 * (error[1] - error[0]).abs()
-    (a, b, c), (d, e, f) = (sorted(values[~same]) for values in apart)
-    was, became, missed, misses = (values.groupby(LR).median() for values in (*loss, *error))
-    moved, points = 100 * (became / was - 1).abs().max(), 100 * (misses - missed).abs().max()
-    return [
-        f"Of {len(both)} runs of ReLU with dropout 0.5",
-        f"{same.sum()} are equal to the last digit",
-        f"{a:.2f}, {b:.1f} and {c:.1f} % and test errors {d:.2f}, {e:.2f} and {f:.2f} points apart",
-        f"by up to {moved:.1f} % and {points:.2f} points",
-    ]
-
-
 def of_epochs_4_and_5() -> list[str]:
     paper = pd.read_csv(ROOT / "data/published/gelu_curves.csv")
     paper = paper.query("panel == 'MNIST no-dropout' and curve == 'heldout' and epoch in (4, 5)")
@@ -219,7 +199,6 @@ SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
     "docs/guide/board.md": [of_board],
     "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
-    "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],
     "results/README.md": [of_machines],

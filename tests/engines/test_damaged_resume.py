@@ -42,7 +42,8 @@ def killed(killed_once, tmp_path):
 def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed, way):
     runs, folder, stacked = killed
     root = folder / "killed"
-    (file,) = (root / "stacks" if stacked else root / runs[0].id).rglob("last.ckpt")
+    place, name = (root / "stacks", "stack.ckpt") if stacked else (root / runs[0].id, "last.ckpt")
+    (file,) = place.rglob(name)
     file.write_bytes(damaged(file.read_bytes(), way, random.Random(0)))
     execute(runs, root, stacked)
     reasons = [RunFolder(root, run).state.reason for run in runs]

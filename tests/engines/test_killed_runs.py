@@ -105,7 +105,7 @@ def killed_before(what, number):
 
 MOMENTS = {  # of each start the kill, and what then happens to the rows for people
     "an update within the second epoch": ("update", 3, "cut"),
-    "the second checkpoint, when all else of its epoch is written": ("last.ckpt", 0, "zeros"),
+    "the second checkpoint, when all else of its epoch is written": ("checkpoint", 0, "zeros"),
     "the third epoch": ("update", 2, "twice"),
     "a run is closed": ("metrics.parquet", 0, "other"),
 }
@@ -117,6 +117,8 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
         execute(runs, tmp_path, stacked)
     assert not any(RunFolder(tmp_path, run).state.reason for run in runs)
     for what, number, way in MOMENTS.values():
+        if what == "checkpoint":
+            what = "stack.ckpt" if stacked else "last.ckpt"
         with pytest.raises(KilledError), killed_before(what, number):
             execute(runs, tmp_path, stacked)
         for run in runs:

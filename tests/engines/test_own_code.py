@@ -106,7 +106,7 @@ def test_a_file_that_is_changed_while_the_study_runs_ends_it(here):
 def test_a_users_data_may_depend_on_the_seed(here):
     text = STUDY.replace("set:", "set:\n  data.class_path: parts_that_draw.Noisy")
     _, (reason,) = assert_engines_agree(here, text)
-    assert "a trial of some runs in a stack failed" in reason
+    assert "a trial of a stack failed" in reason
 
 
 def config_of(**model):

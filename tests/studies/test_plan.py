@@ -496,7 +496,7 @@ def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, op
 
 def test_nothing_is_said_of_metrics_of_classes_from_outside(study, program, monkeypatch):
     monkeypatch.syspath_prepend(program("plain_lightning").parent)
-    own = "set: {model.class_path: plain_lightning.OwnStep}\ntable: [{metric: anything}]\n"
+    own = "set: {model.class_path: plain_lightning.OwnStep}\ntable: [{metric: own/loss}]\n"
     assert configs.check(study(TEXT + own)) == []
     with pytest.raises(ActlabError, match=r"unknown config key 'model\.width'"):
         configs.check(study(TEXT + own.replace("}", ", model.width: 3}", 1)))

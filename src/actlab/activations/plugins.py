@@ -236,7 +236,7 @@ def _check_params(
     for key, value in params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
-        options = (hints.get(key), *get_args(hints.get(key)))
+        options = _options(hints.get(key))
         if not isinstance(value, str) or str in options or value in options:
             continue
         if value == WIDTH and not (key in named and isinstance(named[key].default, str)):
@@ -247,6 +247,14 @@ def _check_params(
             raise ActlabError(f"parameter {key!r} of {label}: expected {wanted}, got {value!r}")
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return [p.name for p in required if p.default is p.empty and p.name not in params]
+
+
+def _options(hint: Any) -> list[Any]:
+    """Return an annotation and all that it names: types and the words of a ``Literal``."""
+    options = [hint]
+    for part in get_args(hint):
+        options += _options(part)
+    return options
 
 
 def _hints(target: Any) -> dict[str, Any]:

@@ -329,8 +329,8 @@ def _as_twins(model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Mod
 
 def _outputs(model: nn.Module, example: Any) -> Any:
     """Return the model's outputs for the example; both stay as they are."""
-    given = _cloned(example)
     try:
+        given = _cloned(example)
         with evaluating(model), unchanged(model.modules()), own_generators(0):
             return model(*given) if isinstance(given, tuple) else model(given)
     except Exception as error:  # the user's model may raise anything

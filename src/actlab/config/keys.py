@@ -24,9 +24,10 @@ CLASSES = {
 # command line stay text there, and no class is imported. A test compares the names with the signatures.
 TEXT_ARGUMENTS = {
     *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
-    *("default_root_dir", "flip", "gradient_clip_algorithm", "head", "image", "label", "max_time"),
-    *("metric", "mode", "model_registry", "name", "profiler", "revision", "scheduler_interval"),
-    *("setting", "strategy", "test_set", "test_split", "train_split", "val_split", "variant", "vectors"),
+    *("default_root_dir", "fit", "flip", "gradient_clip_algorithm", "head", "image", "label"),
+    *("leave_out", "max_time", "metric", "mode", "model_registry", "name", "profiler"),
+    *("revision", "scheduler_interval", "setting", "strategy", "test_set", "test_split"),
+    *("train_split", "val_split", "variant", "vectors"),
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP
 # too. A test compares the networks with `actlab.networks`.

@@ -20,6 +20,7 @@ from actlab.errors import ActlabError, described
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
 from actlab.runtime.devices import keep_freed, rank, threads
+from actlab.stacking import StackedTask
 from actlab.stacking.building import assemble
 from actlab.storage import contents
 from actlab.storage.checkpoints import AtomicCheckpointIO, read
@@ -109,7 +110,9 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
         configs = [run.config for run in job.runs]
         trainer, task, data = assemble(configs, recorder, recorder.path, job.stacked)
-        if recorder.loggers and not recorder.stacked:
+        if isinstance(task, StackedTask):
+            task.loggers_of = recorder.loggers
+        elif recorder.loggers:
             trainer.logger = recorder.loggers.pop(0)
         if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             writer.remedy = recorder.remedy

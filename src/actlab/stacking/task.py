@@ -12,6 +12,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import Logger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -26,7 +27,7 @@ from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.batches import as_batch
 from actlab.tasks.quantities import with_gradients
-from actlab.tasks.training import Training
+from actlab.tasks.training import STEP_LOSS, Measured, Training
 
 # Methods of Lightning that a stack does not call for its members; these predict and are restored alone.
 HOOKS = [
@@ -56,6 +57,7 @@ class StackedTask(Training):
         self.stream.reserve(members[0].stream.sites)
         self.network = StackedNetwork([m.network for m in members], self.stream, not has_forms(members[0]))
         self.latest: dict[str, Tensor] = {}
+        self.loggers_of: Mapping[int, Logger] = {}  # of members, by index
 
     @property
     def members(self) -> Sequence[Task]:
@@ -73,6 +75,16 @@ class StackedTask(Training):
         for member in self.members:
             member.trainer = self.trainer
         super().setup(stage)
+
+    def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
+        """Record the losses of the batch, and log them to the members' loggers."""
+        super().record_update(loss, measured, batch_idx)
+        if not self.loggers_of or not self.logs_update(batch_idx):
+            return
+        losses = measured["train/loss"][0].tolist()
+        for r, logger in self.loggers_of.items():
+            shown = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
+            logger.log_metrics(shown, step=self.global_step)
 
     @property
     def sites(self) -> dict[str, nn.Module]:

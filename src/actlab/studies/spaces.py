@@ -168,11 +168,13 @@ def parse_space(key: str, value: Any) -> Space:
 
 def _range(text: str, *ends: str) -> Range:
     low, high = map(parse, ends)
-    are_numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    are_numbers = {type(low), type(high)} <= {int, float}
     if not are_numbers or not -_MOST <= low < high <= _MOST:
         raise ActlabError(
             f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
         )
+    if float in (type(low), type(high)):
+        low, high = float(low), float(high)
     return Range(low, high)
 
 

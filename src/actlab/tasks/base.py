@@ -35,10 +35,9 @@ from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
-from actlab.tasks.training import Batch, Measured, Training
+from actlab.tasks.training import STEP_LOSS, Batch, Measured, Training
 from actlab.validation import Count, Shape, validated_but
 
-STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
@@ -304,16 +303,12 @@ class Task(Training, ABC):
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
-        # `log` would wait for the device at the other updates too, and make rows of a study.
-        trainer, step = self.trainer, self.global_step
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
-        if not every or (step + 1) % every:
-            return
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+        trainer = self.trainer
+        if self.logs_update(batch_idx):
             mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
             shown = {STEP_LOSS: float(mean)}
             for logger in trainer.loggers:
-                logger.log_metrics({**shown, "epoch": self.current_epoch}, step=step)
+                logger.log_metrics({**shown, "epoch": self.current_epoch}, step=self.global_step)
             trainer.progress_bar_metrics.update(shown)
 
     def penalty(self) -> Tensor | float:

@@ -201,6 +201,17 @@ class Training(pl.LightningModule, ABC):
         loss = self._scaled_for_devices(loss, weight)
         return loss.sum() if self.stacked else loss, measured
 
+    def logs_update(self, batch_idx: int) -> bool:
+        """Return whether the loss of this update goes to the loggers, every ``log_every_n_steps`` updates.
+
+        `log` would wait for the device at the other updates too, and make rows of a study.
+        """
+        trainer = self.trainer
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+        if not every or (self.global_step + 1) % every:
+            return False
+        return (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record the loss of an update and what is measured of its batch."""
         self._blocks.updates += 1
