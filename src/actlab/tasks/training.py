@@ -35,6 +35,7 @@ from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, of_group
 
 TRIED = 2  # batches of validation on which metrics are tried, as by default in Lightning
 Batch = tuple[Tensor, ...]
+STEP_LOSS = "train/loss_step"  # of single batches
 Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
 
 
