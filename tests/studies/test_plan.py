@@ -291,7 +291,9 @@ def test_mistakes_in_overrides_are_rejected(study, override, message):
     [
         ("trainer.max_epochs=25", "25 epochs, not 250"),
         ("trainer={max_epochs: 25}", "25 epochs, not 250"),
+        ("trainer.max_epochs=1", "1 epoch, not 250"),
         ("trainer.max_steps=9", "9 updates"),
+        ("trainer.max_steps=1", "1 update"),
         ("trainer.max_epochs=250", ""),
         ("seeds=1", ""),
     ],

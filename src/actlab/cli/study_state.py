@@ -47,7 +47,8 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
         print(f"{words[r.id]:<{widest}}  {r.id}")
     todo = [r for r in runs if states[r.id].kind not in OVER]
     left = sum(r.epochs or 1 for r in todo)
-    print(f"{folder.study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
+    training = f"{plural(left, 'epoch')} of training left"
+    print(f"{folder.study.name}: {plural(len(runs), 'run')}, {len(todo)} not finished, {training}")
     for line in (*(() if only else unopened(ready)), *filter(None, [ignored(stages)])):
         print(line)
     if todo and timed:
@@ -85,10 +86,11 @@ def unopened(ready: opening.Opened) -> Iterator[str]:
     stages = ready.folder.study.stages
     search = stages[0].search if stages else None
     if search and (left := sum(search.trials - len(side.settings) for side in ready.sides if side.space)):
-        yield f"then {left} more trials of stage {stages[0].name}, proposed from these results"
+        yield f"then {plural(left, 'more trial')} of stage {stages[0].name}, proposed from these results"
     for stage in stages[len(ready.stages) :]:
         points = len(ready.sides) or len(ready.stages[0].groups)
-        yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
+        size = f"{plural(points, 'grid point')} at selected settings × {plural(len(stage.seeds), 'seed')}"
+        yield f"then stage {stage.name}: {size}"
     if line := ready.unopened():
         yield line
 
