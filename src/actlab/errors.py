@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions; without any, four times as many
+MOST_ALLOWED = 12  # allowed values that a message lists beside its suggestions
+MOST_WITHOUT_SUGGESTION = 120  # allowed values that a message lists if none is near
 LONGEST_MESSAGE = 300  # characters of an error of another library
 _EXAMPLES = "examples:"
 _LIBRARIES = (f"{Path(os.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}")  # Python, actlab
@@ -44,13 +45,15 @@ def unknown(
     remedy: str = "",
     place: str = "",
     synonyms: Mapping[str, str] = MappingProxyType({}),
+    command: str = "",
 ) -> ActlabError:
     """Return an error for a ``value`` that is not allowed; the message suggests the nearest allowed values.
 
     If the value is one of ``synonyms``, in lower case, the message suggests the allowed value that it means.
 
-    It lists the ``allowed`` values unless they are many and some are near, and ends with ``remedy``. ``place``
-    is the dotted key above ``value``, which is then compared by its first part and shown in full.
+    It lists the ``allowed`` values, unless they are many and some are near or a ``command`` lists them, which
+    it then names. It ends with ``remedy``. ``place`` is the dotted key above ``value``, which is then compared
+    by its first part and shown in full.
 
     >>> print(unknown("config key", "optimzer.lr", ["network", "optimizer"], place="model"))
     unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: network, optimizer.
@@ -63,8 +66,12 @@ def unknown(
     if value.lower() in synonyms:
         near = [synonyms[value.lower()]]
     hint = f"; did you mean {' or '.join(repr(before + name + after) for name in near)}?" if near else "."
-    listed = 0 < len(allowed) <= (MOST_ALLOWED if near else 4 * MOST_ALLOWED)
-    listing = f" Allowed: {', '.join(allowed)}." if listed else ""
+    most = MOST_ALLOWED if near else MOST_WITHOUT_SUGGESTION
+    listing = ""
+    if command:
+        listing = f" `{command}` lists all."
+    elif 0 < len(allowed) <= most:
+        listing = f" Allowed: {', '.join(allowed)}."
     return ActlabError(
         f"unknown {kind} {_shorten(before + value + after)!r}{hint}{listing}{' ' + remedy if remedy else ''}"
     )

@@ -192,9 +192,13 @@ def test_parameters_reach_the_unit() -> None:
 def test_mistakes_are_named_when_the_factory_is_made() -> None:
     for spec, message in (
         ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
-        ("Swish", r"unknown activation 'Swish'; did you mean 'silu'\? Allowed"),
+        ("Swish", r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists all. Or use"),
         ("gelu_new", r"did you mean 'gelu_tanh'\? "),
-        ("hardswish", "Or give an importable name: torch.nn:Hardswish."),
+        ("hardswish", r"`actlab activations` lists all\. Or use an importable name: torch.nn:Hardswish\.$"),
+        (
+            "qqq",
+            r"^unknown activation 'qqq'\. `actlab activations` lists all. Or use an importable name: \S+ or",
+        ),
         ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
         ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),
         ({"name": "elu", "alpha": "1e-3"}, "'alpha' of elu: expected float, got '1e-3'"),

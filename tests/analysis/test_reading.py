@@ -103,7 +103,7 @@ def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> Non
             one_unit(probes=(ProbePart(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path
         )
     )
-    assert ["1 runs" in line for line in loaded.left_out] == [True]
+    assert ["in 1 run is left out" in line for line in loaded.left_out] == [True]
     assert "noise/test/error" not in loaded.conditions
 
 

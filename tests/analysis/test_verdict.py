@@ -92,6 +92,17 @@ def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     assert "points four times in five." in unasked.text  # without a margin no number of pairs
 
 
+def test_pairs_too_few_for_their_own_power_still_name_the_pairs_for_the_margin(tmp_path):
+    shifts = [0.01 * (-1) ** seed for seed in range(6)]
+    found = verdict(tmp_path, planned(6, {**PERCENT, "margin": 0.002}), shifts)
+    pairs = pairs_to_detect(0.002 / float(np.std(shifts, ddof=1)), 6)
+    assert (found.outcome, detectable(6)) == ("undecided", None)
+    assert (
+        f" A difference of the margin, 0.20 points, takes about {pairs} pairs, as a further look." in found.text
+    )
+    assert "further look" not in verdict(tmp_path, planned(6), shifts).text
+
+
 @pytest.mark.parametrize("margin", [0.005, "5 %"])
 def test_equivalence_needs_a_margin_of_the_study(tmp_path, margin):
     shifts = [0.0004 * (-1) ** seed for seed in range(14)]

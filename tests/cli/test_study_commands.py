@@ -55,6 +55,18 @@ def write_stages(choose, compare):
     Path("tiny.yaml").write_text(text.replace("grid: {", "grid: {data.batch_size: [500], "))
 
 
+def test_tables_of_runs_of_another_length_say_so(root, cli):
+    shorter = ("show", "tiny.yaml", "--set", "trainer.max_epochs=1")
+    assert "\nThese runs have 1 epoch, not 2.\n" in cli("study", *shorter).out
+    assert "These runs have" not in cli("study", "show", "tiny.yaml").out
+
+
+def test_one_run_is_counted_in_the_singular(root, cli):
+    one = ("tiny.yaml", "--set", "model.activation=[gelu]", "--seeds", "1", "--set", "trainer.max_epochs=1")
+    assert "tiny: 1 run, 1 not finished, 1 epoch of training left\n" in cli("study", "plan", *one).out
+    assert "tiny: 1 run in runs/tiny\n" in cli("study", "status", *one).out
+
+
 def unfinish(folder, epochs=0, kept=True):
     """Make a finished run an unfinished one, as a kill leaves it."""
     (folder.path / "result.json").unlink()

@@ -90,7 +90,7 @@ def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, program, tmp
     assert outcome.code == 1
     assert outcome.err == ""
     assert "2 of 2 runs finished" in outcome.out
-    assert "probe strict failed on 1 runs such as Touchy-seed0" in outcome.out
+    assert "probe strict failed on 1 run such as Touchy-seed0" in outcome.out
     assert "KeyError: 'not here'" in outcome.out
     assert len(list(tmp_path.glob("runs/tiny/*/probes/strict-*.parquet"))) == 1
 

@@ -209,6 +209,10 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         ("base: mnist_classifier\ngrid: []", "must map config keys to lists of values, not be empty"),
         ("base: mnist_classifier\nblocks: []", "must map config keys to lists of values, not be empty"),
         (f"base: {'y' * 100_000}\ngrid: {{a.b: 1}}", "unknown config file 'y{150} … y{150}'"),
+        (
+            "base: mnist_clasifier\ngrid: {a.b: 1}",
+            r"'mnist_classifier'.*\? Use a name that ships with actlab, or",
+        ),
         ("base: mnist_classifier\ngrid: 3", "'grid' in .*Given: '3'"),
         (TEXT.replace("seeds: 2", "seeds: 0"), "seeds 0"),
         (TEXT.replace("seeds: 2", "seeds: [1, a]"), "whole numbers"),
@@ -291,7 +295,9 @@ def test_mistakes_in_overrides_are_rejected(study, override, message):
     [
         ("trainer.max_epochs=25", "25 epochs, not 250"),
         ("trainer={max_epochs: 25}", "25 epochs, not 250"),
+        ("trainer.max_epochs=1", "1 epoch, not 250"),
         ("trainer.max_steps=9", "9 updates"),
+        ("trainer.max_steps=1", "1 update"),
         ("trainer.max_epochs=250", ""),
         ("seeds=1", ""),
     ],

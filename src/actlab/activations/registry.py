@@ -110,8 +110,8 @@ def entry(name: str) -> Entry:
     if name not in _ENTRIES:
         of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
         example = of_torch.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
-        remedy = f"Or give an importable name: {example}."
-        raise unknown("activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS)
+        remedy = f"Or use an importable name: {example}."
+        raise unknown("activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations")
     return _ENTRIES[name]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from actlab.analysis.wording import plural
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import DamagedError
@@ -53,8 +54,8 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
             results[result["id"]] = result
             outdated.update(old)
     left_out += (
-        f"probe {name}: what it measured in {count} runs is left out, for the study asks something else now: "
-        "run it again, and they are probed again"
+        f"probe {name}: what it measured in {plural(count, 'run')} is left out, for the study asks "
+        "something else now: run it again, and they are probed again"
         for name, count in outdated.items()
     )
     return recorded, results, left_out

@@ -347,15 +347,24 @@ def _outlook(comparison: Comparison) -> str:
     cell, column, correction = comparison.cell, comparison.column, comparison.correction
     spread, pairs = cell.difference.sd, cell.difference.pairs
     effect = detectable(pairs, correction.strictness())
-    if not spread or effect is None:
+    if not spread:
         return ""
-    shown = effect * spread
-    text = f" {pairs} pairs show {_difference_of(shown, column)} four times in five"
-    if not cell.margin or cell.margin >= shown:
-        return f"{text}."
+
+    # What these pairs show; the power of too few is not known.
+    text, wanted = "", " A difference of"
+    if effect is not None:
+        shown = effect * spread
+        text, wanted = f" {pairs} pairs show {_difference_of(shown, column)} four times in five", "; one of"
+        if not cell.margin or cell.margin >= shown:
+            return f"{text}."
+    if not cell.margin:
+        return ""
+
+    # How many pairs show the margin
     needed = pairs_to_detect(cell.margin / spread, correction.strictness(more=1))
     many = f"about {needed}" if needed else f"more than {MOST_PAIRS}"
-    return f"{text}; one of the margin, {_margin(cell)}, takes {many}, as a further look."
+    takes = f"takes {many} pairs" if effect is None else f"takes {many}"
+    return f"{text}{wanted} the margin, {_margin(cell)}, {takes}, as a further look."
 
 
 def _margin(cell: Cell) -> str:

@@ -116,10 +116,11 @@ def check_minutes(limit: float, seconds: Mapping[str, float]) -> None:
     shortest = min(seconds, key=lambda name: seconds[name])
     if seconds[shortest] <= limit:
         return
-    needed = math.ceil(_SLACK * seconds[shortest] / 60)
+    least = math.ceil(seconds[shortest] / 60)
+    advised = math.ceil(_SLACK * seconds[shortest] / 60)
     raise ActlabError(
-        f"--minutes {limit / 60:g}: expected at least {needed}, for the shortest task alone. "
-        f"Use --minutes {needed} --tasks {shortest}."
+        f"--minutes {limit / 60:g}: expected at least {least}, for the shortest task alone. "
+        f"Use --minutes {advised} --tasks {shortest}."
     )
 
 

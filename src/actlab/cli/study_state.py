@@ -38,8 +38,8 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
 
     todo = [run.run for stage in stages for run in stage.runs if states[run.id].kind not in OVER]
     left = sum(run.epochs or 1 for run in todo)
-    remaining = f"{len(todo)} not finished, {left} epochs of training left"
-    print(f"{folder.study.name}: {len(states)} runs, {remaining}")
+    remaining = f"{len(todo)} not finished, {plural(left, 'epoch')} of training left"
+    print(f"{folder.study.name}: {plural(len(states), 'run')}, {remaining}")
     for line in (*(() if only else unopened(ready)), *filter(None, [ignored(stages)])):
         print(line)
 
@@ -69,8 +69,9 @@ def unopened(ready: opening.Opened) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
     stages = ready.folder.study.stages
     for stage in stages[len(ready.stages) :]:
-        points = len(ready.stages[0].groups)
-        yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
+        points = plural(len(ready.stages[0].groups), "grid point")
+        seeds = plural(len(stage.seeds), "seed")
+        yield f"then stage {stage.name}: {points} at selected settings × {seeds}"
     if line := ready.unopened():
         yield line
 

@@ -16,6 +16,7 @@ from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import nn
 
 from actlab import experiments
+from actlab.analysis.wording import plural
 from actlab.checks.configs import made
 from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
@@ -120,7 +121,7 @@ class _ProbeOfStudy:
             raise
         except Exception as error:  # third-party activations and probes may raise anything
             fault = described(error)
-        print(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
+        print(f"probe {self.probe.name} failed on {plural(len(runs), 'run')} such as {runs[0].id}: {fault}")
         return 1
 
     def _measure(self, runs: Sequence[Run]) -> int:

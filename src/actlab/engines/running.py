@@ -144,7 +144,7 @@ class Start:
         todo = [f for f in todo if f.id not in self.tried or not f.failure_file.exists()]
         where = f"{study.name}, stage {name}" if name else study.name
         done = sum(folder.finished for folder in runs)
-        print(f"{where}: {len(runs)} runs, {done} finished, {len(todo)} to run, in {path}")
+        print(f"{where}: {plural(len(runs), 'run')}, {done} finished, {len(todo)} to run, in {path}")
         if line := ignored([self.folder]):
             print(line)
         failed = self.train(todo) if todo else 0

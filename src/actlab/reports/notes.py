@@ -34,6 +34,7 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
     rows = comparison.rows(results)
     texts = [
         state(results),
+        length(results),
         *results.left_out,
         *results.unrecorded,
         _surrogates(results),
@@ -50,6 +51,11 @@ def remarks(results: Results, brief: bool = False) -> list[str]:
         provenance(results),
     ]
     return [text for text in texts if text]
+
+
+def length(results: Results) -> str:
+    """Return how long the runs are, if that is not what the study's file states; else empty."""
+    return f"These runs have {results.study.cut}." if results.study.cut else ""
 
 
 def _surrogates(results: Results) -> str:
@@ -128,7 +134,7 @@ def _published(results: Results) -> str:
     study = results.study
     if not study.published.get("values"):
         return ""
-    shown = f" At the end theirs are left out, for these runs have {study.cut}." if study.cut else ""
+    shown = " Published values at the end of training are left out." if study.cut else ""
     if study.samples:
         return "Published values are left out: these runs see samples, or a part of the data."
     return f"Published: {study.published.get('source', 'source not given')}.{shown}"

@@ -14,9 +14,10 @@ from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
+from actlab.analysis.wording import plural
 from actlab.config.values import in_full, mapped, shareable
 from actlab.reports import latex, parameters
-from actlab.reports.notes import facts, footnotes, spans
+from actlab.reports.notes import facts, footnotes, length, spans
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
@@ -69,7 +70,8 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
         f"Difference to {reference}: {interval}.": f"difference to {reference}" in names,
         f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}.": "p" in names,
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs.": results.missing,
-        f"{results.diverged} runs diverged and count as the worst value.": results.diverged,
+        f"Diverged and counted as the worst value: {plural(results.diverged, 'run')}.": results.diverged,
+        length(results): results.study.cut,
         "Trained on a sample of the data.": results.study.samples,
     }
     return " ".join(text for text, holds in said.items() if holds)

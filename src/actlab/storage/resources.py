@@ -33,7 +33,7 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
         return carried[path.stem]
     kind = "study file" if folder.endswith("studies") else "config file"
-    raise unknown(kind, name, carried, "Give one of these names or the path of a YAML file.")
+    raise unknown(kind, name, carried, "Use a name that ships with actlab, or the path of a YAML file.")
 
 
 def is_file(path: Path, piped: bool = False) -> bool:

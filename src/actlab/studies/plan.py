@@ -28,7 +28,11 @@ from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search, Space
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
-_LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
+_LENGTHS = {  # of a run, with the unit of one and of several
+    EPOCHS: ("epoch", "epochs"),
+    "trainer.max_steps": ("update", "updates"),
+    "trainer.max_time": ("of time", "of time"),
+}
 # Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need as much
 # time per update and run as stacks of 15 (benchmarks/stacks.py).
 MOST_RUNS, MAX_STACK = 10_000, 15
@@ -159,9 +163,10 @@ class Stage:
 def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     """Describe how the first change alters the length of runs: ``25 epochs, not 250``; else empty."""
     for before, changed in blocks:
-        for key, unit in _LENGTHS.items():
+        for key, (one, several) in _LENGTHS.items():
             stated, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (before, changed))
             words = [" or ".join(map(str, values)) for values in (given, stated)]
+            unit = one if given == [1] else several
             if stated != given:
                 return f"{words[0]} {unit}" + (f", not {words[1]}" if any(stated) else "")
     return ""
