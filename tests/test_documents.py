@@ -273,7 +273,7 @@ def test_each_key_of_a_study_file_has_a_meaning(generated):
 def test_the_reference_has_each_command(generated):
     text = generated.commands()
     assert [name for name in COMMANDS.keys() - {*FITS} if f"## actlab {name}\n" not in text] == []
-    for words in ("## actlab study run", "`--max-stack R`", "## actlab data check", "`--plot PICTURE`"):
+    for words in ("## actlab study run", "`--max-stack R`", "## actlab data fetch", "`--plot PICTURE`"):
         assert words in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import TensorDataModule, dataset_or
-from actlab.datamodules.speech.corpus import EXPECTED, check_whole, find
+from actlab.datamodules.speech.corpus import EXPECTED, PARTS, WHOLE, check_whole, find
 from actlab.datamodules.speech.features import FEATURES
 from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames
 from actlab.datamodules.speech.phones import CLASSES
@@ -57,6 +58,7 @@ class TIMITDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    published = WHOLE
     num_classes = len(CLASSES)  # K = 39
     class_names = CLASSES
 
@@ -80,6 +82,11 @@ class TIMITDataModule(TensorDataModule):
     def input_shape(self) -> tuple[int, ...]:
         """(2·context + 1, 26), by default (11, 26): frames of a window, features of a frame."""
         return 2 * self.context + 1, FEATURES
+
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of sentences in each split."""
+        return {split: len(self.tensors[f"{split}_lengths"]) for split in PARTS}
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
