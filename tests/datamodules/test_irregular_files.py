@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from actlab.datamodules.cache import made_once
-from actlab.datamodules.speech.sample import write_sample
 from actlab.storage.resources import resource
 from fuzzing import within
 from hub_folders import write_hub_folder
@@ -26,9 +25,7 @@ def make_irregular(file, kind):
 
 def write_copy(name, folder):
     """A copy of a data set's sample."""
-    if name == "timit":
-        write_sample(folder)
-    elif name == "mnist":
+    if name == "mnist":
         write_hub_folder(folder.parent, folder.name, splits=("train", "test"))
     else:
         shutil.copytree(resource("data/samples") / {"wikitext": "text"}.get(name, name), folder)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,17 +14,9 @@ from actlab.datamodules.speech.features import FEATURES
 from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames
 from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
-from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home
 from actlab.validation import Whole, validated
-
-
-@cache
-def _sample(cache_dir: str | None) -> dict[str, Tensor]:
-    with TemporaryDirectory() as folder:
-        write_sample(Path(folder))
-        return load_corpus(find(Path(folder)), cache_dir)
 
 
 class TIMITDataModule(TensorDataModule):
@@ -75,7 +65,7 @@ class TIMITDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.sample, self.partial = dataset_or("./TIMIT", dataset, sample), sample, partial
+        self.dataset, self.partial = dataset_or("./TIMIT", dataset, sample, "timit"), partial or sample
         self.context, self.cache_dir = context, cache_dir
 
     @property
@@ -91,8 +81,6 @@ class TIMITDataModule(TensorDataModule):
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors from `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
-        if self.sample:
-            return _sample(self.cache_dir)
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
