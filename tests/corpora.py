@@ -7,12 +7,12 @@ import numpy as np
 import soundfile
 
 from actlab.datamodules.speech.features import RATE
-from actlab.datamodules.speech.sample import write_sample
+from actlab.storage.resources import resource
 
 
 def write_corpus(folder: Path, upper: bool = False, riff: bool = False) -> Path:
     """The made-up corpus; names in upper case, recordings as RIFF files."""
-    write_sample(folder)
+    shutil.copytree(resource("data/samples") / "timit", folder)
     if riff:
         for path in folder.rglob("*.wav"):
             soundfile.write(path, soundfile.read(path, dtype="int16")[0], RATE, format="WAV", subtype="PCM_16")
@@ -25,7 +25,7 @@ def write_corpus(folder: Path, upper: bool = False, riff: bool = False) -> Path:
 def write_nltk_layout(folder: Path, speakers: int = 16) -> Path:
     """The made-up corpus' training speakers in the layout of NLTK's sample."""
     source = folder.with_name(f"{folder.name}-source")
-    write_sample(source)
+    shutil.copytree(resource("data/samples") / "timit", source)
     folder.mkdir()
     for home in sorted(source.glob("train/dr*/*"))[:speakers]:
         home.rename(folder / f"{home.parent.name}-{home.name}")

@@ -14,7 +14,6 @@ from types import ModuleType
 
 import pytest
 
-from actlab.checks.properties import ROWS
 from actlab.cli.commands import COMMANDS, FITS
 from page_blocks import Block, blocks_of, outputs_of
 from printed_blocks import allows, refreshed
@@ -132,13 +131,11 @@ def carry_out(cli, words, read_only):
     ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else "read" if value else "run",
 )
-def test_examples_run(document, read_only, folder, cli, undrawn, shows, monkeypatch):
+def test_examples_run(document, read_only, folder, cli, undrawn, shows):
     """Files are written, Python and commands are run in one folder, in the order of the document.
 
-    What they print is what the document shows. Without what takes most time: pictures of figures, and
-    torch.compile in the table of ``actlab check``.
+    What they print is what the document shows. Without what takes most time: pictures of figures.
     """
-    monkeypatch.delitem(ROWS, "torch.compile")
     names: dict[str, object] = {"__name__": "__main__"}
     shown = {printed_by: block for printed_by, block in outputs_of(document) if printed_by}
     for block in blocks_of(document):
@@ -273,7 +270,7 @@ def test_each_key_of_a_study_file_has_a_meaning(generated):
 def test_the_reference_has_each_command(generated):
     text = generated.commands()
     assert [name for name in COMMANDS.keys() - {*FITS} if f"## actlab {name}\n" not in text] == []
-    for words in ("## actlab study run", "`--max-stack R`", "## actlab data check", "`--plot PICTURE`"):
+    for words in ("## actlab study run", "`--max-stack R`", "## actlab data fetch", "`--plot PICTURE`"):
         assert words in text
 
 

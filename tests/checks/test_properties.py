@@ -5,7 +5,7 @@ from itertools import takewhile
 
 import pytest
 
-from actlab.checks.properties import COMPARED, NAMES, ROWS, measure
+from actlab.checks.properties import COMPARED, NAMES, measure
 
 DIFFERENCES = "gradient against differences"
 BEND = (
@@ -25,12 +25,6 @@ def named(programs):
     return lambda name: f"{programs}/{name if ':' in name else f'measured_activations.py:{name}'}"
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Leaves out torch.compile, which takes longer than all other rows."""
-    monkeypatch.delitem(ROWS, "torch.compile")
-
-
 def failures(properties):
     return [one.name for one in properties if one.required and one.ok is False]
 
@@ -47,21 +41,10 @@ def test_every_property_is_a_row():
     assert not [one for one in found.values() if one.ok is False]
 
 
-@pytest.mark.usefixtures("quick")
-def test_known_numbers():
-    relu = rows("relu")
-    assert "increasing, bounded on the left, from 0 to 30" in relu["course"].text
-    assert "kink or jump near x = 0" in relu["smoothness"].text
-    assert relu["second derivative"].text == "zero, equals the difference quotient"
-    assert relu["output"].text.startswith("vectors, pictures, sequences: shape and dtype of the input")
-    tanh = rows("tanh")
-    assert "increasing, bounded, from -1 to 1" in tanh["course"].text
-    assert tanh["smoothness"].text == "smooth"
-    assert re.fullmatch(
-        r"from -0.7[67]\d* to 0.7[67]\d*, equals the difference quotient", tanh["second derivative"].text
-    )
-    assert re.fullmatch(r"from -2 to 0.66\d*, equals the difference quotient", tanh["third derivative"].text)
-    assert rows("soi")["randomness"].text == "training: random; evaluation: none"
+def test_a_derivative_that_is_not_finite_is_named(file):
+    found = rows(f"{file}:Root")
+    assert found["second derivative"].text == "not finite"
+    assert found["second derivative"].ok is False
 
 
 @pytest.mark.parametrize(
@@ -93,7 +76,7 @@ def test_violated_requirements_are_named_and_studies_reject(named, cli, name, ro
     assert f"{row}  " in outcome.out
     assert text in " ".join(outcome.out.split())
     assert f"Studies reject this activation: {row}.\n" in outcome.out
-    assert "smoothness" not in outcome.out, "rows after a violated requirement would repeat the fault"
+    assert "wide inputs" not in outcome.out, "rows after a violated requirement would repeat the fault"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +89,6 @@ def test_violated_requirements_are_named_and_studies_reject(named, cli, name, ro
         ("OwnGenerator", "not compared: calls with the same random numbers differ or raise"),
     ],
 )
-@pytest.mark.usefixtures("quick")
 def test_the_row_of_the_gradient_says_what_is_declared(programs, name, text):
     found = rows(f"{programs / 'hand_written_gradients.py'}:{name}")
     row = found["gradient against differences"]
@@ -118,20 +100,11 @@ def test_the_row_of_the_gradient_says_what_is_declared(programs, name, text):
 @pytest.mark.parametrize(
     ("name", "row", "text"),
     [
-        (
-            "KeptSlope",
-            "second derivative",
-            "0.5 at 0 where autograd gives 0, differs from the difference quotient",
-        ),
-        (
-            "KeptCurvature",
-            "third derivative",
-            " where autograd gives 0, differs from the difference quotient at ",
-        ),
+        ("KeptSlope", "second derivative", "differs from the difference quotient at "),
+        ("KeptCurvature", "third derivative", "differs from the difference quotient at "),
     ],
 )
-@pytest.mark.usefixtures("quick")
-def test_the_rows_of_higher_derivatives_name_a_value(programs, name, row, text):
+def test_the_rows_of_higher_derivatives_name_a_wrong_one(programs, name, row, text):
     found = rows(f"{programs / 'hand_written_gradients.py'}:{name}")
     assert text in found[row].text
     assert [name for name, one in found.items() if "derivative" in name and one.ok is False] == [row]
@@ -144,7 +117,7 @@ def test_the_rows_of_higher_derivatives_name_a_value(programs, name, row, text):
     ("name", "texts"),
     [
         ("Drawn", {"in stacks": "equals single runs in evaluation; one call per run"}),
-        ("Powers", {"course": "increasing, unbounded", "smoothness": "smooth", "state": "4 learnt parameters"}),
+        ("Powers", {"state": "4 learnt parameters"}),
         (
             "Low",
             {"state": "1 learnt parameters, 0 numbers in buffers; tensors in bfloat16: studies raise them"},
@@ -152,21 +125,14 @@ def test_the_rows_of_higher_derivatives_name_a_value(programs, name, row, text):
         (
             "Noisy",
             {
-                "vmap": "not compared: random in evaluation",
+                "bfloat16": "not compared: random in evaluation",
                 "in stacks": "equals single",
-                "randomness": "random",
             },
         ),
-        ("Counts", {"course": "not compared: differs from call to call in evaluation"}),
-        ("sized_activations.py:Bend", {"output": BEND, "course": "increasing, unbounded"}),
-        ("Position", {"course": "not a function of one number: its value depends on the position"}),
-        (
-            "Centres",
-            {"smoothness": "not a function of one number: elements influence", "third derivative": "equals"},
-        ),
+        ("sized_activations.py:Bend", {"output": BEND}),
+        ("Centres", {"third derivative": "equals"}),
     ],
 )
-@pytest.mark.usefixtures("quick")
 def test_rows_compare_copies_of_one_activation(named, name, texts):
     found = rows(named(name))
     for row, text in texts.items():
@@ -199,15 +165,11 @@ def test_a_stopped_check_speaks_of_nothing_to_resume(file, cli):
     assert outcome.err == "actlab: stopped\n"
 
 
-@pytest.mark.usefixtures("quick")
 def test_values_that_are_not_finite_are_named_once_with_their_input(file):
     found = rows(f"{file}:Overflows")
     texts = [one.text for name, one in found.items() if name != "float16"]
     assert found["wide inputs"].text.startswith("value nan at x = -9.4")
-    assert not any("influence" in text for text in texts)
     assert sum("nan" in text or "finite value" in text for text in texts) == 1
-    assert found["course"].text.startswith("increasing, unbounded, from -26.6 to 26.6 on [-26.6, 26.6]")
-    assert found["smoothness"].text == "smooth"
     (infinite,) = rows(f"{file}:Infinite").values()
     assert infinite.name == "output"
     assert re.search(r": returned non-finite values for finite inputs: inf for -[\d.]+(;|$)", infinite.text)
@@ -217,7 +179,6 @@ def test_values_that_are_not_finite_are_named_once_with_their_input(file):
     ("name", "row", "text"),
     [
         ("Exponential", "wide inputs", "value inf at x = "),
-        ("Untraceable", "torch.compile", "raises "),
     ],
 )
 def test_other_faults_are_information(file, name, row, text):
@@ -227,7 +188,6 @@ def test_other_faults_are_information(file, name, row, text):
     assert failures([*found.values()]) == []
 
 
-@pytest.mark.usefixtures("quick")
 def test_state_is_named(file):
     text = rows(f"{file}:Learns")["state"].text
     assert text == "1 learnt parameters, 1 numbers in buffers; a forward pass in training changes calls"
@@ -254,7 +214,6 @@ class Clock:
 @pytest.mark.parametrize(
     ("load", "jumps", "numeric"), [(9.0, False, False), (0.1, True, False), (0.1, False, True)]
 )
-@pytest.mark.usefixtures("quick")
 def test_no_cost_is_printed_of_a_busy_machine(monkeypatch, load, jumps, numeric):
     """Another program is told by the load, or by times of which some fifths are many times longer."""
     monkeypatch.setattr("actlab.checks.properties.time", Clock(jumps))
@@ -269,6 +228,6 @@ def test_no_cost_is_printed_of_a_busy_machine(monkeypatch, load, jumps, numeric)
 def test_check_prints_a_table_for_parameters_too(cli):
     outcome = cli("check", "{name: elu, alpha: 2.0}")
     assert outcome.code == 0
-    assert "from -2 to 30" in outcome.out
+    assert "0 learnt parameters" in outcome.out
     assert re.search(r"cost against gelu +([\d.]+ \([\d.]+ to [\d.]+\) times|not measured)", outcome.out)
     assert cli("check", "gellu").code == 2

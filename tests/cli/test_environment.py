@@ -54,9 +54,9 @@ def test_a_trainer_that_is_null_is_one_line(cli, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["timit", "twitter_pos", "mnist", "imagenet"])
+@pytest.mark.parametrize("name", ["timit_frames", "twitter_pos", "mnist_classifier", "imagenet_elu15"])
 def test_data_in_the_home_of_nobody_is_not_there(cli, name):
-    assert "~nobodyx/a" in cli("data", "check", name, "~nobodyx/a").rejection
+    assert "~nobodyx/a" in cli("fit", "-c", name, "--data.dataset", "~nobodyx/a").rejection
 
 
 @pytest.fixture

@@ -36,29 +36,23 @@ def named(
     return hub_folder(splits=("test",), classes=3, names=second, columns=("image", column))
 
 
-@pytest.mark.parametrize(
-    ("second", "words"),
-    [
-        (OTHERS, "class 1 is 'bird' in the first and 'dog' in the second"),
-        (ANIMALS[:2], "class 2 is None in the first and 'bird' in the second"),
-    ],
-)
+@pytest.mark.parametrize("second", [OTHERS, ANIMALS[:2]])
 @pytest.mark.parametrize("column", ["label", "coarse_label"])
 def test_files_that_number_their_classes_differently_are_named(
-    hub_folder: HubFolder, cache: str, second: Sequence[str], words: str, column: str
+    hub_folder: HubFolder, cache: str, second: Sequence[str], column: str
 ) -> None:
     folder = named(hub_folder, ANIMALS, second, column)
     with pytest.raises(ActlabError) as caught:
         load(folder, cache, column)
     test, train = (str(folder / "data" / f"{part}-00000-of-00001.parquet") for part in ("test", "train"))
-    assert str(caught.value).startswith(f"{test} and {train} number their classes differently: {words}")
+    assert str(caught.value).startswith(f"{test} and {train} number their classes differently")
     assert "rewrite them with one order of names" in str(caught.value)
 
 
 def test_pictures_of_parquet_files_number_their_classes_alike_too(hub_folder: HubFolder, cache: str) -> None:
     hub_folder(splits=("train",), shape=(8, 8, 3), classes=3, names=ANIMALS)
     folder = hub_folder(splits=("validation",), shape=(8, 8, 3), classes=3, names=OTHERS)
-    with pytest.raises(ActlabError, match="class 1 is 'dog' in the first and 'bird' in the second"):
+    with pytest.raises(ActlabError, match="number their classes differently"):
         ImageNetDataModule(str(folder), size=8, crop=8, workers=0, cache_dir=cache).setup("fit")
 
 

@@ -70,8 +70,8 @@ def test_layouts_that_are_read(laid_out: Callable[..., Path], tmp_path: Path, tr
             TEST,
             "more/train-00000-of-00001.parquet would be left out",
         ),
-        ("data/train-00000-of-00002.parquet", TEST, "train-00001-of-00002.parquet is missing, 1 of 2 parts"),
-        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "data/train is in 1 and in 2 parts; keep"),
+        ("data/train-00000-of-00002.parquet", TEST, "data/train: expected 2 parts, got 1"),
+        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "data/train: expected 1 parts, got 2. Fetch"),
     ],
 )
 def test_layouts_that_would_be_read_wrongly(

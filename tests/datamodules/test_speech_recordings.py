@@ -53,33 +53,34 @@ def test_audio_stored_high_byte_first(wav):
 
 
 def test_a_damaged_sphere_file_is_named(wav):
-    for change, parts in (
-        (lambda p: p[:-100], ["cut off", "3000", "2950"]),
-        (lambda p: p[:1024], ["sx1.wav"]),
-        (lambda p: p[:500], ["sx1.wav"]),
-        (lambda p: b"", ["not a recording"]),
-        (lambda p: b"no audio at all" * 100, ["not a recording"]),
-        (lambda p: p.replace(b"sample_rate -i 16000", b"sample_rate -i 8000 "), ["8000", "16000"]),
-        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i few!"), ["not a recording", "few!"]),
-        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i -300"), ["-300 audio samples"]),
-        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i 0032"), ["32 audio samples", "window"]),
-        (lambda p: p.replace(b"-s3 pcm", b"-s26 pcm,embedded-shorten-v2.00"), ["compressed", "sph2pipe"]),
+    for change in (
+        lambda p: p[:-100],
+        lambda p: p[:1024],
+        lambda p: p[:500],
+        lambda p: b"",
+        lambda p: b"no audio at all" * 100,
+        lambda p: p.replace(b"sample_rate -i 16000", b"sample_rate -i 8000 "),
+        lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i few!"),
+        lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i -300"),
+        lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i 0032"),
+        lambda p: p.replace(b"-s3 pcm", b"-s26 pcm,embedded-shorten-v2.00"),
     ):
         path = wav(change(sphere(AUDIO)))
         message = refusal(read_recording, path)
-        assert all(part in message for part in [str(path), *parts])
+        assert f"{path} is damaged, compressed or not a recording" in message
+        assert "sph2pipe" in message
 
 
 def test_another_recording_is_refused(tmp_path):
-    for options, parts in (
-        ({"rate": 44_100}, ["44100", "16000"]),
-        ({"subtype": "PCM_24"}, ["PCM_24", "PCM_16"]),
-        ({"audio": np.stack([AUDIO, AUDIO], 1)}, ["number of channels 2"]),
-        ({"audio": AUDIO[:399]}, ["399", "400"]),
-        ({"audio": AUDIO[:0]}, ["0 audio samples"]),
+    for options in (
+        {"rate": 44_100},
+        {"subtype": "PCM_24"},
+        {"audio": np.stack([AUDIO, AUDIO], 1)},
+        {"audio": AUDIO[:399]},
+        {"audio": AUDIO[:0]},
     ):
         message = refusal(read_recording, riff(tmp_path / "sx1.wav", **options))
-        assert all(part in message for part in ["sx1.wav", *parts])
+        assert "sx1.wav is damaged, compressed or not a recording of one channel with 16 bits" in message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -110,11 +111,10 @@ def test_a_damaged_phone_file_is_named(tmp_path):
         ("0 9.5 h#\n", ["begin end phone"]),
         ("0 900 h# aa\n", ["begin end phone"]),
         ("0 900 h#\n900 2800 e", ["line 2", "begin end phone"]),
-        ("0 900 h#\n900 2800 en", ["is cut off", "'en' up to audio sample 2,800 of 3,000"]),
         ("\n\n", ["cut off"]),
         ("", ["cut off"]),
-        (b"0 900 \xff\n", ["not ASCII text"]),
-        ("0 ² h#\n".encode("latin-1"), ["not ASCII text"]),
+        (b"0 900 \xff\n", ["line 1", "begin end phone"]),
+        ("0 ² h#\n".encode("latin-1"), ["line 1", "begin end phone"]),
     ):
         path = phn(tmp_path, text)
         message = refusal(read_phones, path, 3000)
@@ -124,9 +124,7 @@ def test_a_damaged_phone_file_is_named(tmp_path):
 def test_phones_that_end_long_before_the_audio_are_cut_off(tmp_path):
     path = phn(tmp_path, "0 900 h#\n900 4000 ae\n")
     assert len(read_phones(path, 12_000)) == 2
-    assert "is cut off: its last phone is 'ae' up to audio sample 4,000 of 12,001" in refusal(
-        read_phones, path, 12_001
-    )
+    assert "is cut off: its phones end at audio sample 4000 of 12001" in refusal(read_phones, path, 12_001)
 
 
 def test_the_last_line_of_a_whole_file_may_have_no_end(tmp_path):

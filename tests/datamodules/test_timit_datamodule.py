@@ -1,6 +1,8 @@
 """TIMIT's parts, windows and batches, alone and in stacks; its cache; a fit."""
 
 import shutil
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -20,6 +22,7 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.random.positions import Position
 from actlab.stacking import StackedTask
+from actlab.storage.resources import resource
 from actlab.tasks import FrameTask
 from corpora import write_corpus, write_nltk_layout
 from toys import QUIET
@@ -121,7 +124,18 @@ def test_evaluation_takes_a_run_axis(module, index):
     assert y.shape == index.shape
 
 
-def test_sample_has_every_class_and_the_corpus_parts():
+def test_sample_is_made_by_its_script_and_has_every_class_and_the_corpus_parts(tmp_path):
+    sample = resource("data/samples") / "timit"
+    subprocess.run([sys.executable, sample.parents[1] / "make_timit_sample.py", tmp_path], check=True)
+    files = sorted(path.relative_to(sample) for path in sample.rglob("*.*"))
+    assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*"))
+    assert len(files) == 288
+    for file in files:
+        made, stored = tmp_path / file, sample / file
+        if file.suffix == ".phn":
+            assert made.read_bytes() == stored.read_bytes()
+        else:  # the last bit of a sine depends on the processor
+            assert np.abs(read_recording(made) - read_recording(stored)).max() <= 1
     data = TIMITDataModule(sample=True)
     data.setup("fit")
     assert [len(data.tensors[f"{part}_lengths"]) for part in ("train", "val", "test")] == [128, 8, 8]
@@ -165,7 +179,7 @@ def refusal(folder, **options):
 def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
     folder = small_corpus(tmp_path / "corpus")
     message = refusal(folder)
-    assert "not the whole of TIMIT (train: 16 of 3696 sentences; val: 8 of 1152" in message
+    assert "not the whole of TIMIT: its numbers of sentences are train 16 of 3696, val 8 of 1152" in message
     assert "data.partial" in message
     assert len(loads(folder, tmp_path / "cache")["train_lengths"]) == 16
 
@@ -182,7 +196,7 @@ def test_folders_that_cannot_serve_are_named(tmp_path):
     assert "LDC93S1" in refusal("TIMIT")
     assert "is not a copy of TIMIT" in refusal(tmp_path)
     few = write_nltk_layout(tmp_path / "few", speakers=4)
-    assert "has no sentence for test" in refusal(few)
+    assert "needs sentences of training speakers, core test speakers" in refusal(few)
 
 
 def task(seed, dropout=0.3):

@@ -56,9 +56,11 @@ class Infinitesimal(nn.Module):
         return torch.where(x > 0, x, torch.sqrt(0 * x))
 
 
-class Untraceable(nn.Module):
+class Root(nn.Module):
+    """Has no finite second derivative at 0."""
+
     def forward(self, x):
-        return x * 2 if x.sum().item() > 0 else x
+        return torch.where(x == 0, x + x.abs() ** 1.5, x)
 
 
 class Overflows(nn.Module):
@@ -174,18 +176,3 @@ class Noisy(nn.Module):
 
     def forward(self, x):
         return x + 0.1 * torch.rand_like(x)
-
-
-class Counts(nn.Module):
-    """Each call has another slope."""
-
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return torch.tanh(x) / self.calls
-
-
-class Position(nn.Module):
-    def forward(self, x):
-        return x * torch.linspace(1, 2, x.shape[1], dtype=x.dtype).view(-1, *[1] * (x.dim() - 2))

@@ -12,9 +12,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,8 +38,6 @@ WIDE = 1e4  # largest input of the wide range
 COMPARED = ("relu", "gelu")
 _TIMED = 2**18  # elements of the input that is timed
 _STEADY = 2.0  # times the lowest of five ratios of times, at most, that the highest is on an idle machine
-_STEEP = 1e3  # a larger difference quotient is next to a jump
-_SMOOTH = 1e-3  # relative jump of the slope between neighbouring points that counts as a kink
 
 Make = Callable[[], nn.Module]
 Row = Callable[[Make, Tensor], str]
@@ -83,7 +80,7 @@ def _tried(name: str, function: Row, make: Make, x: Tensor) -> Property:
     ok = True if required else None
     try:
         with warnings.catch_warnings(), calling(), own_generators(0):
-            warnings.simplefilter("ignore")  # of torch.compile
+            warnings.simplefilter("ignore")  # of third-party code
             text = function(make, x)
     except _OutcomeError as outcome:
         text, ok = outcome.args
@@ -113,21 +110,12 @@ def _filled(values: Tensor, like: Tensor) -> Tensor:
     return values[torch.arange(rows * like[0].numel()).clamp(max=len(values) - 1)].view(rows, *like.shape[1:])
 
 
-def _variation(unit: nn.Module, x: Tensor) -> str | None:
-    """Return how the output varies between calls, or None."""
-    twin = copied(unit)
-    first, again, fresh = (call(x).nan_to_num() for call in (twin, twin, copied(unit)))
-    if torch.equal(first, fresh):
-        return None if torch.equal(first, again) else "differs from call to call"
-    return "random"
-
-
 def _value(unit: nn.Module, x: Tensor) -> Tensor:
-    """Return the output of a copy in evaluation, which must not vary."""
-    how = _variation(unit.eval(), x)
-    _require(not how, f"not compared: {how} in evaluation", None)
+    """Return the output of a copy in evaluation, which must not be random."""
     with torch.no_grad():
-        y: Tensor = copied(unit)(x)
+        y: Tensor = copied(unit.eval())(x)
+        again: Tensor = copied(unit)(x)
+    _require(torch.equal(y.nan_to_num(), again.nan_to_num()), "not compared: random in evaluation", None)
     return y
 
 
@@ -198,41 +186,15 @@ def _low(make: Make, x: Tensor, dtype: torch.dtype) -> str:
 def _higher(make: Make, x: Tensor, order: int) -> str:
     unit = make().eval()
     unit(x)  # creates lazy parameters
-    wide, at = copied(unit).double(), x.double()
+    at = x.double()
     at.view(-1)[0] = 0
-    slope = gradient_trial.derivative(wide, at.clone().requires_grad_(), order).detach()
+    slope = gradient_trial.derivative(copied(unit).double(), at.requires_grad_(), order)
     _require(bool(slope.isfinite().all()), "not finite")
     known = order == 2 or not wrong_share(unit, x, order - 1)
     _require(known, "not compared: the derivative of the order below differs", None)
     text = _compared(unit, share := wrong_share(unit, x, order))
-    if share:
-        right = gradient_trial.quotient(wide, at, order, 1e-6)
-        wrong = (slope - right).abs() > gradient_trial.TOLERANCE * (1 + right.abs())
-        if (wrong := wrong & (right.abs() < _STEEP)).any():
-            value, place, given = (float(each[wrong][0]) for each in (right, at, slope))
-            text = f"{value:.3g} at {place:.3g} where autograd gives {given:.3g}, {text}"
-    elif not gradient_trial.mixes(wide, at):
-        text = f"{f'from {slope.min():.3g} to {slope.max():.3g}' if slope.any() else 'zero'}, {text}"
     _require(not share or activations.has_surrogate_gradient(unit), text)
     return text
-
-
-def _compile(make: Make, x: Tensor) -> str:
-    torch.compiler.reset()
-    unit = make()
-    expected = _value(unit, x)
-    return f"one graph, {_same(torch.compile(unit, backend='aot_eager', fullgraph=True)(x), expected)}"
-
-
-def _vmap(make: Make, x: Tensor) -> str:
-    unit, many = make(), _normal(3, *x.shape)
-    expected = torch.stack([_value(unit, sample) for sample in many])
-    return f"works, {_same(torch.func.vmap(unit)(many), expected)}"
-
-
-def _same(y: Tensor, expected: Tensor) -> str:
-    _require(torch.allclose(y, expected, atol=1e-6), "other values than a plain call")
-    return "same values"
 
 
 def _state(make: Make, x: Tensor) -> str:
@@ -250,12 +212,6 @@ def _state(make: Make, x: Tensor) -> str:
     return text + (f"; a forward pass in training changes {', '.join(moved)}" if moved else "")
 
 
-def _randomness(make: Make, x: Tensor) -> str:
-    unit = make()
-    training, evaluation = (_variation(unit.train(mode), x) or "none" for mode in (True, False))
-    return training if training == evaluation else f"training: {training}; evaluation: {evaluation}"
-
-
 def _stacked(make: Make, x: Tensor) -> str:
     members, many = [make().eval() for _ in range(3)], _normal(3, *x.shape)
     for number, member in enumerate(members):
@@ -269,46 +225,6 @@ def _stacked(make: Make, x: Tensor) -> str:
     return f"equals single runs in evaluation; {how}"
 
 
-def _grid(make: Make, like: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return inputs, the longest part of [-30, 30] with finite values, and values of a function, as float64."""
-    points = torch.arange(-30_000, 30_001, dtype=torch.float64) / 1000
-    unit, x = make().to(torch.float64), _filled(points, like)
-    y, order = _value(unit, x).flatten(), torch.randperm(x.numel())
-    moved = copied(unit)(x.flatten()[order].view_as(x)).flatten()
-    why = "not a function of one number: {}".format
-    _require(not gradient_trial.mixes(unit, x), why("elements influence each other"), None)
-    same = torch.allclose(y[order], moved, equal_nan=True)
-    _require(same, why("its value depends on the position, such as the channel"), None)
-    y = y[: len(points)]
-    ends = np.flatnonzero(np.concatenate([[True], ~y.isfinite().numpy(), [True]]))
-    longest = int(np.diff(ends).argmax())
-    finite = slice(ends[longest], ends[longest + 1] - 1)
-    return points.numpy()[finite], y.numpy()[finite]
-
-
-def _course(make: Make, like: Tensor) -> str:
-    x, y = _grid(make, like)
-    rises, falls = (np.diff(y) >= -1e-12).all(), (np.diff(y) <= 1e-12).all()
-    course = "increasing" if rises else "decreasing" if falls else "neither increasing nor decreasing"
-    left, right = abs(y[0] - y[1000]) < 1e-2, abs(y[-1] - y[-1001]) < 1e-2
-    sides = "" if left and right else f" on the {'left' if left else 'right'}"
-    where = f"bounded{sides}" if left or right else "unbounded"
-    zero = f", f(0) = {float(np.interp(0.0, x, y)):.3g}" if x[0] <= 0 <= x[-1] else ""
-    return f"{course}, {where}, from {y.min():.3g} to {y.max():.3g} on [{x[0]:.3g}, {x[-1]:.3g}]{zero}"
-
-
-def _kinks(make: Make, like: Tensor) -> str:
-    x, y = _grid(make, like)
-    slope = np.diff(y) / np.diff(x)
-    jumps = np.abs(np.diff(slope))
-    step = x[1] - x[0]
-    places = x[1:-1][jumps > max(_SMOOTH, 20 * step * np.abs(slope).max())]
-    if not places.size:
-        return "smooth"
-    others = f" and {places.size - 1} neighbours" if places.size > 1 else ""
-    return f"kink or jump near x = {places[0]:.3g}{others}"
-
-
 OUTPUT, COST = "output", "time and memory"
 REQUIRED = (OUTPUT, "gradient", "gradient against differences")
 ROWS: dict[str, Row] = {
@@ -319,13 +235,8 @@ ROWS: dict[str, Row] = {
     "float16": partial(_low, dtype=torch.float16),
     "second derivative": partial(_higher, order=2),
     "third derivative": partial(_higher, order=3),
-    "torch.compile": _compile,
-    "vmap": _vmap,
     "state": _state,
-    "randomness": _randomness,
     "in stacks": _stacked,
-    "course": _course,
-    "smoothness": _kinks,
 }
 NAMES = (OUTPUT, *ROWS, COST)
 

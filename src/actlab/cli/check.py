@@ -29,7 +29,7 @@ def parser() -> Parser:
     command = Parser(
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
-        "compilation, state, stacking, course, cost.",
+        "state, stacking, cost.",
         examples=["actlab check ./my_activation.py:MyActivation", "actlab check '{name: elu, alpha: 0.5}'"],
     )
     command.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)

@@ -23,7 +23,7 @@ usage: actlab COMMAND …
   tune                              its parameters:   actlab tune demo --activation elu --search alpha=0.1..3
   scoreboard                        on the board:     actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
-  data list | fetch | check         the data:         actlab data check timit FOLDER
+  data list | fetch                 the data:         actlab data fetch twitter_pos
   activations                       what there is:    actlab activations --plot activations.png
 
 Each has --help. Files that ship with actlab may be named without their path.

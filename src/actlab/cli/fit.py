@@ -147,6 +147,10 @@ class CommandLine(ActlabCLI):
         place = self.folder if self.stores else "fast_dev_run"
         reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
         print(f"{place}: {numbers or 'nothing logged'} at {reached}")
+        if not self.stores and isinstance(self.datamodule, TensorDataModule):
+            for split, number in self.datamodule.counts.items():
+                published = self.datamodule.published.get(split)
+                print(f"{split}: {number:,}" + (f" (published: {published:,})" if published else ""))
 
         newest = self._newest() if self.stores else None
         if newest is None:

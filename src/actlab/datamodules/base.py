@@ -9,7 +9,7 @@ Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 
@@ -322,6 +322,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
     absence = "`load` sets train, val and test"  # why a part has no samples, and the remedy, for messages
+    counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
+    published: Mapping[str, int] = {}  # the same in a complete copy
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from actlab.datamodules.augmentation import Flip
@@ -46,6 +46,7 @@ class CIFARDataModule(ImageDataModule):
     """
 
     sample_replaces_dataset = True
+    published: Mapping[str, int] = {"train": 50_000, "test": 10_000}
 
     @validated
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +65,7 @@ class ImageNetDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    published: Mapping[str, int] = {"train": 1_281_167, "validation": 50_000}
     stackable = False  # each run of a stack would decode its own batches
 
     @validated
@@ -124,6 +125,11 @@ class ImageNetDataModule(TensorDataModule):
         """The dataset's hub id and commit; empty for a local folder."""
         commit = self._listed[2]
         return {self.dataset: commit} if commit else {}
+
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of pictures in each split of the dataset."""
+        return {split: len(pictures) for split, pictures in self.pictures.items()}
 
     @property
     def num_classes(self) -> int:

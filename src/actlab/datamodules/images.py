@@ -327,6 +327,12 @@ class ImageDataModule(TensorDataModule):
         return {self.dataset: self.images.revision} if self.images.revision else {}
 
     @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of images in each split of the dataset."""
+        tensors = self.images.tensors
+        return {part: len(tensors[f"{part}_labels"]) for part in DEFAULTS if f"{part}_labels" in tensors}
+
+    @property
     def num_classes(self) -> int:
         """The number of classes K."""
         return self.images.num_classes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import VALIDATION, ImageDataModule
 from actlab.validation import Whole, validated
@@ -31,6 +33,7 @@ class MNISTDataModule(ImageDataModule):
     """
 
     sample_replaces_dataset = True
+    published: Mapping[str, int] = {"train": 60_000, "test": 10_000}
 
     @validated
     def __init__(

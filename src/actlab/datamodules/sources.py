@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import pairwise, permutations, zip_longest
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,17 +278,17 @@ def _check_splits(
 
 
 def _check_shards(files: Sequence[Path]) -> None:
-    names = {str(file) for file in files}
-    counts = sorted({(m[1], int(m[2])) for name in names if (m := _SHARD.fullmatch(name))})
-    for (stem, count), (next_stem, next_count) in pairwise(counts):
-        if stem == next_stem:
+    """Check that the parts of each table are complete and were divided once."""
+    counts_of: dict[str, list[str]] = {}
+    for file in files:
+        if shard := _SHARD.fullmatch(str(file)):
+            counts_of.setdefault(shard[1], []).append(shard[2])
+    for stem, counts in counts_of.items():
+        if counts != [counts[0]] * int(counts[0]):
             raise ActlabError(
-                f"{stem} is in {count} and in {next_count} parts; keep the parts of one count only"
+                f"{stem}: expected {int(counts[0])} parts, got {len(counts)}. Fetch the missing parts, or keep "
+                "the parts of one count only."
             )
-    for stem, count in counts:
-        shards = {f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)}
-        if missing := sorted(shards - names):
-            raise ActlabError(f"{missing[0]} is missing, {len(missing)} of {count} parts in all; fetch it")
 
 
 def class_names(files: Sequence[Path], columns: Sequence[str]) -> list[str] | None:
@@ -320,10 +320,7 @@ def _check_class_names(files: Sequence[Path]) -> None:
                 continue
             other, expected = first.setdefault(column, (file, names))
             if names != expected:
-                pairs = enumerate(zip_longest(expected, names))
-                number, (before, here) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
                 raise ActlabError(
-                    f"{other} and {file} number their classes differently: class {number} is {before!r} in the "
-                    f"first and {here!r} in the second; rewrite them with one order of names, or give a folder "
-                    "that holds only one dataset"
+                    f"{other} and {file} number their classes differently: rewrite them with one order of "
+                    "names, or use a folder that holds only one dataset"
                 )

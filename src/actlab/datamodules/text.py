@@ -26,6 +26,7 @@ from actlab.storage.files import at_home, regular
 from actlab.validation import Count, validated
 
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
+WIKITEXT_ROWS = {"train": 36_718, "validation": 3_760, "test": 4_358}
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 # First bytes of packed files → what opens them.
@@ -130,6 +131,16 @@ class TextDataModule(TensorDataModule):
         """The dataset's hub id and commit; empty for local files."""
         _, commit = self.place
         return {self.dataset: commit} if commit else {}
+
+    @property
+    def published(self) -> Mapping[str, int]:  # type: ignore[override]  # depends on the dataset
+        """The number of rows in each split of ``wikitext-2-raw-v1``; empty for other text."""
+        return WIKITEXT_ROWS if self.name == WIKITEXT_NAME else {}
+
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of rows in each split; each ends with a newline."""
+        return {SPLITS[part]: text.count(b"\n") for part, text in self.text.items()}
 
     @property
     def text(self) -> Text:

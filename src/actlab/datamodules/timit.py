@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from actlab.datamodules.base import TensorDataModule, dataset_or
-from actlab.datamodules.speech.corpus import EXPECTED, check_whole, find
+from actlab.datamodules.speech.corpus import EXPECTED, PARTS, WHOLE, check_whole, find
 from actlab.datamodules.speech.features import FEATURES
 from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames
 from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
-from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home
 from actlab.validation import Whole, validated
-
-
-@cache
-def _sample(cache_dir: str | None) -> dict[str, Tensor]:
-    with TemporaryDirectory() as folder:
-        write_sample(Path(folder))
-        return load_corpus(find(Path(folder)), cache_dir)
 
 
 class TIMITDataModule(TensorDataModule):
@@ -57,6 +48,7 @@ class TIMITDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    published = WHOLE
     num_classes = len(CLASSES)  # K = 39
     class_names = CLASSES
 
@@ -73,7 +65,7 @@ class TIMITDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.sample, self.partial = dataset_or("./TIMIT", dataset, sample), sample, partial
+        self.dataset, self.partial = dataset_or("./TIMIT", dataset, sample, "timit"), partial or sample
         self.context, self.cache_dir = context, cache_dir
 
     @property
@@ -81,11 +73,14 @@ class TIMITDataModule(TensorDataModule):
         """(2·context + 1, 26), by default (11, 26): frames of a window, features of a frame."""
         return 2 * self.context + 1, FEATURES
 
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of sentences in each split."""
+        return {split: len(self.tensors[f"{split}_lengths"]) for split in PARTS}
+
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors from `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
-        if self.sample:
-            return _sample(self.cache_dir)
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(

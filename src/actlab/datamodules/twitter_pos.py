@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,6 +22,7 @@ from actlab.validation import validated
 FOLDER = "data/twitter_pos"
 RETRIES, PATIENCE = 1, 10  # of a download; seconds without data after which a request fails
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
+TWEETS = {TRAIN: 1_000, DEV: 327, TEST: 500, DAILY: 547}
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
 REMEDY = (
@@ -131,6 +132,7 @@ class TwitterPOSDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    published = TWEETS
     num_classes = len(TAGS)  # K = 25
     class_names = TAGS
 
@@ -158,6 +160,11 @@ class TwitterPOSDataModule(TensorDataModule):
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
         states = tuple(map(state, (*tweets, words)))
         return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
+
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """The number of tweets in each file."""
+        return dict(zip((TRAIN, DEV, self.test_set), map(len, self.corpus[:3]), strict=True))
 
     @property
     def input_shape(self) -> tuple[int, ...]:

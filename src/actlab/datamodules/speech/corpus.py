@@ -1,4 +1,4 @@
-"""Find the sentences of a TIMIT copy, assign each to a split (here: part), and report what the copy lacks.
+"""Find the sentences of a TIMIT copy and assign each to a split (here: part).
 
 Two layouts are supported, with file and folder names in upper or lower case:
 
@@ -15,7 +15,6 @@ The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are exclud
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ from actlab.errors import ActlabError
 
 PARTS = ("train", "val", "test")
 WHOLE = {"train": 3696, "val": 1152, "test": 192}  # number of sentences in each part
-SENTENCES_OF_A_SPEAKER = 8  # five sx, three si
 # testset.doc, table 1, one region per line
 _CORE = """
 mdab0 mwbt0 felc0
@@ -113,30 +111,17 @@ def find(folder: Path) -> Corpus:
     raise ActlabError(f"{folder} is not a copy of TIMIT; {EXPECTED}")
 
 
-def gaps(corpus: Corpus) -> list[str]:
-    """Return one line for each difference between a copy in the layout of LDC93S1 and the complete corpus."""
-    counts = {part: len(corpus.part(part)) for part in PARTS}
-    missing = [f"{part}: {counts[part]} of {n} sentences" for part, n in WHOLE.items() if counts[part] != n]
-    speakers = Counter((s.part, s.region, s.speaker) for s in corpus.sentences)
-    present = {speaker for part, _, speaker in speakers if part == "test"}
-    missing += [f"core test speaker {name} is missing" for name in CORE if name not in present]
-    return missing + [
-        f"{'/'.join(speaker)}: {count} of {SENTENCES_OF_A_SPEAKER} sentences"
-        for speaker, count in speakers.items()
-        if count != SENTENCES_OF_A_SPEAKER
-    ]
-
-
 def check_whole(corpus: Corpus, partial: bool) -> None:
     """Check that every part has sentences and, unless ``partial``, that a copy of LDC93S1 is complete."""
-    if not partial and corpus.has_parts and (missing := gaps(corpus)):
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    counts = {part: len(corpus.part(part)) for part in PARTS}
+    if corpus.has_parts and not partial and counts != WHOLE:
+        numbers = ", ".join(f"{part} {counts[part]} of {WHOLE[part]}" for part in PARTS)
         raise ActlabError(
-            f"{corpus.folder} is not the whole of TIMIT ({'; '.join(missing[:3])}{more}); complete the folder, "
-            "or set data.partial to true to use an incomplete copy"
+            f"{corpus.folder} is not the whole of TIMIT: its numbers of sentences are {numbers}. Complete the "
+            "folder, or set data.partial to true to use an incomplete copy."
         )
-    if empty := [part for part in PARTS if not corpus.part(part)]:
+    if not all(counts.values()):
         raise ActlabError(
-            f"{corpus.folder} has no sentence for {empty[0]}; it needs training speakers, core test speakers "
-            f"and other speakers in the test folder: {EXPECTED}"
+            f"{corpus.folder} needs sentences of training speakers, core test speakers and other speakers in "
+            f"the test folder: {EXPECTED}"
         )

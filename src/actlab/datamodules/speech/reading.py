@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from actlab.datamodules.cache import made_once
-from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
+from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
 from actlab.errors import ActlabError
-from actlab.storage.files import at_home
 
 FORMAT = 2  # version of the cache; increased when reading changes
-
-
-class Report(NamedTuple):
-    """The result of checking a dataset."""
-
-    counts: dict[str, int]  # samples of each part
-    problems: list[str]  # one line for each missing or damaged item
-
-
-def check(folder: str | Path) -> Report:
-    """Check a copy of TIMIT: compare its counts with the complete corpus, and read every file."""
-    corpus = find(at_home(folder))
-    problems = gaps(corpus) if corpus.has_parts else []
-    for sentence in corpus.sentences:
-        try:
-            wav, phn = sentence.files
-            read_phones(phn, len(read_recording(wav)))
-        except ActlabError as error:
-            problems.append(str(error))
-    return Report({part: len(corpus.part(part)) for part in PARTS}, problems)
 
 
 def frames_of(sentence: Sentence) -> tuple[Tensor, Tensor]:
