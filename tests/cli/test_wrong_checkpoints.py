@@ -13,7 +13,6 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from actlab.__main__ import main
 from actlab.config.messages import one_line_errors
 from actlab.errors import ActlabError
-from actlab.storage import checkpoints
 from toys import Frames, FrameTask, fitted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
@@ -24,29 +23,24 @@ ROW = torch.zeros(3)
 LOOP = ("loops", "fit_loop")
 LOADER = (*LOOP, "state_dict", "combined_loader")
 WHOLE: dict[tuple[Any, ...], list[Any]] = {  # what a resume rejects
-    WEIGHT: [GONE, None, 3, *(torch.zeros(8, 6, dtype=kind) for kind in (torch.int64, torch.complex64)), ROW],
+    WEIGHT: [GONE, None, 3, ROW],
     ("state_dict",): [{}],
     ("state_dict", "network.9.weight"): [ROW],
     ("optimizer_states",): [[], [{}]],
     STATE: [{}, 3],
-    (*STATE, 0): [GONE, 3, {}],
-    (*STATE, 7): [{}],
-    (*STATE, 0, "exp_avg"): [GONE, None, "x", ROW, torch.zeros(8, 6, dtype=torch.int64)],
+    (*STATE, 0): [3, {}],
+    (*STATE, 0, "exp_avg"): [GONE, None, "x", ROW],
     (*STATE, 0, "step"): ["x"],
     ("optimizer_states", 0, "param_groups"): [[]],
     GROUP: [3],
-    (*GROUP, "lr"): [GONE, "x"],
-    (*GROUP, "betas"): [3],
     (*GROUP, "params"): [[0]],
-    ("lr_schedulers",): [[{"last_epoch": 1}]],
-    ("loops",): [{}, {"fit_loop": {}}],
+    ("loops",): [GONE, {}, {"fit_loop": {}}],
     (*LOOP, "epoch_progress"): [GONE],
     (*LOOP, "epoch_progress", "current"): [3],
     (*LOOP, "epoch_progress", "current", "processed"): ["x"],
     (*LOOP, "epoch_loop.batch_progress"): [{}],
     (*LOOP, "epoch_loop.state_dict"): [[]],
     (*LOOP, "epoch_loop.automatic_optimization.optim_progress"): [GONE],
-    ("callbacks", "ModelCheckpoint", "best_k_models"): [3],
     ("callbacks", "ModelCheckpoint", "best_model_path"): [GONE],
     ("pytorch-lightning_version",): ["x"],
 }
@@ -118,7 +112,6 @@ def file(tmp_path):
 @pytest.mark.parametrize("which", ["whole", "within"])
 def test_what_is_not_changed_resumes(saved, file, tmp_path, which):
     torch.save(saved[which], file)
-    checkpoints.check_parts(checkpoints.read(file), "give another file")
     train(tmp_path / "r", 2, file)
     assert [*tmp_path.glob("r/*.ckpt")]
 
@@ -158,7 +151,7 @@ OF_WORDS = [  # one of the reader, of the record, of the loops, of the weights, 
     ("whole", ("actlab",), {}, "record of model is malformed"),
     ("whole", ("loops",), GONE, "has no loops"),
     ("whole", WEIGHT, GONE, "cannot be restored"),
-    ("whole", STATE, {}, "has no optimizer_states.0.state.0"),
+    ("whole", STATE, {}, "optimiser state is empty"),
     ("within", LOADER, [{}], "cannot be restored (RuntimeError: The CombinedLoader has 0 stateful"),
 ]
 

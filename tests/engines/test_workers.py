@@ -25,8 +25,9 @@ from actlab.engines.workers import EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.runtime import accidents
 from actlab.runtime.devices import VISIBLE
+from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
-from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by
+from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by, study_text
 from toys import QUIET, Frames, FrameTask
 
 SETTINGS = Settings(jobs=2)
@@ -57,6 +58,18 @@ def straight(tmp_path_factory):
         jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, jobs=2).jobs
         assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
+
+
+@pytest.mark.parametrize("name", ["Ageing", "Defaulted"])
+def test_a_run_does_not_depend_on_runs_before_it(program, tmp_path, monkeypatch, name):
+    """Not by a counter of a class, nor by a parameter that all instances share: each job has a process."""
+    program("shared_state")
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(study_text(f'model.activation: ["./shared_state.py:{name}"]'))
+    jobs = [Job((run,)) for run in reading.load("tiny.yaml").runs()]
+    for place, order in {"forwards": jobs, "backwards": jobs[::-1]}.items():
+        train(order, tmp_path / place, settings=Settings())
+    assert_same([job.runs[0] for job in jobs], tmp_path / "forwards", tmp_path / "backwards")
 
 
 class Deadly(pl.Callback):

@@ -170,7 +170,7 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     checkpoint["optimizer_states"][0]["state"] = {}
     torch.save(checkpoint, path)
     if has_state:
-        with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
+        with pytest.raises(DamagedError, match="the checkpoint's optimiser state is empty"):
             trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
 
 
@@ -194,11 +194,6 @@ def test_parameters_that_get_no_gradient_have_no_state(tmp_path):
     path = tmp_path / "epoch=0.ckpt"
     resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make())
     assert all(torch.equal(resumed[key], value) for key, value in straight.items())
-    checkpoint = torch.load(path, weights_only=True)
-    del checkpoint["optimizer_states"][0]["state"][0]
-    torch.save(checkpoint, path)
-    with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
-        trained(tmp_path, resumed=path, enable_checkpointing=False, task=make())
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")

@@ -229,8 +229,6 @@ class CommandLine(ActlabCLI):
         contents = checkpoint_at(path)
         if (trained := contents.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
-        if fit and contents:
-            checkpoints.check_parts(contents, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's; of a fit to resume, code and data must be the same, too."""

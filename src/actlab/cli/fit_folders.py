@@ -15,7 +15,7 @@ from actlab.config import identity
 from actlab.config.sections import SECTIONS, SEED
 from actlab.config.values import as_list
 from actlab.errors import ActlabError
-from actlab.storage.checkpoints import missing_parts, read
+from actlab.storage.checkpoints import read
 
 # Trainer arguments that do not change the name of a run: length of training, extent of evaluation, plugins.
 _NOT_TRAINED = (
@@ -96,7 +96,7 @@ def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
             "omit --ckpt_path to start the run, or give the path of a checkpoint"
         )
     if which == "last":
-        usable = (file for file in files if not resumes or not missing_parts(read(file)))
+        usable = (file for file in files if not resumes or "optimizer_states" in read(file))
         return next(usable, files[0])
     # A fit that resumed without -c replaced the last one and monitored nothing; each best one records itself.
     for file in files:

@@ -136,7 +136,9 @@ class Cluster:
         home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), arranged.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
         environment = {"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}}
-        task_of = ray.remote(max_retries=MOST_DEATHS - 1, runtime_env=environment, **amount)(_train).remote
+        # With one call a process, no task sees what code of another has left in its process.
+        options = {"max_retries": MOST_DEATHS - 1, "max_calls": 1, "runtime_env": environment}
+        task_of = ray.remote(**options, **amount)(_train).remote
         waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
         held = []
         while waiting:

@@ -1,7 +1,8 @@
 """Hand out the jobs of a study to worker processes, one request a job; a worker that dies is replaced.
 
 The threads of one process spin while they wait for each other, several times per update; processes do not, so
-each worker has one thread. A worker may be killed at any time: its job is resumed from the last epoch.
+each worker has one thread. Each job has a process of its own, so no run depends on state that users' code keeps
+outside its instances. A worker may be killed at any time: its job is resumed from the last epoch.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Pool:
                 signals.report(parts)
             case ("done", over):
                 job = training.pop(worker)
+                worker.end()  # the next job starts another: no state outside networks passes on
                 self.held += [] if over else [job]
 
     def _requeue(self, ended: EndedError, job: Job) -> None:

@@ -35,13 +35,8 @@ _CHECKPOINT = TypedDict(
         "actlab": dict[str, Any] | None,
         "plateaus": dict[str, list[float]],
         "within_epoch": dict[str, Any],
-        "without_state": list[list[int]],
     },
     total=False,
-)
-_RESUMED = (
-    *("epoch", "global_step", "pytorch-lightning_version", "callbacks", "loops"),
-    *("optimizer_states", "lr_schedulers"),
 )
 
 
@@ -136,14 +131,3 @@ def read(
         return dict(checked(checkpoint, _CHECKPOINT))
     except ValueError as error:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
-
-
-def missing_parts(checkpoint: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a checkpoint that a resume restores and that are missing; weights lack most."""
-    return [name for name in _RESUMED if name not in checkpoint]
-
-
-def check_parts(checkpoint: Mapping[str, Any], remedy: str) -> None:
-    """Raise a DamagedError if a checkpoint lacks a part that a resume restores."""
-    if missing := missing_parts(checkpoint):
-        raise DamagedError(f"the checkpoint has no {missing[0]}, so that training cannot resume: {remedy}")

@@ -368,12 +368,12 @@ class Training(pl.LightningModule, ABC):
             super().lr_scheduler_step(scheduler, metric)
 
     def on_fit_start(self) -> None:
-        """Check the state of the optimisers in the checkpoint that training resumes from."""
+        """Forget the programs of an earlier fit."""
         self._blocks = Blocks()  # a program reads the memory of the weights, which each fit moves
-        self._complete.on_fit_start(self.trainer, self)
 
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
+        self._complete.on_train_start(self.trainer, self)
         if self._logged is None:
             self.trainer.fit_loop.epoch_loop.restarting = False  # else, with max_steps, the last one continues
         else:
@@ -391,12 +391,10 @@ class Training(pl.LightningModule, ABC):
         if not building.saves_hyperparameters(getattr(self.trainer, "datamodule", None)):
             checkpoint.pop(pl.LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, None)
         resuming.record(self.trainer, self._means, checkpoint)
-        complete.record_stateless(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights."""
         trainer = self._trainer
-        complete.check_weights(trainer, checkpoint["state_dict"], self.state_dict())
         if trainer is not None and trainer.state.fn == "fit":
             self._complete.on_load_checkpoint(trainer, self, checkpoint)
             self._logged = resuming.restore(trainer, self._means, checkpoint)
