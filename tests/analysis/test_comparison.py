@@ -287,7 +287,7 @@ def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_pa
         loaded = finished(tmp_path, plan, {name: [0.9, 0.5, 0.3] for name in ("test/error", "val/loss")})
         (row,) = comparison.rows(loaded)
         assert [cell.published and cell.published.value for cell in row.cells] == expected
-        assert any(f"these runs have {cut}" in text for text in notes.footnotes(loaded)) == bool(cut)
+        assert any(f"hese runs have {cut}" in text for text in notes.footnotes(loaded)) == bool(cut)
 
 
 def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:

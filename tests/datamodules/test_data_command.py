@@ -22,7 +22,11 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
     [
         ("mnist_classifier", ["train: 5,000 (published: 60,000)", "test: 1,000 (published: 10,000)"]),
         ("cifar100_elu11", ["train: 200 (published: 50,000)", "test: 100 (published: 10,000)"]),
-        ("imagenet_elu15", ["train: 40 (published: 1,281,167)", "validation: 20 (published: 50,000)"]),
+        pytest.param(
+            "imagenet_elu15",
+            ["train: 40 (published: 1,281,167)", "validation: 20 (published: 50,000)"],
+            marks=pytest.mark.slow,  # pictures of 224 pixels
+        ),
         (
             "timit_frames",
             ["train: 128 (published: 3,696)", "val: 8 (published: 1,152)", "test: 8 (published: 192)"],

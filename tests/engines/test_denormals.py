@@ -53,8 +53,10 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts
     assert Path("killed").exists()
     assert "in 1 stack" in outcome.out or "in 2 stacks" in outcome.out
     # The processes that looked for opened files, that tried and built, that built in the other order, the one
-    # that was killed, the next, …
-    assert [*counts().values()] == [{0}] * 6  # … and the one that measured costs
+    # that was killed, the next ones, and the one that measured costs.
+    seen = [*counts().values()]
+    assert len(seen) >= 6
+    assert set().union(*seen) == {0}
 
 
 @pytest.mark.tries_stacks

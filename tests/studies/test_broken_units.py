@@ -66,6 +66,7 @@ def added(names):
     return [word for name in names for word in ("--activation", name)]
 
 
+@pytest.mark.two_hash_seeds
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
     for name in ("failing_activations", "hand_written_gradients", "shared_state"):
         program(name)

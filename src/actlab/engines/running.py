@@ -395,6 +395,7 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | 
 
 
 StateTrial = Callable[[Cases, Callable[..., None]], Faults]
+OTHER_HASH_SEED = 1  # of the second process that builds users' code
 
 
 def _faults_of_state(
@@ -409,7 +410,7 @@ def _faults_of_state(
         return {}
     apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
     build = "actlab.checks.state_trial:build"
-    hash_seed = int(any(run.code for run, _ in cases.values()))
+    hash_seed = OTHER_HASH_SEED if any(run.code for run, _ in cases.values()) else 0
     with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
         # Asked first, so that both processes build at the same time.
         other.ask(build, cases, True, reports=True)
