@@ -53,7 +53,7 @@ def files_of(root):
             parts = path.relative_to(root).parts
             kind = "/".join(parts[1:]) if len(parts) > 1 else parts[0]
             kind = (
-                parts[0] if parts[0] == ".locks" else f"{parts[0]}/last.ckpt" if parts[0] == "stacks" else kind
+                parts[0] if parts[0] == ".locks" else f"{parts[0]}/stack.ckpt" if parts[0] == "stacks" else kind
             )
             found.setdefault(kind, []).append(path)
     return {kind: (paths[0], paths[-1]) for kind, paths in found.items()}
