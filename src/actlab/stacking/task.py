@@ -41,8 +41,8 @@ class StackedTask(Training):
     """Train R untrained tasks, with networks of the same layers, as one.
 
     The loss is the sum of the members' mean losses, so each member has the gradient that it has in a stack of
-    one, and equals it in every bit. Metrics are vectors over members; `latest` holds
-    those of the epoch, as ``{split}/{name}`` → ``(R,)``.
+    one, and equals it in every bit. Metrics are vectors over members; `latest` holds the metrics of the epoch,
+    as ``{split}/{name}`` → ``(R,)``.
     """
 
     network: StackedNetwork
