@@ -1,7 +1,7 @@
 """Write Fashion-MNIST (Zalando, MIT licence) from a Debian package, in the hub's layout.
 
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb packages
-    python results/board/fashion_mnist.py packages FOLDER
+    python results/scoreboard/fashion_mnist.py packages FOLDER
 
 Writes ``FOLDER/fashion_mnist``, with the images and labels of the hub's ``zalando-datasets/fashion_mnist``.
 """

@@ -1,6 +1,6 @@
-"""Write the further pictures of the board: a photograph, a page of text and a texture, of 128 × 128 pixels.
+"""Write the further pictures of the scoreboard, of 128 × 128 pixels: a photograph, a page of text, a texture.
 
-    python results/board/pictures.py pictures
+    python results/scoreboard/pictures.py pictures
 
 The photograph is a portrait of Grace Hopper by the United States Navy, in the public domain, which comes with
 matplotlib; the page is set in DejaVu Sans, which comes with matplotlib too; the texture is noise of few wave

@@ -1,7 +1,7 @@
-"""GELU against itself on another processor: ``python results/board/processors.py`` writes processors.md.
+"""GELU against itself on another processor: ``python results/scoreboard/processors.py`` writes processors.md.
 
-The kept runs of GELU on each first data set of the board stand beside runs of the same settings and seeds on
-another processor (``processors/``): what differs is the order of float32 sums.
+The kept runs of GELU on each first data set of the scoreboard stand beside runs of the same settings and seeds
+on another processor (``processors/``): what differs is the order of float32 sums.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from actlab.analysis import hierarchy
 from actlab.analysis.wording import digits
+from actlab.scoreboard import statistic
 
 HERE = Path(__file__).parent
 # Study of the kept runs, its column, the block, and whether values are decibels.
@@ -24,11 +24,11 @@ TASKS = {
 }
 HEAD = """# GELU against itself on another processor
 
-`python results/board/processors.py` computes this page; a test compares the two. The runs of an AMD EPYC that
-the board has stand beside runs of equal settings and seeds on an Intel Xeon, by torch 2.13.0, one thread. What
-differs at first is the last digit of float32 sums.
+`python results/scoreboard/processors.py` computes this page; a test compares the two. The runs of an AMD EPYC
+that the scoreboard has stand beside runs of equal settings and seeds on an Intel Xeon, by torch 2.13.0, one
+thread. What differs at first is the last digit of float32 sums.
 
-- *ratio*: what the board would say of GELU under another name, with its interval of 95 %.
+- *ratio*: what the scoreboard would say of GELU under another name, with its interval of 95 %.
 - *same seed*: standard deviation of the logarithm of the ratio of two runs of one seed on both processors.
 - *other seed*: that of two runs of different seeds.
 
@@ -50,10 +50,10 @@ def page() -> str:
     lines = []
     for name, (here, study, column, block, decibels) in TASKS.items():
         theirs = errors(study, column, block, decibels)
-        ours = errors(f"board/processors/{here}", column, block, decibels)[theirs.index]
-        effect = hierarchy.effect(ours.to_numpy(), theirs.to_numpy())
+        ours = errors(f"scoreboard/processors/{here}", column, block, decibels)[theirs.index]
+        effect = statistic.effect(ours.to_numpy(), theirs.to_numpy())
         assert effect is not None
-        ratio = hierarchy.within(effect)
+        ratio = statistic.within(effect)
         logs = np.log(ours), np.log(theirs)
         spreads = (logs[0] - logs[1]).std(), np.sqrt(logs[0].var() + logs[1].var())
         lines.append(f"| {name} | {len(ours)} | {ratio} | {' | '.join(map(digits, spreads))} |")

@@ -1,8 +1,8 @@
-"""Write the second and third text of the board from the files of two Debian packages.
+"""Write the second and third text of the scoreboard from the files of two Debian packages.
 
     apt-get download glibc-source perl-doc
     for package in *.deb; do dpkg-deb -x $package packages; done
-    python results/board/texts.py packages texts
+    python results/scoreboard/texts.py packages texts
 
 ``packages`` has the packages' files, ``texts`` gets ``glibc.txt`` and ``perl.txt``. Files follow each other in
 the order of the SHA-256 of their names, so that training, validation and test text are of the same kinds.

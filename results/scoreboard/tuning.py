@@ -1,4 +1,4 @@
-"""What a budget of tuning buys: ``python results/board/tuning.py`` writes tuning.md from the runs that chose.
+"""What a budget of tuning buys: ``python results/scoreboard/tuning.py`` writes tuning.md from choosing runs.
 
 Of the K settings that were tried for an activation, k drawn without replacement have an expected best score,
 the lowest median over the choosing seeds of the metric that selects; with k = K that of the chosen setting.
@@ -22,8 +22,8 @@ EQUATION = ["model.optimizer.lr", "model.network.gain"]
 TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
     "text, plain": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "plain"}, 1, [1, 2, 4]),
     "text, gated": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "gated"}, 1, [1, 2, 4]),
-    "equation, waves": ("board/equations", "val/loss@last", EQUATION, {"block": "waves"}, 1, [1, 3, 9]),
-    "equation, hills": ("board/equations", "val/loss@last", EQUATION, {"block": "hills"}, 1, [1, 3, 9]),
+    "equation, waves": ("scoreboard/equations", "val/loss@last", EQUATION, {"block": "waves"}, 1, [1, 3, 9]),
+    "equation, hills": ("scoreboard/equations", "val/loss@last", EQUATION, {"block": "hills"}, 1, [1, 3, 9]),
     "picture, dB": (
         "inr_image",
         "val/psnr@last",
@@ -32,13 +32,13 @@ TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
         -1,
         [1, 5, 12, 25],
     ),
-    "classifier, error": ("board/mnist", "val/error@last", ["model.optimizer.lr"], {}, 1, [1, 2, 4]),
+    "classifier, error": ("scoreboard/mnist", "val/error@last", ["model.optimizer.lr"], {}, 1, [1, 2, 4]),
 }
 HEAD = """# Expected best of k settings
 
-`python results/board/tuning.py` computes this page from the runs that chose settings; a test compares the two.
-Each number is the mean, over all draws of k of the settings that were tried, of the best median over the
-three or five seeds that chose, on validation data; for an equation it is of the loss at held-out points. An
+`python results/scoreboard/tuning.py` computes this page from the runs that chose settings; a test compares
+the two. Each number is the mean, over all draws of k of the settings that were tried, of the best median over
+the three or five seeds that chose, on validation data; for an equation it is of the loss at held-out points. An
 order that changes from column to column is one of budgets.
 """
 

@@ -1,4 +1,4 @@
-"""A user's activation on the board, by one command."""
+"""A user's activation on the scoreboard, by one command."""
 
 import json
 import re
@@ -8,14 +8,15 @@ import torch
 from PIL import Image
 
 import tiny_study
-from actlab.analysis import board
-from actlab.analysis.scoreboard import Table
 from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
+from actlab.scoreboard import definition, planning
+from actlab.scoreboard.tables import Table
 from actlab.storage.files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
 from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
+from actlab.studies.seeds import seed_list
 
 PICTURE = """\
 base: {base}
@@ -60,23 +61,26 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture
-def small(here, kept, monkeypatch):
-    """A board of one task, on a picture, and twice on another at the same settings; `empty` has no data."""
+def small(here, kept, monkeypatch, state):
+    """A scoreboard of one task, on a picture and twice on another; `empty` has no data."""
     tables = {name: {"table": str(kept / "runs" / name), "file": f"{name}.png"} for name in ("first", "second")}
     task = {
         "title": "picture",
         "study": str(kept / "first.yaml"),
-        "data": {"first": tables["first"]},
-        "further": {name: {**tables["second"], "seeds": 6} for name in ("second one", "third")},
+        "data": {
+            "first": tables["first"],
+            "second one": {**tables["second"], "seeds": "20-25"},
+            "third": {**tables["second"], "seeds": "26-31"},
+        },
     }
-    empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}, "further": {}}
+    empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}}
     file = {"reference": "gelu", "equivalence": 1.02, "tasks": {"picture": task, "empty": empty}}
-    monkeypatch.setattr(board, "board_file", lambda: file)
+    state(file)
     monkeypatch.setattr(scoreboard, "Worker", Inline)
     return file
 
 
-def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
+def test_an_activation_of_ones_own_has_a_rank(here, kept, small, cli):
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
     assert outcome.code == 0, outcome.err
     out = outcome.out
@@ -87,9 +91,9 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     assert out.index("all tasks: about") < out.index("runs, 0 finished")
     assert re.search(r"^picture: first: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
     assert re.search(r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
-    assert "Place " in out
+    assert "Rank " in out
     runs = here / "runs/scoreboard"
-    assert "Mine" in (runs / "board.md").read_text()
+    assert "Mine" in (runs / "scoreboard.md").read_text()
     assert (runs / "picture/compare/report.html").exists()
     further = json.loads((runs / "picture/second-one/table.json").read_text())
     first = json.loads((runs / "picture/compare/table.json").read_text())
@@ -97,15 +101,15 @@ def test_an_activation_of_ones_own_stands_on_the_board(here, kept, small, cli):
     assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [26, 27, 28, 29, 30, 31]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
     # Again nothing is trained, and all is equal.
-    before = {path.name: path.read_bytes() for path in runs.glob("board.*")}
+    before = {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")}
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
     assert outcome.code == 0, outcome.err
     assert "0 to run" in outcome.out
-    assert {path.name: path.read_bytes() for path in runs.glob("board.*")} == before
+    assert {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")} == before
 
 
-def test_tasks_that_do_not_fit_into_the_minutes_are_left_out_by_name(here, kept, small, cli, monkeypatch):
-    small["tasks"]["long"] = small["tasks"]["picture"]
+def test_tasks_that_do_not_fit_into_the_minutes_are_named(here, kept, small, state, cli, monkeypatch):
+    state({**small, "tasks": {**small["tasks"], "long": small["tasks"]["picture"]}})
     monkeypatch.setattr(estimates, "remaining", lambda folder, *given: 1e6 * (folder.study.name == "long"))
     out = cli("scoreboard", "--activation", "silu", "--data", kept).out
     assert "left out, because they do not fit into 45 min: long" in out
@@ -136,15 +140,15 @@ def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, m
     used = iter([5.0, 15.0])  # of processor time, before and after the updates that are timed
     helper = Inline()
     monkeypatch.setattr(helper, "call", lambda function: next(used))
-    assert scoreboard.timed([study], tmp_path, helper) == {"first": 80.0}
+    assert estimates.timed([study], tmp_path, helper) == {"first": 80.0}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--tasks", "pictures"], "did you mean 'picture'"),
-        (["--activation", "gelu"], "it is what the board compares with"),
-        ([], "no task has its data: give the folder of the board's data with --data"),
+        (["--activation", "gelu"], "expected another activation than the reference"),
+        ([], "--data: expected a folder with data of a task. See docs/guide/scoreboard.md."),
     ],
 )
 def test_mistakes_are_one_line(small, cli, words, message):
@@ -153,21 +157,34 @@ def test_mistakes_are_one_line(small, cli, words, message):
     assert message in outcome.err
 
 
-def test_another_text_than_the_boards_is_rejected(kept, small, cli):
+def test_another_text_than_the_stated_one_is_rejected(kept, small, state, cli):
     small["tasks"]["picture"]["data"]["first"]["sha256"] = "0" * 64
+    state(small)
     outcome = cli("scoreboard", "--activation", "silu", "--data", kept)
     assert outcome.code == 2
-    assert "is not the board's: its sha256 is" in outcome.err
+    assert "expected the sha256 000000000000…, got " in outcome.err
 
 
-def test_every_task_of_the_board_is_a_study_with_kept_tables():
-    file = board.board_file()
-    for name, task in file["tasks"].items():
-        study = scoreboard.planned_task(name, task, {}, ["silu"], None, smoke=False)
+def test_every_task_is_a_study_with_stored_tables():
+    stated = definition.load()
+    for name, task in stated.tasks.items():
+        study = planning.planned_task(name, task, task.data, ["silu"]).study
         assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
-        for data in board.data_of(task).values():
-            table = read_json(resource(f"results/{data['table']}") / "table.json", Table, "")
-            assert file["reference"] in {row["point"]["model.activation"] for row in table["rows"]}
+        for data_set in task.data.values():
+            table = read_json(resource(data_set.table) / "table.json", Table, "")
+            assert stated.reference in {row["point"]["model.activation"] for row in table["rows"]}
+
+
+def test_further_data_sets_have_seeds_of_their_own():
+    for name, task in definition.load().tasks.items():
+        first, *further = task.data
+        study = planning.planned_task(name, task, [first], ["silu"]).study
+        used = {seed for stage in study.stages for seed in stage.seeds}
+        for data in further:
+            seeds = {*seed_list(task.data[data].seeds)}
+            assert len(seeds) >= 8
+            assert not seeds & used
+            used |= seeds
 
 
 def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):
@@ -180,8 +197,8 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):
         for block in ("waves", "hills")
     ]
     assert "with a verdict on each data set" in outcome.out.splitlines()[-1]
-    assert "Place " not in outcome.out
-    assert not (here / "runs/scoreboard/board.md").exists()
+    assert "Rank " not in outcome.out
+    assert not (here / "runs/scoreboard/scoreboard.md").exists()
 
 
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):

@@ -1,15 +1,16 @@
-"""Every folder of `results/board/submitted` follows its checklist; a made one shows what the check finds."""
+"""Every folder of submissions follows its checklist; a made one shows what the check finds."""
 
 import copy
 import json
 
 import pytest
 
-from actlab.analysis import board
 from actlab.analysis.statistics import median
+from actlab.scoreboard import definition, scores, tables
 from actlab.storage import contents
 from actlab.storage.resources import resource
 from actlab.studies.reading import load
+from actlab.studies.seeds import seed_list
 from submissions import problems
 
 
@@ -20,7 +21,7 @@ def written(folder, table):
 
 @pytest.fixture
 def made(program, tmp_path):
-    """A submission on all data sets of the board: GELU's stored values as those of a file."""
+    """A submission on all data sets of the scoreboard: GELU's stored values as those of a file."""
     folder = tmp_path / "slope"
     folder.mkdir()
     file = program("learnt_swish")
@@ -29,12 +30,12 @@ def made(program, tmp_path):
     head = {"activation": f"{file.name}:Mine", "code": digest, "source": "a test", "licence": "MIT"}
     (folder / "submission.json").write_text(json.dumps(head))
 
-    for task, of_task in board.board_file()["tasks"].items():
-        for data, entry in board.data_of(of_task).items():
-            seeds = load(of_task["study"]).stages[-1].seeds
-            if data not in of_task["data"]:
-                seeds = board.seeds_of(of_task, data)
-            table = json.loads((resource(f"results/{entry['table']}") / "table.json").read_text())
+    for task, stated in definition.load().tasks.items():
+        for data, data_set in stated.data.items():
+            seeds = load(stated.study).stages[-1].seeds
+            if data_set.seeds:
+                seeds = seed_list(data_set.seeds)
+            table = json.loads((resource(data_set.table) / "table.json").read_text())
             written(folder / task / data, renamed(table, digest, list(seeds)))
     return folder
 
@@ -56,18 +57,17 @@ def renamed(table, digest, seeds):
 
 
 def test_every_submission_follows_the_checklist():
-    root = resource(board.SUBMITTED)
+    root = resource(tables.SUBMITTED)
     assert "submission.json" in (root / "README.md").read_text(encoding="utf-8")
     folders = [path for path in root.iterdir() if path.is_dir()]
-    assert {path.name for path in folders} == set(board.submitted())
     for folder in folders:
         assert problems(folder) == []
 
 
-def test_a_submission_stands_on_the_board_under_its_name(made, monkeypatch):
+def test_a_submission_is_on_the_scoreboard_under_its_name(made, monkeypatch):
     assert problems(made) == []
-    monkeypatch.setattr(board, "SUBMITTED", str(made.parent))
-    (slope,) = [standing for standing in board.scores().standings if standing.label == "slope"]
+    monkeypatch.setattr(tables, "SUBMITTED", str(made.parent))
+    (slope,) = [standing for standing in scores.load().standings if standing.label == "slope"]
     assert [data.ratio.value for data in slope.on] == pytest.approx([1.0] * len(slope.on), rel=0.3)
 
 

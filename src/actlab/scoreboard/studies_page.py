@@ -1,4 +1,4 @@
-"""The page that lists the studies of a folder: ``index.html``."""
+"""The page of all studies in a folder, ``index.html``: name, state, verdict, picture and link."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from actlab.analysis.scoreboard import StoredTable, Tables
 from actlab.analysis.verdict import SMOKE
 from actlab.analysis.wording import plural
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
+from actlab.scoreboard.tables import StoredTable, Tables
 from actlab.storage.files import regular
 
 

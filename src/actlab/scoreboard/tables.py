@@ -1,11 +1,11 @@
-"""The tables of studies, ``table.json``, and their primary columns as the tasks of a scoreboard."""
+"""The tables that studies write, ``table.json``, and those of the scoreboard's data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from annotated_types import MinLen  # a dependency of pydantic; imports fast
 from typing_extensions import TypedDict
@@ -13,12 +13,16 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.config.keys import by_key
 from actlab.config.values import in_full, printer, printers, value_key
+from actlab.scoreboard import definition
 from actlab.storage.files import DamagedError, read_json
-from actlab.studies.plan import SMOKE_SUFFIX
+from actlab.storage.resources import resource
+from actlab.studies.plan import BLOCK, SMOKE_SUFFIX
 from actlab.studies.points import Point
 
 TABLE = "table.json"
-_REMEDY = "delete it, and let `actlab study report` write it again"
+SUBMITTED = "results/scoreboard/submitted"  # tables of users, as ``NAME/TASK/DATA/table.json``
+
+DataName = tuple[str, str]  # task and data set
 
 
 class KeptCell(TypedDict):
@@ -81,9 +85,9 @@ class Table(TypedDict):
 
 @dataclass(frozen=True)
 class StoredTable:
-    """The most recently written table of a study."""
+    """The most recently written table of a study: what its rows say, without statistics."""
 
-    folder: Path  # the study's
+    folder: Path  # of the study
     table: Table  # the contents of ``table.json``
 
     @property
@@ -109,76 +113,56 @@ class StoredTable:
 
     @property
     def points(self) -> list[tuple[str, list[KeptRow]]]:
-        """The rows that differ only in the compared value, with what they share in words."""
-        write = printers(row["point"] for row in self.table["rows"])
-        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in self.table["rows"])
-        words = ([rest.in_words(text=write), self.table["cut"]] for rest in by_rest)
-        return [*zip((", ".join(filter(None, of)) for of in words), by_rest.values(), strict=True)]
+        """The rows that differ only in the compared value, and the rest of their point in words."""
+        rows = self.table["rows"]
+        write = printers(row["point"] for row in rows)
+        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in rows)
+
+        points = []
+        for rest, several in by_rest.items():
+            words = [rest.in_words(text=write), self.table["cut"]]
+            points.append((", ".join(filter(None, words)), several))
+        return points
 
     def is_own(self, value: Any) -> bool:
         """Return whether a compared value is the user's."""
         return in_full(value) in self.table["own"]
 
-    def digest(self, value: Any) -> str:
-        """Return the digest of an activation's code; empty for actlab's."""
-        name = value.get("name", value.get("class_path")) if isinstance(value, Mapping) else value
-        return self.table["sources"].get(str(name), "")
 
-
-class Tables(NamedTuple):
-    """The tables of several studies that can be read, and one line with the remedy for each damaged table."""
+@dataclass(frozen=True)
+class Tables:
+    """The readable tables of several studies, and a line with the remedy for each damaged one."""
 
     records: list[StoredTable]
     left_out: list[str]
 
 
-class Place(NamedTuple):
-    """One activation in one task."""
-
-    n: int  # number of runs
-    chance: bool  # whether the median is that of a run that failed, see `Column.failed`
-    values: Mapping[str, float]  # of each run by seed, infinite where it failed
-    edge: bool  # whether the chosen setting is an end of what was tried
-
-
-@dataclass(frozen=True)
-class ScoredTask:
-    """The primary column of a table at one point of the other grid keys."""
-
-    record: StoredTable
-    point: str  # in words, and the length of the runs if it is not the study's own
-    column: Column
-    places: Mapping[str, Place]  # of each activation that has a value, by its label
-
-    @property
-    def name(self) -> str:
-        """Study and point: ``gelu_mnist_classifier, dropout 0.5``."""
-        return ", ".join(filter(None, [self.record.table["study"], self.point]))
-
-
-@dataclass(frozen=True)
-class Board:
-    """The tasks of several studies that compare the same key."""
-
-    tasks: Sequence[ScoredTask]  # in the order of the tables
-    labels: Sequence[str]  # of all activations
-    users: frozenset[str] = frozenset()  # labels of the user's activations
-
-
 def read(runs: Path) -> Tables:
-    """Read the tables of all studies that have a folder in ``runs``, in the order of their names."""
-    records, left_out = [], []
+    """Read the tables of all studies with a folder in ``runs``, in the order of their names."""
+    remedy = "delete it, and let `actlab study report` write it again"
+    tables = Tables([], [])
     for file in sorted(runs.glob(f"*/{TABLE}")):
         try:
-            records.append(StoredTable(file.parent, read_json(file, Table, _REMEDY)))
+            tables.records.append(StoredTable(file.parent, read_json(file, Table, remedy)))
         except DamagedError as error:
-            left_out.append(str(error))
-    return Tables(records, left_out)
+            tables.left_out.append(str(error))
+    return tables
 
 
-def primary(row: KeptRow) -> KeptCell | None:
-    """Return the primary cell of a row; None without one."""
-    return next((cell for cell in row["columns"] if cell["primary"]), None)
+def primary(row: KeptRow) -> KeptCell:
+    """Return the primary cell of a row, or the first one of a study without a primary column."""
+    columns = row["columns"]
+    return next((cell for cell in columns if cell["primary"]), columns[0])
+
+
+def labels_of(stored: Iterable[StoredTable]) -> dict[str, str]:
+    """Return the label of each compared value by its key, however the tables spell it."""
+    spellings: dict[str, Any] = {}
+    for table in stored:
+        for value in table.values:
+            spellings.setdefault(value_key(value), value)
+    write = printer(spellings.values())
+    return {key: write(value) for key, value in spellings.items()}
 
 
 def column_of(cell: KeptCell) -> Column:
@@ -188,47 +172,42 @@ def column_of(cell: KeptCell) -> Column:
     return Column(**stated, scale=cell.get("scale", ""))
 
 
-def board_of(records: Sequence[StoredTable]) -> Board:
-    """Return the tasks of tables that compare the same key."""
-    users: set[str] = set()
-    tasks: list[ScoredTask] = []
-    for record, texts in zip(records, _texts(records), strict=True):
-        users |= {texts[value_key(value)] for value in record.values if record.is_own(value)}
-        tasks += _tasks(record, texts)
+def of_scoreboard(user_tables: Mapping[DataName, Table]) -> dict[DataName, StoredTable]:
+    """Return the table of each data set: stored rows, those of submissions, and the user's."""
+    tables = {}
+    for task_name, task in definition.load().tasks.items():
+        for data_name, data_set in task.data.items():
+            folder = resource(data_set.table)
+            table = read_json(folder / TABLE, Table, "reinstall actlab")
+            rows = [*table["rows"], *submitted_rows(task_name, data_name)]
+            table["own"] = []
 
-    labels = dict.fromkeys(label for task in tasks for label in task.places)
-    return Board(tasks, [*labels], frozenset(users))
+            # Add the user's rows
+            user_table = user_tables.get((task_name, data_name))
+            if user_table:
+                rows += user_table["rows"]
+                table["own"] = user_table["own"]
 
-
-def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
-    """Return for each study the labels of its values; with a digest where files of one name differ in code."""
-    known = by_key((value_key(value), value) for record in records for value in record.values)
-    digests = by_key((value_key(value), record.digest(value)) for record in records for value in record.values)
-    write = printer(first for first, *_ in known.values())
-
-    def text(key: str, digest: str) -> str:
-        label = write(known[key][0])
-        return f"{label} ({digest[:6]})" if len({*digests[key]}) > 1 else label
-
-    return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
+            table["rows"] = comparable(rows, table)
+            tables[task_name, data_name] = StoredTable(folder, table)
+    return tables
 
 
-def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
-    tasks = []
-    for point, rows in record.points:
-        compared = [row for row in rows if record.compare in row["point"]]
-        by_label = {texts[value_key(row["point"][record.compare])]: row for row in compared}
-        cells = {of: cell for of, row in by_label.items() if (cell := primary(row)) and cell["values"]}
-        if cells:
-            column = column_of(next(iter(cells.values())))
-            places = {of: _place(cell, column, by_label[of]) for of, cell in cells.items()}
-            tasks.append(ScoredTask(record, point, column, places))
-    return tasks
+def submitted_rows(task: str, data: str) -> list[KeptRow]:
+    """Return the rows of users' submissions on a data set, each under the name of its folder."""
+    rows = []
+    root = resource(SUBMITTED)
+    for file in sorted(root.glob(f"*/{task}/{data}/{TABLE}")):
+        table = read_json(file, Table, "copy it again from the folder of the runs")
+        for row in table["rows"]:
+            row["point"][table["compare"]] = file.relative_to(root).parts[0]
+        rows += table["rows"]
+    return rows
 
 
-def _place(cell: KeptCell, column: Column, row: KeptRow) -> Place:
-    recorded = (column.worst if value is None else value for value in cell["values"].values())
-    values = dict(zip(cell["values"], column.ranked_as(recorded, column.samples), strict=True))
-    median = column.worst if cell["median"] is None else cell["median"]
-    chance = column.failed(median, column.samples)
-    return Place(cell["n"], chance, values, bool(row["edges"]))
+def comparable(rows: list[KeptRow], stored: Table) -> list[KeptRow]:
+    """Return rows at the points of a stored table, without the key ``block`` of a single block."""
+    blocks = {row["point"].get(BLOCK) for row in stored["rows"]}
+    if len(blocks) > 1:
+        return rows
+    return [{**row, "point": dict(Point(row["point"]).without([BLOCK]))} for row in rows]
