@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -275,6 +276,7 @@ def test_an_activation_has_one_label_however_studies_spell_it(tmp_path, monkeypa
     stored = []
     for values in spellings:
         rows = [row(value, spread(0.1)) for value in values]
-        stored.append(StoredTable(tmp_path, tables_by_hand.table("a study", UNIT, rows)))
+        table: Any = tables_by_hand.table("a study", UNIT, rows)
+        stored.append(StoredTable(tmp_path, table))
     labels = [*labels_of(stored).values()]
     assert labels == ["U", "elu", "soi(p=1, q=2)", "./other.py:V", "./more.py:V"]

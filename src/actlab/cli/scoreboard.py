@@ -22,7 +22,6 @@ from actlab.storage.files import read_json
 from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
-MINUTES = 45
 _SLACK = 1.2  # of the minutes that are advised, because the next estimate differs
 
 
@@ -61,9 +60,7 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="folder with the data of the scoreboard",
     )
-    command.add_argument(
-        "--minutes", type=float, default=MINUTES, help="that it may take; default: %(default)s"
-    )
+    command.add_argument("--minutes", type=float, default=45, help="that it may take; default: %(default)s")
     command.add_argument(
         "--smoke",
         action="store_true",
@@ -127,8 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) -> None:
     """Raise an ActlabError if no task fits into a limit, after some ``elapsed`` seconds."""
-    shortest = min(seconds, key=lambda name: seconds[name])
-    needed = elapsed + seconds[shortest]
+    needed, shortest = min((elapsed + needed, name) for name, needed in seconds.items())
     if needed <= limit:
         return
     least = math.ceil(needed / 60)

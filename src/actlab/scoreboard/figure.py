@@ -57,8 +57,9 @@ def draw(scoreboard: Scoreboard) -> Figure:
     figure, axes = style.framed("scoreboard", len(drawn), columns, _WIDTH, heights, title, caption)
 
     # Draw each panel, with names of rows on the left
+    colours = style.colours(labels, scoreboard.users)
     for number, (name, by_data) in enumerate(drawn.items()):
-        _draw_panel(axes[number], name, by_data, scoreboard)
+        _draw_panel(axes[number], name, by_data, colours, scoreboard)
         style.name_rows(axes[number], labels, scoreboard.users, shown=number % columns == 0)
     return figure
 
@@ -74,10 +75,14 @@ def _markers(drawn: Mapping[str, Mapping[str, Ratios]]) -> str:
     return "".join(sentences.values())
 
 
-def _draw_panel(ax: Axes, name: str, by_data: Mapping[str, Ratios], scoreboard: Scoreboard) -> None:
+def _draw_panel(
+    ax: Axes,
+    name: str,
+    by_data: Mapping[str, Ratios],
+    colours: Mapping[str, str],
+    scoreboard: Scoreboard,
+) -> None:
     """Draw the ratios on each data set, one row for each activation."""
-    labels = [standing.label for standing in scoreboard.standings]
-    colours = style.colours(labels, scoreboard.users)
     ax.set_title(name)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
 
@@ -85,14 +90,13 @@ def _draw_panel(ax: Axes, name: str, by_data: Mapping[str, Ratios], scoreboard: 
     for number, (ratios, marker) in enumerate(zip(by_data.values(), cycle(_MARKERS))):
         offset = 0.7 * ((number + 0.5) / len(by_data) - 0.5)
         for row, standing in enumerate(scoreboard.standings):
-            if standing.label not in ratios:
+            label = standing.label
+            if label not in ratios:
                 continue
-            y = row + offset
-            ratio = ratios[standing.label]
-            colour = colours[standing.label]
+            y, ratio, colour = row + offset, ratios[label], colours[label]
             if ratio is None:
-                on_left = ax.get_yaxis_transform()
-                ax.plot(0.97, y, "x", color=colour, transform=on_left, ms=3.5, mew=1)
+                at_right = ax.get_yaxis_transform()
+                ax.plot(0.97, y, "x", color=colour, transform=at_right, ms=3.5, mew=1)
                 continue
 
             ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)

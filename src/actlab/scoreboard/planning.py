@@ -15,8 +15,6 @@ from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import load
 from actlab.studies.seeds import seed_list
 
-COMPARED = "model.activation"
-
 
 @dataclass(frozen=True)
 class PlannedTask:
@@ -27,13 +25,14 @@ class PlannedTask:
 
 
 def named_tasks(names: str) -> dict[str, Task]:
-    """Return the tasks of a list of names with commas, in the order of the scoreboard."""
+    """Return the tasks of a list of names with commas."""
     tasks = definition.load().tasks
-    selected = [name.strip() for name in names.split(",")]
-    for name in selected:
+    selected = {}
+    for name in map(str.strip, names.split(",")):
         if name not in tasks:
             raise unknown("task", name, tasks)
-    return {name: task for name, task in tasks.items() if name in selected}
+        selected[name] = tasks[name]
+    return selected
 
 
 def planned(
@@ -105,8 +104,13 @@ def planned_task(
         smoke: train briefly on samples.
     """
     first, *further = data
-    settings = {COMPARED: [*activations], **task.data[first].settings(folder)}
-    study = load(task.study, smoke, (), activations, activations[0], settings)
+    study = load(
+        task.study,
+        smoke,
+        activations=activations,
+        reference=activations[0],
+        settings={"model.activation": [*activations], **task.data[first].settings(folder)},
+    )
 
     # Add a stage for each further data set
     stages = list(study.stages)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import better
 from actlab.analysis.statistics import LEVEL, holm
+from actlab.analysis.wording import joined
 from actlab.config.values import value_key
 from actlab.scoreboard import definition, statistic, tables
 from actlab.scoreboard.statistic import Effect, OverTasks, Ratio
-from actlab.scoreboard.tables import DataName, KeptCell, KeptRow, StoredTable, Table
+from actlab.scoreboard.tables import DataName, KeptRow, StoredTable, Table
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,10 @@ class Comparison:
 
     def effect(self, label: str, reference: str) -> Effect | None:
         """Return the effect of the runs that succeeded; None if most runs of one side failed."""
-        if label not in self.runs or reference not in self.runs:
-            return None
-        return statistic.effect(self.runs[label].errors, self.runs[reference].errors)
+        runs, others = self.runs.get(label), self.runs.get(reference)
+        if runs and others:
+            return statistic.effect(runs.errors, others.errors)
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,21 +138,19 @@ def _comparison(
     runs = {}
     for row in rows:
         value = row["point"][table.compare]
-        cell = tables.primary(row)
-        if cell["values"]:
-            edge = bool(row["edges"])
-            runs[labels[value_key(value)]] = _runs(cell, column, edge, table.is_own(value))
+        label = labels[value_key(value)]
+        if tables.primary(row)["values"]:
+            runs[label] = _runs(row, column, table.is_own(value))
 
-    words = f"{task}: {data}"
-    if part:
-        words += f", {part}"
+    words = joined(f"{task}: {data}", part)
     if stated.points_are_data:
         data += f" {part}"
     return Comparison(words, task, data, column.goal, runs)
 
 
-def _runs(cell: KeptCell, column: Column, edge: bool, own: bool) -> Runs:
-    """Return the runs of a cell, with failures as the column counts them."""
+def _runs(row: KeptRow, column: Column, own: bool) -> Runs:
+    """Return the runs of a row, with failures as the column counts them."""
+    cell = tables.primary(row)
     stored = [column.worst if value is None else value for value in cell["values"].values()]
     values = column.ranked_as(stored, column.samples)
     median = column.worst if cell["median"] is None else cell["median"]
@@ -160,7 +160,7 @@ def _runs(cell: KeptCell, column: Column, edge: bool, own: bool) -> Runs:
     if not column.failed(median, column.samples):
         unit = 0.0 if column.scale == "decibels" else 1.0
         errors = [column.divided(value, unit) for value in values if math.isfinite(value)]
-    return Runs(values, errors, edge, own)
+    return Runs(values, errors, bool(row["edges"]), own)
 
 
 def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
@@ -176,10 +176,18 @@ def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
         effect = comparison.effect(label, reference)
         ratio = statistic.within(effect) if effect else None
         failed = sum(map(math.isinf, runs.values))
-        number = len(runs.values)
         win = better(runs.values, comparison.runs[reference].values, comparison.goal, test=own)
-        score = Score(comparison.name, ratio, number, failed, runs.edge, win.value, win.p)
-        scores.append(score)
+        scores.append(
+            Score(
+                comparison.name,
+                ratio,
+                len(runs.values),
+                failed,
+                runs.edge,
+                win.value,
+                win.p,
+            )
+        )
 
     # Correct p over all data sets
     corrected = holm([score.p for score in scores])
@@ -206,7 +214,6 @@ def _over_tasks(
 
 def _order(standing: Standing) -> tuple[bool, int, float]:
     """Return what standings are sorted by."""
-    failures = len(standing.failures)
-    if not standing.over:
-        return True, failures, math.inf
-    return False, failures, standing.over.here.value
+    over = standing.over
+    ratio = over.here.value if over else math.inf
+    return over is None, len(standing.failures), ratio

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from actlab.analysis.statistics import LEVEL, p_text
 from actlab.analysis.verdict import SMOKE
-from actlab.analysis.wording import digits, plural
-from actlab.config.values import printers
+from actlab.analysis.wording import digits, joined, plural
 from actlab.scoreboard import scores, tables
 from actlab.scoreboard.scores import Score, Scoreboard, Standing
 from actlab.scoreboard.tables import DataName, StoredTable, Table
@@ -59,26 +58,24 @@ def verdict(score: Score, reference: str) -> str:
         return f"{score.name}: failed in {score.failed} of {score.runs} runs."
     words = [f"{score.name}: {score.ratio} times the error of {reference}"]
     if score.p is not None:
-        words.append(f"{_word(score)}, p {p_text(score.p)} after Holm's correction")
+        # Failed runs count in p, not in the ratio, and so in the word
+        word = "undecided"
+        if score.p < LEVEL:
+            word = "better" if (score.better or 0) > 0.5 else "worse"
+        words.append(f"{word}, p {p_text(score.p)} after Holm's correction")
     if score.failed:
         words.append(f"{score.failed} of {score.runs} runs failed")
     return "; ".join(words) + "."
-
-
-def _word(score: Score) -> str:
-    """Return the verdict in one word; as p it counts failed runs, which the ratio does not."""
-    if score.p is None or score.p >= LEVEL:
-        return "undecided"
-    return "better" if score.better > 0.5 else "worse"
 
 
 def smoke_lines(user_tables: Mapping[DataName, Table]) -> list[str]:
     """Return the values of smoke runs without a comparison, and what whole runs add."""
     lines = ["", f"Smoke scoreboard. {SMOKE}"]
     for name, table in user_tables.items():
-        write = printers(row["point"] for row in table["rows"])
-        for part, rows in StoredTable(Path(), table).points:
-            data = ", ".join(filter(None, [*name, part]))
+        stored = StoredTable(Path(), table)
+        write = stored.text
+        for part, rows in stored.points:
+            data = joined(*name, part)
             for row in rows:
                 cell = tables.primary(row)
                 value = "no finite value"

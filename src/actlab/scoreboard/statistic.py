@@ -119,8 +119,8 @@ def posterior(tasks: Tasks) -> Array:
     # Lay the grid of both variances
     probabilities = (np.arange(POINTS) + 0.5) / POINTS
     quantiles = np.tan(np.pi / 2 * probabilities)  # of the half-Cauchy of scale 1
-    sigma, tau = np.meshgrid(DATASETS * quantiles, TASKS * quantiles)
-    sigma, tau = sigma.ravel() ** 2, tau.ravel() ** 2
+    axes = np.meshgrid(DATASETS * quantiles, TASKS * quantiles)
+    sigma, tau = (axis.ravel() ** 2 for axis in axes)
 
     # Combine the data sets of each task
     log_likelihood = np.zeros(sigma.size)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from actlab.analysis.columns import Column
 from actlab.analysis.statistics import FEWEST, p_text
-from actlab.analysis.wording import plural
-from actlab.config.values import printers
+from actlab.analysis.wording import joined, plural
 from actlab.reports import latex
 from actlab.reports.tables import NONE, mean_difference, number
 from actlab.scoreboard.tables import KeptCell, StoredTable, column_of, labels_of, primary
@@ -26,7 +25,7 @@ def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
     lines: list[list[str]] = []
     bold: set[int] = set()
     for record in records:
-        write = printers(row["point"] for row in record.table["rows"])
+        write = record.text
         for point, rows in record.points:
             column = column_of(primary(rows[0]))
             lines.append([_heading(record, point, column)])
@@ -41,10 +40,10 @@ def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
 
 def _heading(record: StoredTable, point: str, column: Column) -> str:
     """Return the heading of some rows: ``study: point, column, reference relu``."""
-    words = [point, column.name]
-    if record.table["reference"]:
-        words.append(f"reference {record.table['reference']}")
-    return f"{record.table['study']}: {', '.join(filter(None, words))}"
+    reference = record.table["reference"]
+    if reference:
+        reference = f"reference {reference}"
+    return f"{record.table['study']}: {joined(point, column.name, reference)}"
 
 
 def _cells(cell: KeptCell, column: Column) -> list[str]:

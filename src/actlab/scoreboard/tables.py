@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
@@ -11,7 +11,7 @@ from annotated_types import MinLen  # a dependency of pydantic; imports fast
 from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
-from actlab.config.keys import by_key
+from actlab.analysis.wording import joined
 from actlab.config.values import in_full, printer, printers, value_key
 from actlab.scoreboard import definition
 from actlab.storage.files import DamagedError, read_json
@@ -39,7 +39,6 @@ class KeptCell(TypedDict):
     interval: dict[str, Any] | None
     values: dict[str, float | None]
     diverged: bool
-    biased: bool
     chance: float | None
     samples: int | None
     scale: NotRequired[str]  # of a column that states it
@@ -112,17 +111,18 @@ class StoredTable:
         return [point[self.compare] for point in points if self.compare in point]
 
     @property
+    def text(self) -> Callable[[str, Any], str]:
+        """The function that formats the value of a grid key, as `printers` does over all rows."""
+        return printers(row["point"] for row in self.table["rows"])
+
+    @property
     def points(self) -> list[tuple[str, list[KeptRow]]]:
         """The rows that differ only in the compared value, and the rest of their point in words."""
-        rows = self.table["rows"]
-        write = printers(row["point"] for row in rows)
-        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in rows)
-
-        points = []
-        for rest, several in by_rest.items():
-            words = [rest.in_words(text=write), self.table["cut"]]
-            points.append((", ".join(filter(None, words)), several))
-        return points
+        points: dict[Point, list[KeptRow]] = {}
+        for row in self.table["rows"]:
+            points.setdefault(Point(row["point"]).without([self.compare]), []).append(row)
+        write, cut = self.text, self.table["cut"]
+        return [(joined(point.in_words(text=write), cut), rows) for point, rows in points.items()]
 
     def is_own(self, value: Any) -> bool:
         """Return whether a compared value is the user's."""
