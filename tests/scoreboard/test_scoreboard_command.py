@@ -175,6 +175,13 @@ def test_every_task_is_a_study_with_stored_tables():
             assert stated.reference in {row["point"]["model.activation"] for row in table["rows"]}
 
 
+def test_the_definition_is_no_config_of_a_fit(cli):
+    listed = cli("fit", "--help").out.partition("Configs:")[2].partition(".")[0]
+    assert "mnist_classifier" in listed
+    assert "scoreboard" not in listed
+    assert "unknown config file 'scoreboard'" in cli("fit", "-c", "scoreboard").err
+
+
 def test_further_data_sets_have_seeds_of_their_own():
     for name, task in definition.load().tasks.items():
         first, *further = task.data
