@@ -211,7 +211,7 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
     study = reading.load("gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"})
-    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: ({}, None))
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
     measured = {}

@@ -20,6 +20,7 @@ from actlab.analysis.wording import duration
 from actlab.callbacks import check_averaging
 from actlab.checks.cases import Cases, Faults, key_of
 from actlab.checks.cost import first_batch
+from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.config.keys import set_dotted
 from actlab.config.values import canonical, label
@@ -61,14 +62,15 @@ def prepare(runs: Sequence[Run]) -> None:
             experiments.prepare(experiments.data_of(run.config))
 
 
-def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases, Known]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the cases without one; prints which activations take long.
+    Returns the fault of each case, the cases without one, and the facts of the runs that were built; prints
+    which activations take long.
     ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
     fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
-    faults, cases = {**known}, Cases()
+    faults, cases, facts = {**known}, Cases(), Known()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -79,7 +81,9 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
         experiment = _built(run, name)
         if isinstance(experiment, str):
             faults[key] = experiment
-        elif key not in faults:
+            continue
+        facts.of(run, experiment)
+        if key not in faults:
             has_units = isinstance(experiment.task, Task) and experiment.task.units
             batch, sites = _samples(experiment) if has_units else None, Sites()
             with threads(1):  # a few samples: more threads only wait for each other
@@ -88,7 +92,7 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
             if faults[key] is None:
                 cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
                 print(hint, end="")
-    return faults, cases
+    return faults, cases, facts
 
 
 def _samples(experiment: Experiment) -> Batch:

@@ -11,6 +11,7 @@ COMMANDS = {
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
 }
+WITH_WORKERS = ("study plan", "study run", "tune", "scoreboard", "check")
 # How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
 RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")
 USAGE = """\

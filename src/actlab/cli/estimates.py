@@ -45,7 +45,7 @@ class Timing(NamedTuple):
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
     """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
-    faults = faults_of(todo, helper)
+    faults, _ = faults_of(todo, helper)
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
