@@ -53,7 +53,7 @@ def accelerators() -> list[str]:
 
 
 def free_memory(device: int) -> int:
-    """Return the bytes of a GPU's memory that are free; 0 if this process cannot use the GPU, or it is no CUDA."""
+    """Return the free bytes of a GPU's memory; 0 if this process cannot use the GPU, or without CUDA."""
     if not torch.cuda.is_available():
         return 0
     try:

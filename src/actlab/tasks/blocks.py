@@ -177,7 +177,7 @@ class Blocks:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:
                     signals.check()
-                    # The loss is let go: its graph keeps nodes of the gradients, which name this update's stream.
+                    # The loss is let go: its graph keeps nodes that name the stream of this update.
                     _differentiate(module, loss)
                     loss = loss.detach()
                     _step(trainer)
