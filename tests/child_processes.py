@@ -53,7 +53,7 @@ def serve_with_gpus(
     devices_variable, known = "CUDA_VISIBLE_DEVICES", training.work
     os.environ[devices_variable] = visible
     torch.accelerator.device_count = count
-    devices.free_memory = lambda number: free[number] * 2**30  # type: ignore[attr-defined]
-    training.work = work
+    devices.free_memory = lambda device: free[device] * 2**30
+    training.work = work  # type: ignore[assignment]
     execution.SEVERAL = 1
     serve_untried(pipe, settings, device)

@@ -140,7 +140,8 @@ def gpu(monkeypatch):
 
 def test_graphs_become_the_default_by_the_file_of_the_benchmark(gpu, tmp_path, monkeypatch, capsys):
     """On a device with a name of its own the part is measured in two calls; then its file is copied."""
-    trained, shown = [], tmp_path / "benchmarks"
+    trained: list[str] = []
+    shown = tmp_path / "benchmarks"
     shown.mkdir()
     monkeypatch.setattr(gpu, "name_of", lambda device: "NVIDIA H300")
     monkeypatch.setattr(gpu.os, "setsid", lambda: None)
