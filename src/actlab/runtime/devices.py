@@ -67,7 +67,7 @@ def peak_share() -> float:
 
     The whole is what other processes leave free.
     """
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0.0
     room = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
     peak = torch.cuda.max_memory_allocated()
