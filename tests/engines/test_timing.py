@@ -1,10 +1,14 @@
 """The size of stacks is decided by times of updates that are given here."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from actlab.engines import timing
+from actlab.checks.facts import Known
+from actlab.engines import packing, timing
+from actlab.engines import settings as execution
 from actlab.engines.timing import chosen
 from actlab.tasks import replay
 from tiny_study import load
@@ -50,3 +54,29 @@ def test_updates_are_timed_when_they_are_no_longer_compared_with_their_graph(tmp
     with pytest.raises(timing._EnoughError):
         timing._fit(runs[:1], Clock(), True)
     assert called[0] >= replay.CHECKS
+
+
+@pytest.mark.parametrize(
+    ("jobs", "devices", "sizes"),
+    [(1, ["0"], [3, 3]), (2, ["0", "1"], [3, 3]), (2, ["0"], [2, 2, 2]), (3, ["0"], [1] * 6)],
+)
+def test_stacks_of_all_processes_fit_into_the_memory_of_a_gpu(jobs, devices, sizes, tmp_path, monkeypatch):
+    """Here a run takes a quarter of it, and a stack of six runs would be the fastest."""
+    peak = SimpleNamespace(bytes=0)
+
+    def fit(runs, clock, _):
+        peak.bytes = 20 * len(runs)
+        clock.seconds = [1.0]
+
+    monkeypatch.setattr(timing, "_fit", fit)
+    monkeypatch.setattr(timing, "SIZES", (6, 3, 2, 1))
+    monkeypatch.setattr(timing, "WORTH", 0.0)
+    monkeypatch.setattr(execution, "LONG", 1)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: peak.bytes)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    runs = load(tmp_path, overrides=["model.network.dropout=0.0", "model.activation=relu", "seeds=3"]).runs()
+    arranged = packing.arrange(runs, runs, tmp_path, 15, jobs, None, Known(), True, devices=devices)
+    assert [len(job.runs) for job in arranged.jobs] == sizes

@@ -99,8 +99,8 @@ def test_updates_of_long_studies_are_timed(tmp_path, monkeypatch):
     (tmp_path / "own.yaml").write_text(STUDY.replace(MIDDLES, "[forms]"))
     runs = reading.load("own.yaml").runs()
     assert timing.best_size(runs, 15, True)[0] in (1, 15)
-    monkeypatch.setattr(timing, "fastest", lambda runs, forms: {2: 3.0, 1: 1.0}[len(runs)])
-    found = packing.pack(runs, tmp_path, timed=True)
+    monkeypatch.setattr(timing, "fastest", lambda runs, forms, sharing=1: {2: 3.0, 1: 1.0}[len(runs)])
+    found = packing.pack(runs, tmp_path, sharing=1)
     assert found.reasons == ["a stack of 2 takes 1.50 of the time alone"]
     assert [len(job.runs) for job in found.jobs] == [1, 1]
     assert all(job.stacked for job in found.jobs), "in the form that a stack would give them"

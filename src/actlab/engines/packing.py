@@ -19,7 +19,6 @@ from actlab.engines import settings as execution
 from actlab.engines.jobs import Arranged, Job, Shard, even_parts
 from actlab.errors import ActlabError
 from actlab.runtime import signals
-from actlab.runtime.devices import accelerators
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import by_point
@@ -51,13 +50,14 @@ def pack(
     jobs: int = 1,
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
-    timed: bool = False,
+    sharing: int = 0,
     known: Known | None = None,
 ) -> Packing:
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
     Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
-    Unless ``stacked``, each run is a plain module. Where updates are ``timed``, stacks have the best size.
+    Unless ``stacked``, each run is a plain module. Stacks have the best size for ``sharing`` processes on a
+    device; where that is 0, they are not timed.
     """
     left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
     mine = share_of(shard, runs)
@@ -75,8 +75,8 @@ def pack(
         signals.check()
         form = form_of(root, key, group, known, max_stack) if stacked else Form(False, False, "")
         size, reason = (max_stack if form.together else 1), form.reason
-        if timed and size > 1:
-            size, reason = timing.best_size(group, max_stack, form.alone)
+        if sharing and size > 1:
+            size, reason = timing.best_size(group, max_stack, form.alone, sharing)
         if reason and len(group) > 1:
             reasons[reason] = None
         size = for_all(len(group), size, max(1, jobs), len(groups))
@@ -94,8 +94,12 @@ def arrange(
     known: Known,
     stacked: bool,
     graphs: bool | None = None,
+    devices: Sequence[str] = (),
 ) -> Arranged:
-    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
+    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`.
+
+    ``devices`` are the accelerators of this machine, the best one first.
+    """
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
         raise ActlabError(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
@@ -104,18 +108,21 @@ def arrange(
     known.of(todo[0], first)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
-    settings = execution.decide(root, len(runs), updates, jobs, single, graphs)
-    timed = updates >= execution.LONG and single and settings.jobs > 0
-    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, timed, known)
+    settings = execution.decide(root, len(runs), updates, jobs, single, graphs, devices)
+    sharing = 0
+    if updates >= execution.LONG and single:
+        sharing = math.ceil(settings.jobs / max(1, len(devices)))
+    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, sharing, known)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
-    devices = devices_for(todo[0].config) if single else []
+    if not single or are_numbered(todo[0].config):
+        devices = ()  # each process sees all
     return Arranged(packed.jobs, settings, single, reasons, devices)
 
 
-def devices_for(config: Mapping[str, Any]) -> list[str]:
-    """Return the accelerators for runs that use one each; none if a config numbers its devices among all."""
+def are_numbered(config: Mapping[str, Any]) -> bool:
+    """Return whether a config numbers its devices among all."""
     wanted = get_dotted(config, "trainer.devices")
-    return [] if isinstance(wanted, list) or "," in str(wanted) else accelerators()
+    return isinstance(wanted, list) or "," in str(wanted)
 
 
 def share_of(shard: Shard | None, runs: Sequence[Run]) -> set[str]:

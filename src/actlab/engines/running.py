@@ -167,6 +167,7 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.id for folder in todo)
+        devices = self._devices()  # before this process uses one
         self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
             trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
@@ -178,7 +179,7 @@ class Start:
         todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
-        arranged = self.arranged(todo, known)
+        arranged = self.arranged(todo, known, devices)
         mine = {name for job in arranged.jobs for name in job.names}
         todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
@@ -213,7 +214,7 @@ class Start:
             print(f"{name} failed: {failure}")
         return len(faults) + len(failed)
 
-    def arranged(self, todo: Sequence[RunFolder], known: Known) -> Arranged:
+    def arranged(self, todo: Sequence[RunFolder], known: Known, devices: Sequence[str]) -> Arranged:
         """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
@@ -223,11 +224,21 @@ class Start:
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
-                arranged: Arranged = plan(True, engine.graphs)
+                arranged: Arranged = plan(True, engine.graphs, devices)
             except EndedError as ended:
                 print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                arranged = plan(False, engine.graphs)
+                arranged = plan(False, engine.graphs, devices)
         return arranged
+
+    def _devices(self) -> list[str]:
+        """Return the accelerators, which the worker then sees in this order, by falling free memory."""
+        if isinstance(self.worker, Inline):
+            return []
+        names: list[str] = self.worker.call("actlab.runtime.devices:accelerators")
+        if len(names) > 1:
+            self.worker.end()  # it has begun to use each
+            self.worker.device = ",".join(names)
+        return names
 
     def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""

@@ -21,7 +21,7 @@ from actlab import experiments
 from actlab.random.positions import BatchBlock
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device
-from actlab.runtime.devices import keep_freed, threads, wait_for
+from actlab.runtime.devices import keep_freed, peak_share, threads, wait_for
 from actlab.runtime.quiet import quiet
 from actlab.stacking.building import assemble
 from actlab.studies.plan import MAX_STACK, Run
@@ -70,10 +70,11 @@ class _Clock(Checkpoint):
         return min(self.seconds, default=math.inf)
 
 
-def best_size(runs: Sequence[Run], largest: int, forms: bool) -> tuple[int, str]:
+def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> tuple[int, str]:
     """Return the size of stacks in which runs train fastest, and why that is 1; the reason is empty otherwise.
 
-    Runs that train for less than `WORTH` seconds are stacked untimed.
+    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for less than
+    `WORTH` seconds are stacked untimed.
     """
     updates = experiments.build(runs[0].config).updates_per_epoch() or 1
     if fastest(runs[:1], forms) * updates * sum(run.epochs or 1 for run in runs) < WORTH:
@@ -83,7 +84,7 @@ def best_size(runs: Sequence[Run], largest: int, forms: bool) -> tuple[int, str]
     for _ in range(ROUNDS):
         for size in sizes:
             signals.check()
-            seconds[size] = min(seconds[size], fastest(runs[:size], forms))
+            seconds[size] = min(seconds[size], fastest(runs[:size], forms, sharing))
     best, reason = chosen(seconds)
     return (largest if best == sizes[0] else best), reason
 
@@ -108,19 +109,20 @@ def chosen(seconds: Mapping[int, float]) -> tuple[int, str]:
     return best, f"a stack of {largest} takes {share:.2f} of the time alone"
 
 
-def fastest(runs: Sequence[Run], forms: bool) -> float:
-    """Return the seconds of the fastest update of runs; infinite if they fail."""
-    clock = _Clock()
+def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
+    """Return the seconds of the fastest update of runs; infinite if they fail, or fill a GPU that is shared."""
+    clock, failed = _Clock(), False
     try:
         _fit(runs, clock, forms or len(runs) > 1)
     except _EnoughError:
         pass
     except Exception as error:  # also of third-party code, whose errors training reports
         check_device(error)
-        return math.inf
+        failed = True
     finally:
         gc.collect()
-    return clock.fastest
+    is_too_large = peak_share() * sharing > 1
+    return math.inf if failed or is_too_large else clock.fastest
 
 
 def _fit(runs: Sequence[Run], clock: _Clock, stacked: bool) -> None:

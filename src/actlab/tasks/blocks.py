@@ -142,7 +142,8 @@ class Blocks:
         return None if self.reason else partial(self._end, module.trainer, most)
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
-        most = min(most, MOST if self.replay.checks or self.replay.reason else MOST_REPLAYED)
+        if self.replay.reason or not self.replay.checked:
+            most = min(most, MOST)
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
@@ -176,8 +177,8 @@ class Blocks:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:
                     signals.check()
+                    # The loss is let go: its graph keeps nodes that name the stream of this update.
                     _differentiate(module, loss)
-                    # Alive, its graph would keep nodes of the gradients, which name the stream of this update.
                     loss = loss.detach()
                     _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
@@ -205,7 +206,7 @@ class Blocks:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
         replay = self.replay
         on_cpu = module.device.type not in PROGRAMS
-        return bool(on_cpu or self.reason or replay.reason or not replay.checks) or self.updates >= PATIENCE
+        return bool(on_cpu or self.reason or replay.reason or replay.checked) or self.updates >= PATIENCE
 
     def tell(self, module: Any) -> None:
         """Say how fast the updates on an accelerator were."""
