@@ -59,7 +59,6 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts
     assert set().union(*seen) == {0}
 
 
-@pytest.mark.tries_stacks
 @pytest.mark.parametrize(
     "words",
     [
