@@ -288,7 +288,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     from actlab.engines.workers import Inline
 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
-    monkeypatch.setattr("actlab.checks.cost.ROUNDS", 3)  # times of tests say nothing
+    monkeypatch.setattr("actlab.checks.cost.ROUNDS", 1)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
     monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)  # a busy machine adds no line
 

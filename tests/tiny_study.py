@@ -76,7 +76,7 @@ def trained_once(folder, text, name="tiny", *words):
     words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
     with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
         patch.setattr("actlab.cli.study.Worker", workers.Inline)
-        patch.setattr("actlab.checks.cost.ROUNDS", 3)
+        patch.setattr("actlab.checks.cost.ROUNDS", 1)
         with contextlib.redirect_stdout(out):
             assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
     return folder / "runs"

@@ -19,7 +19,12 @@ from tiny_study import KilledError, execute, kill_after, study_text
 pytestmark = pytest.mark.tries_stacks
 
 DEMO = {"model__network__hidden": [128] * 8, "data__batch_size": 128, "epochs": 2, "batches": 3}
-ODD = {"model__network__hidden": [50, 63], "data__batch_size": 63, "trainer__gradient_clip_val": 0.1}
+ODD = {
+    "epochs": 1,
+    "model__network__hidden": [50, 63],
+    "data__batch_size": 63,
+    "trainer__gradient_clip_val": 0.1,
+}
 
 
 class Tied(nn.Module):

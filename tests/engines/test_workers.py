@@ -23,7 +23,7 @@ from actlab.engines.pool import Pool
 from actlab.engines.settings import Settings
 from actlab.engines.workers import EndedError, Inline, Worker
 from actlab.errors import ActlabError
-from actlab.runtime import accidents
+from actlab.runtime import accidents, signals
 from actlab.runtime.devices import VISIBLE
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
@@ -365,18 +365,18 @@ def _gone():
     return not left
 
 
-class Slow(pl.Callback):
-    """Takes its time in each batch."""
+class Eager(pl.Callback):
+    """Reports progress after each batch, not every second."""
 
-    def on_train_batch_end(self, *_: object) -> None:
-        time.sleep(0.4)
+    def on_train_start(self, *_: object) -> None:
+        signals.EVERY = 0.0  # of the process that trains
 
 
 @pytest.mark.usefixtures("importable")
 def test_a_worker_reports_progress_within_an_epoch(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     run = study.runs()[0]
-    run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Slow"})
+    run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Eager"})
     run.config["trainer"]["max_epochs"] = 1
     told = []
     assert train([Job((run,), True)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
