@@ -21,6 +21,7 @@ STUDY = study_text(
     model__network__hidden=[4],
 )
 CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
+ONE = ("--set", "model.network.dropout=0.1")
 FIT = [
     *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1"),
     *("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false"),
@@ -48,7 +49,7 @@ def counts(program, tmp_path, monkeypatch):
 
 @pytest.mark.tries_stacks
 def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts):
-    outcome = cli("study", "run", "mine.yaml", "--jobs", "1", "--set", CALLBACK)
+    outcome = cli("study", "run", "mine.yaml", "--jobs", "1", "--set", CALLBACK, *ONE)
     assert outcome.code == 0, outcome.out + outcome.err
     assert Path("killed").exists()
     assert "in 1 stack" in outcome.out or "in 2 stacks" in outcome.out
@@ -62,7 +63,7 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts
 @pytest.mark.parametrize(
     "words",
     [
-        ("study", "run", "mine.yaml", "--jobs", "0", "--set", "model.network.dropout=0.1"),
+        ("study", "run", "mine.yaml", "--jobs", "0", *ONE),
         (*FIT, "--model.activation", "./counted_denormals.py:gelu"),
         # Several processes, and as long as them; they train as those of a study do.
         pytest.param(("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"), marks=pytest.mark.slow),
