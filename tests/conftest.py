@@ -305,6 +305,18 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+@pytest.fixture
+def succeed(cli: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Run ``actlab`` as `cli` does; the command must succeed."""
+
+    def run(*words: object) -> Outcome:
+        outcome = cli(*words)
+        assert outcome.code == 0, outcome.out + outcome.err
+        return outcome
+
+    return run
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Leave what a module of tests has imported and cached out of later collections, too."""
     if nextitem is not None and nextitem.path != item.path:

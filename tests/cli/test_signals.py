@@ -90,14 +90,14 @@ WORDS = [
 ]
 
 
-def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, program):
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, succeed, program):
     program("late_activations")
     words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
     outcome = cli(*words)
     assert outcome.code == 143
     assert resumption(outcome, tmp_path)
     assert (tmp_path / "mark").read_text() == "x"  # no further batch
-    assert cli(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
+    succeed(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last")
 
 
 def resumption(outcome, folder):

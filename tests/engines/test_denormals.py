@@ -48,9 +48,8 @@ def counts(program, tmp_path, monkeypatch):
 
 
 @pytest.mark.tries_stacks
-def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts):
-    outcome = cli("study", "run", "mine.yaml", "--jobs", "1", "--set", CALLBACK, *ONE)
-    assert outcome.code == 0, outcome.out + outcome.err
+def test_a_first_start_and_its_resume_train_without_denormal_numbers(succeed, counts):
+    outcome = succeed("study", "run", "mine.yaml", "--jobs", "1", "--set", CALLBACK, *ONE)
     assert Path("killed").exists()
     assert "in 1 stack" in outcome.out or "in 2 stacks" in outcome.out
     # The processes that looked for opened files, that tried and built, that built in the other order, the one
@@ -71,11 +70,10 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts
     ],
     ids=["study", "fit", "two workers", "tune"],
 )
-def test_every_command_that_trains_does_so_without_denormal_numbers(cli, counts, words):
+def test_every_command_that_trains_does_so_without_denormal_numbers(succeed, counts, words):
     """Also on threads that were started before."""
     assert importlib.import_module("counted_denormals").denormal()
-    outcome = cli(*words)
-    assert outcome.code == 0, outcome.out + outcome.err
+    succeed(*words)
     assert set().union(*counts().values()) == {0}
 
 

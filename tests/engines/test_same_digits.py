@@ -58,11 +58,11 @@ def assert_equal(here, there):
         assert all(torch.equal(value, there[name][1][key]) for key, value in weights.items()), name
 
 
-def test_a_run_has_the_same_digits_in_every_study_that_has_it(cli, tmp_path):
+def test_a_run_has_the_same_digits_in_every_study_that_has_it(succeed, tmp_path):
     def trained(name, seeds, *words):
         text = study_text("model.activation: [gelu, soi]", seeds=seeds, **DEMO)
         (tmp_path / "demo.yaml").write_text(text)
-        assert cli("study", "run", tmp_path / "demo.yaml", "--runs-dir", tmp_path / name, *words).code == 0
+        succeed("study", "run", tmp_path / "demo.yaml", "--runs-dir", tmp_path / name, *words)
         return digits(tmp_path / name)
 
     all_three = trained("three", 3)

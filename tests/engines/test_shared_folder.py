@@ -140,14 +140,13 @@ def no_locks(monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])  # in the other order
-def test_shards_train_all_runs_once_without_locks(cli, folder, runs, finished, monkeypatch, first):
+def test_shards_train_all_runs_once_without_locks(cli, succeed, folder, runs, finished, monkeypatch, first):
     with monkeypatch.context() as patch:
         no_locks(patch)
         done = []
         for shard in (first, 1 - first):
             before = {path.parent.name for path in folder.glob("*/result.json")}
-            outcome = cli(*RUN, "--shard", f"{shard}/2", "--jobs", "0")
-            assert outcome.code == 0, outcome.err
+            outcome = succeed(*RUN, "--shard", f"{shard}/2", "--jobs", "0")
             assert "start the study without --shard when all shards have ended" in outcome.out
             done.append({path.parent.name for path in folder.glob("*/result.json")} - before)
     assert sorted(name for names in done for name in names) == sorted(runs)
@@ -183,12 +182,11 @@ def witnessed(folder):
 
 @pytest.mark.slow  # three processes that train for half a minute
 def test_several_hosts_train_each_run_once_and_finish_the_work_of_a_killed_one(
-    folder, program, tmp_path, cli, monkeypatch
+    folder, program, tmp_path, succeed, monkeypatch
 ):
     program("witness")
     monkeypatch.syspath_prepend(tmp_path)
-    straight = cli("study", "run", "mine.yaml", *WITNESSED, "--runs-dir", "straight")
-    assert straight.code == 0, straight.err
+    succeed("study", "run", "mine.yaml", *WITNESSED, "--runs-dir", "straight")
     (tmp_path / "witness.txt").unlink()
     starts = [start(tmp_path, host) for host in ("one", "two", "three")]
     while len(witnessed(tmp_path)) < 10:

@@ -36,7 +36,7 @@ OBSERVED = (
 
 
 @pytest.fixture
-def study(cli, program, tmp_path, monkeypatch):
+def study(succeed, program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     program("torch_layers")
@@ -47,8 +47,7 @@ def study(cli, program, tmp_path, monkeypatch):
 
     def run(folder, *words, text=STUDY):
         (tmp_path / "own.yaml").write_text(text)
-        outcome = cli("study", "run", "own.yaml", "--runs-dir", folder, *words)
-        assert outcome.code == 0, outcome.err
+        outcome = succeed("study", "run", "own.yaml", "--runs-dir", folder, *words)
         return outcome.out
 
     return run
