@@ -96,8 +96,9 @@ def class_at(config: Mapping[str, Any], key: str) -> Any:
         return None
     if key in PACKAGES and "." not in path:
         import_module(PACKAGES[key])  # a bare name is one of an imported class
+    bases = _bases_at(config, key)
     with suppress(ActlabError):  # `check` raises it
-        return find(path, _bases_at(config, key), key)
+        return find(path, bases, key) if bases else None
     return None
 
 

@@ -84,7 +84,7 @@ def _computed(name: str, metric: Metric) -> Any:
 
 def _with_remedy(error: Exception) -> str:
     return (
-        f"{one_line(error).rstrip('.')}. Set its arguments for the outputs of the task: for two classes, "
+        f"{one_line(error).rstrip('.')}. Use a metric for the outputs of the task; for two classes, set "
         "task: multiclass and num_classes: 2."
     )
 
