@@ -10,6 +10,7 @@ import torch
 from actlab.__main__ import main
 from actlab.engines import packing, training, workers
 from actlab.studies import plan, reading
+from child_processes import serve_untried
 
 STUDY = """\
 base: mnist_classifier
@@ -56,10 +57,16 @@ def load(folder, **options):
 
 @contextlib.contextmanager
 def untried():
-    """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
+    """Try neither stacks, builds in two orders nor what users' code opens, as in tests without the mark.
+
+    Fixtures of a module come before the one that sees to it.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
+        patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
         patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
         patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
+        patch.setattr("actlab.engines.workers._serve", serve_untried)
         yield
 
 
@@ -69,7 +76,7 @@ def trained_once(folder, text, name="tiny", *words):
     words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
     with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
         patch.setattr("actlab.cli.study.Worker", workers.Inline)
-        patch.setattr("actlab.checks.cost.ROUNDS", 3)
+        patch.setattr("actlab.checks.cost.ROUNDS", 1)
         with contextlib.redirect_stdout(out):
             assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
     return folder / "runs"

@@ -48,7 +48,7 @@ def groups(checkpoint):
     return state["param_groups"]
 
 
-def test_the_recipe_of_a_gpt_from_the_command_line(fit, cli):
+def test_the_recipe_of_a_gpt_from_the_command_line(fit, succeed):
     path = fit(*schedule(WARMUP), *GPT)
     decayed, free = groups(path)
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
@@ -59,7 +59,7 @@ def test_the_recipe_of_a_gpt_from_the_command_line(fit, cli):
     assert task.schedules == {"lr": Warmup(0.5, then=Cosine(final=0.1))}
     assert task.l2 is not None
     assert (task.l2.strength, task.l2.of, task.penalised) == (0.1, ("weights", "embeddings"), False)
-    assert cli("test", "--ckpt_path", path, "--trainer.logger", "false").code == 0
+    succeed("test", "--ckpt_path", path, "--trainer.logger", "false")
 
 
 def test_a_config_gives_nested_schedules_and_steps_by_shares(fit, tmp_path, cli):

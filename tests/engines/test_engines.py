@@ -148,13 +148,12 @@ def test_what_callbacks_log_reaches_the_run_folder(both):
 @pytest.mark.parametrize(
     ("engine", "with_config"), [("sequential", False), ("stacked", False), ("stacked", True)]
 )
-def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(both, cli, engine, with_config):
+def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(both, succeed, engine, with_config):
     runs, folder = both
     run = runs[1]
     checkpoint = folder / engine / run.id / "checkpoints" / "last.ckpt"
     given = ("-c", folder / engine / run.id / "config.yaml") if with_config else ()
-    outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
     final = result(folder / engine, run)["summary"]["test/error"][""]["last"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == counted(final)
     for path in checkpoint.parent.glob("*.ckpt"):

@@ -36,10 +36,12 @@ def starts_of(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "engine"), CASES, ids=[f"{path.stem}-{engine}" for path, engine in CASES])
-def test_a_study_rebuilt_after_each_epoch_is_the_uninterrupted_one(path, engine, cli, tmp_path, monkeypatch):
+def test_a_study_rebuilt_after_each_epoch_is_the_uninterrupted_one(
+    path, engine, cli, succeed, tmp_path, monkeypatch
+):
     words = ["study", "run", path, "--smoke", "--engine", engine]
     words += [word for change in BRIEF for word in ("--set", change)]
-    assert cli(*words, "--runs-dir", tmp_path / "straight").code == 0
+    succeed(*words, "--runs-dir", tmp_path / "straight")
     save = pl.Trainer.save_checkpoint
 
     def save_and_die(trainer, file, *args, **options):

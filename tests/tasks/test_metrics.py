@@ -211,7 +211,7 @@ def test_a_metric_of_other_classes_or_a_taken_name_is_rejected():
 
 def test_what_a_metric_rejects_is_one_line(tmp_path):
     task, trainer, data = experiment(tmp_path, f1=F1, mse={"class_path": "torchmetrics.MeanSquaredError"})
-    with pytest.raises(ActlabError, match=r"model\.metrics\.mse rejects predictions \(.*, 10\) and targets"):
+    with pytest.raises(ActlabError, match=r"model\.metrics\.mse: expected .* got \(.*, 10\) and"):
         trainer.fit(task, datamodule=data)
 
 
@@ -231,13 +231,16 @@ def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     outcome = cli("fit", "-c", "base.yaml")
     (line,) = [line for line in outcome.err.splitlines() if "error" in line]
     assert outcome.code == 2
-    assert line.startswith("actlab: error: model.metrics.area ")
+    assert line.startswith("actlab: error: model.metrics.area: expected ")
+    assert line.endswith(
+        ". Use a metric for the outputs of the task; for two classes, set task: multiclass and num_classes: 2."
+    )
     assert "Traceback" not in outcome.err
     assert not [*tmp_path.glob("runs/**/*.ckpt")]
 
     outcome = cli("study", "run", "mine.yaml", "--jobs", "0")
     assert outcome.code == 1
-    assert "model.metrics.area " in outcome.out
+    assert "model.metrics.area: expected " in outcome.out
     assert "Traceback" not in outcome.out + outcome.err
     assert not [*tmp_path.glob("runs/mine/**/*.ckpt")]
 

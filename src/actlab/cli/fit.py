@@ -97,6 +97,7 @@ class CommandLine(ActlabCLI):
         self.command, self.name, self.shows, self.typed = command, name, shows, typed
         # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
+        self.left_out = words.left_out
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
@@ -192,7 +193,9 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        for note in (*dropped(self.given, config), *reseeded(config)):
+        for path, keys in self.left_out.items():
+            print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
+        for note in reseeded(config):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -395,18 +398,6 @@ def without_null(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: without_null(item) for key, item in value.items() if item is not None}
-
-
-def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
-    """Return a note for each section whose new class does not accept arguments of the old class."""
-    notes = []
-    for name in sections.SECTIONS:
-        before = given[name].get("init_args") if isinstance(given[name], Mapping) else None
-        after = {*records.plain(config[name].get("init_args") or {}), *(config[name].get("dict_kwargs") or ())}
-        given_values = (key for key, value in (before or {}).items() if value is not None)
-        if lost := [f"{name}.{key}" for key in given_values if key not in after]:
-            notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
-    return notes
 
 
 def reseeded(config: Namespace) -> list[str]:
