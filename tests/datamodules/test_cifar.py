@@ -129,14 +129,3 @@ def test_impossible_settings_are_refused(module: Build) -> None:
 def test_the_hub_is_asked_for_the_variant() -> None:
     for variant in ("cifar10", "cifar100"):
         assert f"'uoft-cs/{variant}'" in refusal(CIFARDataModule(variant).train_dataloader)
-
-
-def test_a_config_trains(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["-c", "mnist_classifier", "--data", "actlab.datamodules.CIFARDataModule", "--data.sample", "true"]
-    words += ["--data.variant", "cifar100", "--data.preprocessing", "[gcn, {name: zca, eps: 0.1}]"]
-    words += ["--data.batch_size", "50", "--data.crop", "4", "--data.flip", "random", "--data.noise", "0.15"]
-    words += ["--model.network.hidden", "[16]", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
-    outcome = cli("fit", *words, "--trainer.enable_progress_bar", "false", "--trainer.default_root_dir", "out")
-    assert outcome.code == 0, outcome.err
-    assert list(Path("out").rglob("*.ckpt"))

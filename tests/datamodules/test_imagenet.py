@@ -247,20 +247,6 @@ def test_tables_that_cannot_be_copied_say_where(module: Build, hub_folder: HubFo
         module(hub_folder("tables", splits=("train", "validation"))).setup("fit")
 
 
-def test_the_sample_trains_for_two_updates_by_the_command_line(
-    cli: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["-c", "imagenet_elu15", "--data.sample", "true", "--data.size", "40", "--data.crop", "32"]
-    words += ["--data.batch_size", "4", "--data.workers", "0", "--model.network.dense", "[8, 8]"]
-    words += ["--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--trainer.max_epochs", "1"]
-    words += ["--trainer.limit_train_batches", "2", "--trainer.logger", "false"]
-    outcome = cli("fit", *words, "--trainer.enable_progress_bar", "false")
-    assert outcome.code == 0, outcome.err
-    (checkpoint,) = tmp_path.rglob("last.ckpt")
-    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
-
-
 def test_the_sample_is_small_and_has_pictures_of_several_kinds() -> None:
     files = sorted(resource("data/samples/imagenet").rglob("*.JPEG"))
     assert len(files) == 60
