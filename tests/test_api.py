@@ -184,14 +184,20 @@ def test_settings_seeds_and_parameters():
         actlab.results(study, seeds=2)
 
 
-@pytest.mark.parametrize("piped", [False, pytest.param(True, marks=pytest.mark.slow)])  # processes import torch
-def test_scripts_need_no_guard(tmp_path, programs, piped):
+@pytest.mark.parametrize(
+    ("piped", "activations"),
+    [(False, []), pytest.param(True, ["./mine.py:mine"], marks=pytest.mark.slow)],
+    ids=["file", "standard input, own activation"],
+)
+def test_scripts_need_no_guard(tmp_path, programs, piped, activations):
     """As ``python script.py`` and as ``python -``; the program runs once, and this process stays light."""
     (tmp_path / "mine.py").write_text("import torch\n\n\ndef mine(x):\n    return torch.relu(x) * 1.1\n")
     program = programs / "unguarded.py"
-    words = [sys.executable, "-" if piped else program, "runs", "./mine.py:mine"]
+    words = [sys.executable, "-" if piped else program, "runs", *activations]
     text = program.read_text() if piped else None
+
     done = subprocess.run(words, input=text, capture_output=True, text=True, cwd=tmp_path, check=False)
+
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("begins") == 1
-    assert done.stdout.splitlines()[-1] == "0 4 False"
+    assert done.stdout.splitlines()[-1] == f"0 {1 + len(activations)} False"

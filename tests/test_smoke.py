@@ -55,6 +55,7 @@ def assert_complete(path, root, said, **options):
 
 
 @pytest.mark.tries_stacks
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_study_of_each_kind_runs_with_one_seed_at_one_rate(name, cli, tmp_path):
     path = resource("configs/studies") / f"{name}.yaml"
