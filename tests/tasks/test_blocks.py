@@ -124,20 +124,8 @@ HOSTS = {"_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "nonzero"}  # t
 
 
 VIEWS = {
-    *(
-        "alias",
-        "as_strided",
-        "detach",
-        "expand",
-        "permute",
-        "reshape",
-        "select",
-        "slice",
-        "split",
-        "squeeze",
-        "t",
-    ),
-    *("transpose", "unbind", "unsqueeze", "view", "_unsafe_view"),
+    *"alias as_strided detach expand permute reshape select slice split squeeze t transpose".split(),
+    *"unbind unsqueeze view _unsafe_view".split(),
 }
 
 
@@ -333,6 +321,11 @@ TRAINERS: dict[str, dict[str, Any]] = {  # epochs have 12 batches
     "checked derivatives": {"detect_anomaly": True},
     "the best of all validations": {**BEST, "val_check_interval": 5},
 }
+COMBINED = {  # of what others have alone, or at another number
+    *("12 batches", "each batch", "9 batches over epochs", "5 of 7 batches over epochs"),
+    *("5 batches of every second epoch", "a third of 7 training batches", "half of the validation batches"),
+    *("17 updates over epochs", "stopped after 8 updates"),
+}
 
 
 def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool) -> dict[str, Any]:
@@ -361,7 +354,10 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
 @pytest.mark.parametrize(
     "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
 )
-@pytest.mark.parametrize("settings", TRAINERS)
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(name, marks=pytest.mark.slow if name in COMBINED else ()) for name in TRAINERS],
+)
 def test_blocks_follow_the_trainer_as_single_updates_do(settings, stacked, tmp_path):
     single, several = (
         validated(TRAINERS[settings], tmp_path / str(one), one, stacked) for one in (True, False)

@@ -48,7 +48,7 @@ def uncompiled(monkeypatch):
     monkeypatch.setattr(Compiled, "graphs", [])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.4])
 def test_a_network_that_compiles_itself_leaves_what_it_leaves_otherwise(dropout, tmp_path):
     plain, compiled = (
         FrameTask(network=partial(Compiled, compiled=compiled, dropout=dropout)) for compiled in (False, True)

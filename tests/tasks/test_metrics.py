@@ -215,8 +215,7 @@ def test_what_a_metric_rejects_is_one_line(tmp_path):
         trainer.fit(task, datamodule=data)
 
 
-@pytest.mark.parametrize("kind", ["AUROC", "AveragePrecision", "F1Score"])
-@pytest.mark.parametrize("sanity", [0, 2])
+@pytest.mark.parametrize(("kind", "sanity"), [("AUROC", 0), ("AveragePrecision", 2), ("F1Score", 0)])
 def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     cli, program, tmp_path, monkeypatch, kind, sanity
 ):
