@@ -343,7 +343,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
 
 
 @pytest.mark.parametrize("readme", READMES, ids=[path.parent.name for path in READMES])
-def test_every_table_agrees_with_the_data_beside_it(readme: Path) -> None:
+def test_every_table_agrees_with_the_data_beside_it(readme):
     tables = tables_of(readme.read_text(encoding="utf-8"))
     recomputed = TABLES[readme.parent.name]
     assert len(tables) == len(recomputed), "a table without a recomputation: add one to TABLES"
@@ -354,7 +354,7 @@ def test_every_table_agrees_with_the_data_beside_it(readme: Path) -> None:
                 assert_same(cell, recompute(row[:1], column) if cell else [], f"{row[0]}, {column}")
 
 
-def test_a_number_that_is_off_by_a_digit_is_found() -> None:
+def test_a_number_that_is_off_by_a_digit_is_found():
     assert_same("**2.03** [1.99, 2.13]", [2.034, 1.9851, 2.1349], "")
     assert_same("1,120; no curve", [1119.6], "")
     for wrong in ([2.036, 1.99, 2.13], [2.03, 1.99], [2.03, 1.99, 2.136]):
@@ -391,14 +391,14 @@ ROWS = {
 }
 
 
-def test_every_archive_is_compared() -> None:
+def test_every_archive_is_compared():
     assert {path.parent.name for path in RESULTS.glob("*/runs.tar.xz")} == ROWS.keys()
 
 
 @pytest.mark.parametrize(  # seconds for each archive of hundreds of runs
     "study", [pytest.param(name, marks=pytest.mark.slow if n >= 100 else ()) for name, (n, _) in ROWS.items()]
 )
-def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str, tmp_path: Path) -> None:
+def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study, tmp_path):
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
         parts = {part.name: archive.extractfile(part) for part in archive if part.isfile()}
         files = {Path(name): content.read() for name, content in parts.items() if content}
@@ -426,7 +426,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
         assert read_json(tmp_path / COSTS, list[Cost], "")
 
 
-def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
+def test_what_was_chosen_has_the_best_median_on_validation_data():
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
     assert len(stages) == 12
@@ -543,7 +543,7 @@ OVERVIEW: dict[str, Callable[[str], Numbers]] = {
 }
 
 
-def test_the_overview_agrees_with_the_data() -> None:
+def test_the_overview_agrees_with_the_data():
     text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     ((head, *body),) = (table for table in tables_of(text) if table[0][0] == "study")
     assert head == ["study", "seeds", *PAPER, "published: GELU, ReLU, ELU"]
@@ -554,7 +554,7 @@ def test_the_overview_agrees_with_the_data() -> None:
                 assert_same(cell, readme_row(row, column), f"{row[0]}, {column}")
 
 
-def test_the_readme_has_rows_of_the_overview() -> None:
+def test_the_readme_has_rows_of_the_overview():
     whole = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     rows = [

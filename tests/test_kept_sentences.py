@@ -211,7 +211,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("path", SENTENCES)
-def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
+def test_sentences_have_the_numbers_that_the_data_give(path):
     text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
     for recomputed in SENTENCES[path]:
         for words in recomputed():
@@ -314,7 +314,7 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
 ]
 
 
-def test_comparisons_in_sentences_are_those_of_the_table() -> None:
+def test_comparisons_in_sentences_are_those_of_the_table():
     wrong = []
     for study, name, point, words in COMPARED:
         found = cell(study, name, *point)
@@ -397,7 +397,7 @@ def answers() -> list[str]:
     ]
 
 
-def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> None:
+def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables():
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
     distances = {unit: apart(GATES, LOSS, "plain", unit)[0] for unit in TODAY}
     forms = itertools.product(("plain", "gated"), TODAY)
@@ -422,7 +422,7 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> No
         assert words in text
 
 
-def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables() -> None:
+def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
     compared = ("sine", "mish", "tanh", "relu_squared")  # the others' runs failed, or nothing is said of them
     error = {unit: ratio_text(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
@@ -451,7 +451,7 @@ def taking(study: str, *point: Any) -> str:
     return f"{cost['relative_to_reference']:.2f} times ({min(parts):.2f} to {max(parts):.2f})"
 
 
-def test_which_activation_is_answered_by_the_tables() -> None:
+def test_which_activation_is_answered_by_the_tables():
     text = (ROOT / "docs/guide/which_activation.md").read_text(encoding="utf-8")
     ((head, *body),) = tables_of(text)
     units = [UNITS[name] for name in head[1:4]]
@@ -463,7 +463,7 @@ def test_which_activation_is_answered_by_the_tables() -> None:
     assert [words for words in answers() if words not in prose] == []
 
 
-def test_the_gpt_on_its_validation_passage_is_recomputed() -> None:
+def test_the_gpt_on_its_validation_passage_is_recomputed():
     runs = values(GATES)
     losses = runs.pivot(index="seed", columns=["block", UNIT], values="val/loss@last")
     others = [(form, unit) for form in ("plain", "gated") for unit in TODAY]

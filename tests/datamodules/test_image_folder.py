@@ -16,7 +16,7 @@ from actlab.cli.predictions import files_of
 from actlab.datamodules import ImageDataModule, ImageNetDataModule
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
-from hub_folders import HubFolder, write_pictures
+from hub_folders import write_pictures
 
 MODES = ("L", "RGB", "RGBA", "P", "CMYK", "1", "I;16")
 KINDS = {"CMYK": "jpg"}
@@ -74,7 +74,7 @@ def refusal(folder: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_a_folder_is_trained_tested_and_predicted_at_the_first_try(cli: Any, pets: Path) -> None:
+def test_a_folder_is_trained_tested_and_predicted_at_the_first_try(cli, pets):
     Path("pets.yaml").write_text(CONFIG)
     outcome = cli("fit", "-c", "pets.yaml")
     assert outcome.code == 0, outcome.err
@@ -93,7 +93,7 @@ def test_a_folder_is_trained_tested_and_predicted_at_the_first_try(cli: Any, pet
         assert ("cat", "dog")[row["predicted"]] == row["predicted_class"]
 
 
-def test_files_of_predictions_are_those_whose_pixels_were_seen(pets: Path) -> None:
+def test_files_of_predictions_are_those_whose_pixels_were_seen(pets):
     """The brightness of a picture says which file it is."""
     data = module(pets, leave_out=["cat/3.png", "cat/5.png", "dog/12.png", "dog/19.png"])
     test: Any = data.test
@@ -101,7 +101,7 @@ def test_files_of_predictions_are_those_whose_pixels_were_seen(pets: Path) -> No
         assert image.float().mean().item() == pytest.approx(10 * int(Path(file).stem), abs=6)
 
 
-def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path: Path) -> None:
+def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path):
     folders = pytest.importorskip("torchvision.datasets")
     places = [
         f"{part}/{kind}/{number}.png" for part in ("train", "val") for kind in "ab" for number in range(3)
@@ -121,7 +121,7 @@ def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path: Path) -
     assert files_of([1, 2]) is None
 
 
-def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets: Path) -> None:
+def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets):
     first, again, other = (module(pets, split_seed=seed, seed=run) for seed, run in ((0, 1), (0, 2), (1, 1)))
     labels = {part: sorted(found) for part, found in split_of(first).items()}
     assert labels == {"train": [0] * 7 + [1] * 7, "val": [0, 1], "test": [0, 0, 1, 1]}
@@ -132,7 +132,7 @@ def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets: Path) -> 
     assert torch.equal(torch.cat([*first.rows.values()]).sort().values, torch.arange(20))
 
 
-def test_shares_and_numbers_may_be_given(pets: Path) -> None:
+def test_shares_and_numbers_may_be_given(pets):
     sizes: list[tuple[dict[str, Any], tuple[int, ...]]] = [
         ({"validation": 0.3, "test": 0.4}, (6, 6, 8)),
         ({"validation": 0.3, "test_split": None}, (14, 6)),
@@ -153,16 +153,14 @@ def test_shares_and_numbers_may_be_given(pets: Path) -> None:
         (("train",), (4, 2, 2)),
     ],
 )
-def test_parts_without_a_folder_are_taken_from_the_training_pictures(
-    tmp_path: Path, parts: tuple[str, ...], sizes: tuple[int, ...]
-) -> None:
+def test_parts_without_a_folder_are_taken_from_the_training_pictures(tmp_path, parts, sizes):
     places = [f"{part}/{kind}/{number}.png" for part in parts for kind in "ab" for number in range(4)]
     write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((8, 8, 3), np.uint8)))
     data = module(tmp_path / "pets", cache_dir=str(tmp_path / "cache"))
     assert tuple(map(len, split_of(data).values())) == sizes
 
 
-def test_tables_of_the_hub_without_a_test_split_are_divided_too(hub_folder: HubFolder, tmp_path: Path) -> None:
+def test_tables_of_the_hub_without_a_test_split_are_divided_too(hub_folder, tmp_path):
     folder = hub_folder(splits=("train",))
     data = module(folder, channels=1, cache_dir=str(tmp_path / "cache"))
     assert tuple(map(len, split_of(data).values())) == (10, 10, 10)  # three images of each class
@@ -175,7 +173,7 @@ def test_tables_of_the_hub_without_a_test_split_are_divided_too(hub_folder: HubF
 
 
 @pytest.mark.parametrize(("fit", "first_column"), [("crop", 100), ("resize", 0)])
-def test_a_picture_is_cropped_or_resized(tmp_path: Path, fit: str, first_column: int) -> None:
+def test_a_picture_is_cropped_or_resized(tmp_path, fit, first_column):
     """A wide picture: black, grey in its central square, black."""
     pixels = np.zeros((8, 24, 3), np.uint8)
     pixels[:, 8:16] = 100
@@ -189,7 +187,7 @@ def test_a_picture_is_cropped_or_resized(tmp_path: Path, fit: str, first_column:
     assert module(folder, size=[4, 6], cache_dir=str(tmp_path / "cache")).input_shape == (3, 4, 6)
 
 
-def test_pictures_of_several_sizes_need_one(pets: Path) -> None:
+def test_pictures_of_several_sizes_need_one(pets):
     message = refusal(pets, size=None)
     assert "has images of 20 different sizes: " in message
     assert re.search(
@@ -205,7 +203,7 @@ def damaged(folder: Path, number: int) -> list[str]:
     return [str(file.relative_to(folder)) for file in files]
 
 
-def test_all_unreadable_pictures_are_in_one_list_and_can_be_left_out(pets: Path) -> None:
+def test_all_unreadable_pictures_are_in_one_list_and_can_be_left_out(pets):
     names = damaged(pets, 4)
     message = refusal(pets)
     assert message.startswith("4 unreadable pictures: ")
@@ -215,7 +213,7 @@ def test_all_unreadable_pictures_are_in_one_list_and_can_be_left_out(pets: Path)
     assert sum(map(len, split_of(module(pets, leave_out=names)).values())) == 16
 
 
-def test_many_unreadable_pictures_are_listed_in_a_file(pets: Path) -> None:
+def test_many_unreadable_pictures_are_listed_in_a_file(pets):
     (pets / "eel").mkdir()
     for number in range(20):
         Image.new("L", (8, 8)).save(pets / f"eel/{number}.png")
@@ -229,14 +227,14 @@ def test_many_unreadable_pictures_are_listed_in_a_file(pets: Path) -> None:
     assert sum(map(len, split_of(module(pets, leave_out=["cat", "dog/12.png", "dog/13.png"])).values())) == 28
 
 
-def test_sizes_are_told_beside_unreadable_pictures(pets: Path) -> None:
+def test_sizes_are_told_beside_unreadable_pictures(pets):
     damaged(pets, 1)
     message = refusal(pets, size=None)
     assert "cannot be decoded" in message
     assert "; the others have 19 different sizes: " in message
 
 
-def test_what_does_not_fit_a_folder_is_named(pets: Path) -> None:
+def test_what_does_not_fit_a_folder_is_named(pets):
     assert "data.leave_out: expected paths from" in refusal(pets, leave_out=["cat/none.png"])
     assert "at least two class folders, CLASS/*.png, got one" in refusal(pets, leave_out=["cat"])
     assert "data.validation 20: " in refusal(pets, validation=20)
@@ -251,7 +249,7 @@ def test_what_does_not_fit_a_folder_is_named(pets: Path) -> None:
     assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(pets)
 
 
-def test_the_document_has_each_argument_with_its_default() -> None:
+def test_the_document_has_each_argument_with_its_default():
     """The table of `ImageDataModule` in data/README.md agrees with the signature, which --data.help shows."""
     text = (resource("data") / "README.md").read_text(encoding="utf-8")
     section = text[text.index("## Your own images") : text.index("## The cache")]

@@ -124,8 +124,21 @@ HOSTS = {"_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "nonzero"}  # t
 
 
 VIEWS = {
-    *"alias as_strided detach expand permute reshape select slice split squeeze t transpose".split(),
-    *"unbind unsqueeze view _unsafe_view".split(),
+    *[
+        "alias",
+        "as_strided",
+        "detach",
+        "expand",
+        "permute",
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+        "t",
+        "transpose",
+    ],
+    *["unbind", "unsqueeze", "view", "_unsafe_view"],
 }
 
 
