@@ -179,22 +179,22 @@ def test_extremes(name):
         assert all(t.isnan().all() for t in derivatives(create(name), x[:2] * math.nan))
 
 
+SMOOTH = ("gelu_sigmoid", "laplace_lu", "gelu", "gelu_tanh", "silu", "relu_squared", "mish", "softplus", "sine")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "name",
-    ["gelu_sigmoid", "laplace_lu", "gelu", "gelu_tanh", "silu", "relu_squared", "mish", "softplus", "sine"],
-)
+@pytest.mark.parametrize("name", [*SMOOTH, "rrelu", "soi"])
 def test_one_tensor_is_kept_for_the_backward(name, dtype):
-    saved: dict[int, int] = {}
+    """A mask has a byte an element if it is 0 or 1, else the type of the input."""
+    saved: dict[int, Tensor] = {}
     x = torch.randn(64, 32, dtype=dtype, requires_grad=True)
 
-    def keep(tensor: Tensor) -> Tensor:
-        saved[tensor.data_ptr()] = tensor.numel()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.setdefault(t.data_ptr(), t), lambda t: t):
         create(name)(x).sum().backward()
-    assert [number for number in saved.values() if number > 1] == [x.numel()]
+
+    (kept,) = (tensor for tensor in saved.values() if tensor.numel() > 1)
+    assert kept.numel() == x.numel()
+    assert kept.dtype == {"soi": torch.int8, "rrelu": dtype}.get(name, kept.dtype)
 
 
 @UNITS

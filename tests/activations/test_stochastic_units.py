@@ -65,17 +65,6 @@ def test_function_transforms():
     assert ((mapped == 0) | (mapped == x)).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize(("name", "kept"), [("soi", torch.int8), ("rrelu", None)])
-def test_one_mask_is_kept_for_the_backward(name, kept, dtype):
-    """Of a byte an element where it is 0 or 1, else of the input's type."""
-    saved: list[Tensor] = []
-    x = torch.randn(64, 32, dtype=dtype).requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        create(name)(x).sum().backward()
-    assert [(t.numel(), t.dtype) for t in saved if t.numel() > 1] == [(x.numel(), kept or dtype)]
-
-
 @pytest.mark.parametrize("name", ["soi", "adaptive_dropout", "rrelu"])
 def test_nan_and_infinities_in_training(name):
     for dtype in (torch.float16, torch.float32, torch.float64):

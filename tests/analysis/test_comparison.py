@@ -170,12 +170,15 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path):
         assert [bool(cell.family) for cell in gelu.cells] == [planned, planned, True, planned]
 
 
-def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
-    """A ``cost.json`` of measurements on some runs."""
+def leave_costs(
+    tmp_path: Path, runs: list[plan.Run], seconds: Callable[[plan.Run], float] = lambda run: 1.0
+) -> list[dict[str, Any]]:
+    """A ``cost.json`` of measurements on some runs, whose updates keep ten bytes a second."""
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        found.append({**COST, "point": dict(run.point), "run": run.id})
+        of_run = {"point": dict(run.point), "run": run.id, "seconds_per_update": seconds(run)}
+        found.append({**COST, **of_run, "bytes_kept": 10 * seconds(run)})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
@@ -199,9 +202,7 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path):
 def test_costs_are_relative_to_the_reference_that_is_asked_for(tmp_path, reference, expected):
     """Whatever they were measured beside."""
     plan = study(grids=({ACT: ["gelu", "relu"]},), select=Selection(), seeds=(0,), reference=reference)
-    costs = leave_costs(tmp_path, plan.runs())
-    costs[0] |= {"seconds_per_update": 2.0}
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    leave_costs(tmp_path, plan.runs(), lambda run: 2.0 if run.point[ACT] == "gelu" else 1.0)
     loaded = results.load(StudyFolder(plan, tmp_path))
     found = [row.cost for row in comparison.rows(loaded)]
     assert tuple(cost and cost["relative_to_reference"] for cost in found) == expected
@@ -317,24 +318,16 @@ def test_published_values_are_not_of_samples(tmp_path):
 def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path):
     grids = ({ACT: ["soi"], DROP: [0.0]}, {ACT: ["relu"], DROP: [0.0, 0.5]})
     plan = study(grids=grids, select=Selection((DROP,)), seeds=(0,))
-    costs = []
+    seconds = lambda run: 3.0 if run.point[ACT] == "soi" else 1.0 + run.point[DROP]  # noqa: E731
     for run in plan.runs():
         write(tmp_path, run, {"val/loss": [0.5 - run.point[DROP]], "test/error": [0.1]})
-        price = {"soi": 3.0, "relu": 1.0 + run.point[DROP]}[run.point[ACT]]
-        costs.append(
-            {
-                **COST,
-                **{"point": dict(run.point), "run": run.id},
-                **{"seconds_per_update": price, "bytes_kept": 10 * price},
-            }
-        )
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    leave_costs(tmp_path, plan.runs(), seconds)
     soi, relu = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert relu.chosen == {DROP: 0.5}
     assert (soi.cost["relative_to_reference"], soi.cost["bytes_relative"]) == (2.0, 2.0)
     assert relu.cost["seconds_per_update"] == 1.5
-    (tmp_path / "cost.json").write_text(json.dumps(costs[:2]))
-    (soi, relu) = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
+    leave_costs(tmp_path, plan.runs()[:2], seconds)
+    soi, relu = comparison.rows(results.load(StudyFolder(plan, tmp_path)))
     assert "relative_to_reference" not in soi.cost
     assert (soi.cost["seconds_per_update"], relu.cost) == (3.0, None)
 

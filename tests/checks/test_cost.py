@@ -120,9 +120,8 @@ def test_what_actlab_adds_is_a_note(cli, program, tmp_path, monkeypatch):
     forms = ",".join(f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic"))
     Path("gelus.yaml").write_text(STUDY)
     words = ["--reference", "gelu", "--smoke"]  # one round of timing
-    outcome = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]")
-    assert outcome.code == 0, outcome.err
-    (note,) = [line for line in outcome.out.splitlines() if line.startswith("These times leave out")]
+    out = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]").succeeded()
+    (note,) = [line for line in out.splitlines() if line.startswith("These times leave out")]
     of_each = re.findall(r"(?:[\d.]+ to [\d.]+ ms|nothing measurable) for (\w+)", note)
     assert of_each == ["undeclared", "Undeclared"]
     outcome = cli("study", "show", "gelus.yaml", *words, "--set", "model.activation=[gelu]")

@@ -14,9 +14,9 @@ from PIL import Image
 
 from actlab.cli.predictions import files_of
 from actlab.datamodules import ImageDataModule, ImageNetDataModule
-from actlab.errors import ActlabError
 from actlab.storage.resources import resource
 from hub_folders import write_pictures
+from text_files import refusal
 
 MODES = ("L", "RGB", "RGBA", "P", "CMYK", "1", "I;16")
 KINDS = {"CMYK": "jpg"}
@@ -67,19 +67,10 @@ def split_of(data: ImageDataModule) -> dict[str, list[int]]:
     return {name: part.tensors[1].tolist() for name, part in parts.items() if part is not None}
 
 
-def refusal(folder: Path, **options: Any) -> str:
-    with pytest.raises(ActlabError) as caught:
-        module(folder, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_a_folder_is_trained_tested_and_predicted_at_the_first_try(cli, pets):
     Path("pets.yaml").write_text(CONFIG)
-    outcome = cli("fit", "-c", "pets.yaml")
-    assert outcome.code == 0, outcome.err
-    outcome = cli("predict", "-c", "pets.yaml", "--ckpt_path", "last")
-    assert outcome.code == 0, outcome.err
+    cli("fit", "-c", "pets.yaml").succeeded()
+    cli("predict", "-c", "pets.yaml", "--ckpt_path", "last").succeeded()
     (path,) = Path("runs").rglob("predictions.parquet")
     table = pd.read_parquet(path)
     columns = ["label", "label_class", "predicted", "predicted_class", "probability"]
@@ -188,7 +179,7 @@ def test_a_picture_is_cropped_or_resized(tmp_path, fit, first_column):
 
 
 def test_pictures_of_several_sizes_need_one(pets):
-    message = refusal(pets, size=None)
+    message = refusal(module, pets, size=None)
     assert "has images of 20 different sizes: " in message
     assert re.search(
         r"pets/\w+/\d+\.\w+ has size \d+×12, .*; set data.size, and data.fit to crop or resize", message
@@ -205,7 +196,7 @@ def damaged(folder: Path, number: int) -> list[str]:
 
 def test_all_unreadable_pictures_are_in_one_list_and_can_be_left_out(pets):
     names = damaged(pets, 4)
-    message = refusal(pets)
+    message = refusal(module, pets)
     assert message.startswith("4 unreadable pictures: ")
     assert all(f"{pets / name} cannot be decoded (" in message for name in names)
     (listed,) = re.findall(r"or set data\.leave_out to (\[.*?\])", message)
@@ -220,7 +211,7 @@ def test_many_unreadable_pictures_are_listed_in_a_file(pets):
     damaged(pets, 9)
     (pets / "dog/12.png").write_bytes(b"")
     (pets / "dog/13.png").write_bytes(b"")
-    message = refusal(pets)
+    message = refusal(module, pets)
     assert message.startswith("11 unreadable pictures: ")
     (file,) = re.findall(r"or set data\.leave_out to (\S+), which lists all", message)
     assert sum(map(len, split_of(module(pets, leave_out=file)).values())) == 29
@@ -229,24 +220,24 @@ def test_many_unreadable_pictures_are_listed_in_a_file(pets):
 
 def test_sizes_are_told_beside_unreadable_pictures(pets):
     damaged(pets, 1)
-    message = refusal(pets, size=None)
+    message = refusal(module, pets, size=None)
     assert "cannot be decoded" in message
     assert "; the others have 19 different sizes: " in message
 
 
 def test_what_does_not_fit_a_folder_is_named(pets):
-    assert "data.leave_out: expected paths from" in refusal(pets, leave_out=["cat/none.png"])
-    assert "at least two class folders, CLASS/*.png, got one" in refusal(pets, leave_out=["cat"])
-    assert "data.validation 20: " in refusal(pets, validation=20)
+    assert "data.leave_out: expected paths from" in refusal(module, pets, leave_out=["cat/none.png"])
+    assert "at least two class folders, CLASS/*.png, got one" in refusal(module, pets, leave_out=["cat"])
+    assert "data.validation 20: " in refusal(module, pets, validation=20)
     most = [str(file.relative_to(pets)) for kind in ("cat", "dog") for file in [*(pets / kind).iterdir()][1:]]
-    assert "has too few training images of each class; add some" in refusal(pets, leave_out=most)
+    assert "has too few training images of each class; add some" in refusal(module, pets, leave_out=most)
     assert "or a text file, got 'cat/0.png', which is not a file. Use [cat/0.png]." in refusal(
-        pets, leave_out="cat/0.png"
+        module, pets, leave_out="cat/0.png"
     )
-    assert "holds no parquet files" in refusal(pets, train_split="Train")
-    assert "data.fit: resize needs the height and width" in refusal(pets, size=None, fit="resize")
+    assert "holds no parquet files" in refusal(module, pets, train_split="Train")
+    assert "data.fit: resize needs the height and width" in refusal(module, pets, size=None, fit="resize")
     (pets / "dog").rename(pets / "Test")
-    assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(pets)
+    assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(module, pets)
 
 
 def test_the_document_has_each_argument_with_its_default():

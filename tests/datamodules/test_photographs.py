@@ -13,7 +13,6 @@ from torch import Tensor
 
 from actlab.datamodules import ImageNetDataModule
 from actlab.datamodules.photographs import square
-from actlab.errors import ActlabError
 from hub_folders import write_pictures
 
 SIDE = 6
@@ -44,15 +43,6 @@ def write_tree(folder: Path, seed: int, suffix: str = "png") -> np.ndarray:
     places = ("train/a/0", "train/a/1", "train/b/0", "train/b/1", "val/a/0", "val/b/0")
     write_pictures(folder, dict(zip((f"{place}.{suffix}" for place in places), pixels, strict=True)))
     return pixels[:4].transpose(0, 3, 1, 2)
-
-
-def test_a_picture_without_a_range_of_values_is_named(tmp_path):
-    write_tree(tmp_path / "pictures", 0)
-    path = tmp_path / "pictures" / "train" / "b" / "1.png"
-    path.write_bytes(file_of(Image.new("F", (SIDE, SIDE)), "TIFF"))  # read as what it is, whatever its name
-    with pytest.raises(ActlabError) as caught:
-        module(tmp_path / "pictures").setup("fit")
-    assert str(caught.value).startswith(f"{path} cannot be decoded (Pillow mode 'F', whose range is unknown")
 
 
 def test_a_photograph_of_16_bits_is_that_of_8_bits(tmp_path):

@@ -201,7 +201,6 @@ def test_a_changed_text_is_another_run(cli, tmp_path, monkeypatch):
     plans = []
     for content in (LINES, LINES + b"more\n", LINES):
         file_of(tmp_path, content, "a.txt")
-        outcome = cli("study", "plan", "study.yaml")
-        assert outcome.code == 0, outcome.err
-        plans.append([word for word in outcome.out.split() if word.startswith("gelu-seed0-")])
+        out = cli("study", "plan", "study.yaml").succeeded()
+        plans.append([word for word in out.split() if word.startswith("gelu-seed0-")])
     assert plans[0] == plans[2] != plans[1]

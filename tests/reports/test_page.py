@@ -198,10 +198,9 @@ def test_the_index_lists_studies_with_verdict_figure_and_link(cli, tmp_path):
     for name in ("curves", "noise"):
         (figures / f"{name}.svg").write_text(f"<svg>{name}</svg>")
 
-    outcome = cli("report", "--runs-dir", tmp_path)
-    assert outcome.code == 0, outcome.err
+    out = cli("report", "--runs-dir", tmp_path).succeeded()
     file = tmp_path / study.INDEX
-    assert outcome.out.split() == [str(file)]
+    assert out.split() == [str(file)]
     page = Page(file)
     links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
     assert links == ["a/report.html"]

@@ -79,9 +79,8 @@ def test_latex_of_other_scripts_says_which_engine_it_needs(written):
 def test_show_prints_latex(cli, written, tmp_path):
     written()
     words = ("study", "show", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
-    outcome = cli(*words, "--latex")
-    assert outcome.code == 0, outcome.err
-    assert len(cells_of(outcome.out)) == 2
+    out = cli(*words, "--latex").succeeded()
+    assert len(cells_of(out)) == 2
     assert cli(*words, "--latex", "--csv").code == 2
 
 
@@ -116,9 +115,9 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
         in cli(*("report", "--latex", "--runs-dir", tmp_path / "runs", "--title", "Two of 50 %")).out
     )
     alone = cli("report", "--title", "Two", "--runs-dir", tmp_path / "runs")
-    assert (alone.code, "--title Two: is the title of a table of --latex" in alone.err) == (2, True)
+    assert "--title Two: is the title of a table of --latex" in alone.rejection
     empty = cli("report", "--latex", "--runs-dir", tmp_path / "none")
-    assert (empty.code, "none: expected a folder of studies, found no table.json" in empty.err) == (2, True)
+    assert "none: expected a folder of studies, found no table.json" in empty.rejection
 
 
 def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli, written, tmp_path):
@@ -127,10 +126,9 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli, written, tmp_pat
     alone = cli(*words, "--font", "serif")
     assert alone.code == 2
     assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in alone.err
-    outcome = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif")
-    assert outcome.code == 0, outcome.err
+    said = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif").succeeded()
     serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
-    assert f"{serif}\n  caption: Lines: median of 2 runs" in outcome.out
+    assert f"{serif}\n  caption: Lines: median of 2 runs" in said
     (sans,) = style.save(figures.draw(loaded, wide)["curves"], tmp_path / "wide", wide)
     for file, width, font, paper in (
         (serif, 3.25, b"STIXGeneral-Regular", style.Paper(1, "serif")),

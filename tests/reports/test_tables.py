@@ -36,6 +36,11 @@ def printed(loaded: Any) -> str:
     return text.getvalue()
 
 
+def line_of(activation: str, text: str) -> str:
+    """The first printed line of an activation."""
+    return next(line for line in text.splitlines() if line.startswith(activation))
+
+
 def cells(line: str) -> list[str]:
     """A printed line's cells: they are two spaces apart at least."""
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
@@ -48,7 +53,7 @@ def test_the_table_says_what_was_measured(written):
     text = printed(loaded)
     lines = text.splitlines()
     assert lines[0] == "A study of units"
-    relu = next(line for line in lines if line.startswith("relu"))
+    relu = line_of("relu", text)
     medians = ["4.05 [4.00, 4.10]", "0.405 [0.400, 0.410]", "0.350 (+0.0550)"]
     assert cells(relu) == ["relu", "0", "0.001 (edge)", "2", "2", *medians]
     assert "24 of 24 runs finished." in lines
@@ -106,7 +111,7 @@ def test_an_unfinished_study_says_so(written):
     text = printed(loaded)
     assert "10 of 24 runs finished; the study is unfinished" in text
     assert "* chosen while runs are missing" in text
-    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    elu = line_of("elu", text)
     assert cells(elu)[:6] == ["elu", "0", "0.001* (edge)", "2", "1 of 2", "3.00"]
     shutil.rmtree(loaded.root)
     text = printed(written(skip=lambda run: True))
@@ -117,7 +122,7 @@ def test_an_unfinished_study_says_so(written):
 def test_diverged_runs_are_counted(written):
     text = printed(written(diverge=lambda r: r.point["model.activation"] == "relu" and r.seed == 1))
     assert "24 of 24 runs finished, 4 of which diverged." in text
-    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    relu = line_of("relu", text)
     assert "2, 1 diverged" in relu
     assert "diverged [4.00, diverged]" in relu
     assert "A diverged run counts as the worst value." in text
@@ -126,7 +131,7 @@ def test_diverged_runs_are_counted(written):
 def test_seven_seeds_give_intervals_and_p(written):
     text = printed(written(overrides=["seeds=7"]))
     assert "interval between order statistics of the median, which covers at least 95 % (98.4 % with 7" in text
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # 2/128; times 4 comparisons
     # Always 0.2 and 2 points apart from relu.
     assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
@@ -142,13 +147,13 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
         overrides=["seeds=7"], diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1
     )
     text = printed(loaded)
-    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    elu = line_of("elu", text)
     assert elu.count("0.044 / 0.089") == 1
     assert "-1.00 / -1.00" in elu
     assert (
         "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean" in text
     )
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
 
 
@@ -157,13 +162,13 @@ def test_where_most_pairs_diverged_the_median_difference_says_which_side(written
         text = printed(
             written(overrides=["seeds=6"], diverge=lambda r, who=who: r.point["model.activation"] == who)
         )
-        gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+        gelu = line_of("gelu_tanh", text)
         assert f"- / {sign}∞" in gelu
 
 
 def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     text = printed(written(edit={"lr: [1.0e-3, 1.0e-4]": "lr: [1.0e-3]"}, overrides=["seeds=7"]))
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 2  # times 4 primary comparisons, and as many secondary ones
     assert "The other 4 are secondary, and corrected as a family apart." in text
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
@@ -172,7 +177,7 @@ def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
 
 def test_a_published_sd_shows_mean_and_sd(written):
     text = printed(written(edit={"value: 0.35}": "value: 0.35, sd: 0.02}"}))
-    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    relu = line_of("relu", text)
     # Of 0.40 and 0.41: mean 0.405, sd 0.01/√2.
     assert cells(relu)[-2:] == ["0.405 [0.400, 0.410], 0.405 ± 0.00707", "0.350 ± 0.0200 (+0.0550)"]
     assert "±: mean and standard deviation over runs (n - 1)." in text
@@ -198,7 +203,7 @@ def test_costs_stand_beside_the_accuracy(written):
     (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
     assert "/ relu" in text
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert cells(gelu)[-3:] == ["2.10", "1.25", "2.00"]
     assert "measured on this machine, the fastest of 25 rounds in turns." in text
     # Without relu nothing is relative.

@@ -44,7 +44,7 @@ def test_figure_has_a_panel_for_every_unit():
 
 def test_other_suffixes_are_rejected(cli):
     outcome = cli("activations", "--plot", "units.pdf")
-    assert (outcome.code, "'units.pdf': the suffix must be .png or .svg" in outcome.err) == (2, True)
+    assert "'units.pdf': the suffix must be .png or .svg" in outcome.rejection
 
 
 def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(tmp_path):

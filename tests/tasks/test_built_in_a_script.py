@@ -68,12 +68,11 @@ def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
     with pytest.raises(ActlabError, match=r"\(…, optimizer=…\)$"):
         ClassificationTask.load_from_checkpoint(again, network=OBJECTS["network"])
     (tmp_path / "c.yaml").write_text(CONFIG)
-    expected = cli("test", "--ckpt_path", path, "-c", tmp_path / "c.yaml")
-    assert expected.code == 0, expected.err
+    out = cli("test", "--ckpt_path", path, "-c", tmp_path / "c.yaml").succeeded()
     data = ["--data", "actlab.datamodules.MNISTDataModule", "--data.sample", "true", *QUIET]
     objects = ["--model.network", "MLP", "--model.network.hidden", "[16]", "--model.optimizer", "SGD"]
     found = cli("test", "--ckpt_path", path, *data, *objects, "--model.optimizer.lr", "0.1")
-    assert (found.code, found.out) == (0, expected.out), found.err
+    assert (found.code, found.out) == (0, out), found.err
     for words, says in (
         ([], "no data is given: name its class in a config (-c FILE) or as --data CLASS"),
         (data, "gave as objects: give --model.network, --model.optimizer"),
