@@ -33,6 +33,7 @@ from kept_results import (
     assert_same,
     curve,
     interval,
+    median_and_interval,
     number_in,
     rows,
     table,
@@ -130,7 +131,7 @@ def elu_mnist_units(row: list[str], column: str) -> Numbers:
         "the same after the last": "units/median_of_means@last",
         "lowest validation loss": "val/loss@best",
     }[label.partition("'")[0]]
-    return [runs[name].median(), *interval(runs[name])]
+    return median_and_interval(runs[name])
 
 
 def elu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
@@ -217,14 +218,14 @@ def claim_gradients(row: list[str], column: str) -> Numbers:
     slopes = rows("claim_gradients", 15, model__activation=unit)[
         "gradients/slope@0" if row[0] == "before training" else "gradients/slope@last"
     ]
-    return [slopes.median(), *interval(slopes)]
+    return median_and_interval(slopes)
 
 
 def claim_functions(row: list[str], column: str) -> Numbers:
     runs = rows("claim_functions", 40, model__activation=column.lower())
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
-    return [runs["test/loss"].median(), *interval(runs["test/loss"])]
+    return median_and_interval(runs["test/loss"])
 
 
 def claim_depth(row: list[str], column: str) -> Numbers:
@@ -238,7 +239,7 @@ def claim_unit_norm_rows(row: list[str], column: str) -> Numbers:
     rule = {"rows of unit norm": "unit_norm_rows", "He": "he", "Glorot": "glorot"}[row[0]]
     where = {"model__network__init": rule, "model__activation": UNITS[column]}
     losses = rows("claim_unit_norm_rows", 15, **where)["val/loss@best"]
-    return [losses.median(), *interval(losses)]
+    return median_and_interval(losses)
 
 
 OF_LAYERS = {
@@ -277,7 +278,7 @@ def claim_sparse_inputs(row: list[str], column: str) -> Numbers:
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
     found = runs["val/loss@best"] if row[0] == "lowest validation loss" else 100 * runs["test/error@last"]
-    return [found.median(), *interval(found)]
+    return median_and_interval(found)
 
 
 TODAY = {
@@ -293,7 +294,7 @@ def of_today(study: str, metric: str, *tuned: str) -> Callable[[list[str], str],
         runs = rows(study, 15, model__activation=TODAY[row[0]])
         if column.startswith("rate"):
             return [runs[key].unique().item() for key in (LR, *tuned)]
-        return [runs[metric].median(), *interval(runs[metric])]
+        return median_and_interval(runs[metric])
 
     return cell
 
@@ -302,7 +303,7 @@ def gpt_gates(row: list[str], column: str) -> Numbers:
     form, _, what = column.partition(": ")
     runs = rows("gpt_gates", 15, block=form, model__activation=TODAY[row[0]])
     losses = runs["test/loss@last"]
-    return runs[LR].unique().tolist() if what == "rate" else [losses.median(), *interval(losses)]
+    return runs[LR].unique().tolist() if what == "rate" else median_and_interval(losses)
 
 
 def gpt_plain_init(row: list[str], column: str) -> Numbers:

@@ -207,7 +207,7 @@ def test_a_loss_that_draws_is_seeded_at_each_update(tmp_path):
     for callbacks in ([OneByOne()], []):
         fitted(task := Drawing(clean_training_loss=False), Frames(), tmp_path, *callbacks)
         tasks.append(task)
-    check_equal(*(dict(task.state_dict()) for task in tasks))
+    check_equal(*(task.state_dict() for task in tasks))
 
 
 def test_a_loss_that_draws_at_some_updates_alone_is_rejected(tmp_path, monkeypatch):
@@ -310,7 +310,7 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
     progress = trainer.fit_loop.epoch_loop.batch_progress
 
     return {
-        "state": dict(task.state_dict()),
+        "state": task.state_dict(),
         "validations": validations.seen,
         "counts": (trainer.global_step, trainer.current_epoch, vars(progress.total), vars(progress.current)),
         "best": [Path(saved.best_model_path).name for saved in others if isinstance(saved, ModelCheckpoint)],

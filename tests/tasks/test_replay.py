@@ -68,7 +68,7 @@ def check_like_single_updates(kind: Any, folder: Any, monkeypatch: Any) -> tuple
     single = trained(kind, folder, OneByOne())
     calls, _ = traced_on_a_cpu(monkeypatch)
     several = trained(kind, folder)
-    check_equal(dict(single.state_dict()), dict(several.state_dict()))
+    check_equal(single.state_dict(), several.state_dict())
     assert several.calls == single.calls
     return several, calls
 
@@ -317,7 +317,7 @@ def test_an_update_that_waits_leaves_the_stream_and_harms_by_a_capture_alone(tri
 
     several = trained(Item, tmp_path)
 
-    check_equal(dict(single.state_dict()), dict(several.state_dict()))
+    check_equal(single.state_dict(), several.state_dict())
     assert (cuda.captures, cuda.stream, cuda.mode) == (int(not tried), "default", 0)
     assert several.not_replayed == "called a synchronizing CUDA operation"
     assert accidents.harmed is not tried

@@ -23,6 +23,7 @@ from actlab.tasks.building import check_devices
 from actlab.tasks.quantities import Means
 from actlab.tasks.randomness import is_random
 from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask, assert_members, fitted
+from updates_in_blocks import check_equal
 
 EPOCHS = 3
 
@@ -180,8 +181,7 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
     fitted(make(), Frames(), tmp_path, max_epochs=2).save_checkpoint(tmp_path / "two.ckpt")
     resumed = make()
     fitted(resumed, Frames(), tmp_path, resumed=tmp_path / "two.ckpt", num_sanity_val_steps=2)
-    for name, value in straight.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], value)
+    check_equal(resumed.network.state_dict(), straight.network.state_dict())
 
 
 def test_a_task_without_quantities_cannot_be_made():
