@@ -265,6 +265,11 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    def succeeded(self) -> str:
+        """Standard output of a command that must end well."""
+        assert self.code == 0, self.err
+        return self.out
+
     @property
     def rejection(self) -> str:
         """The one line of a command that rejected its input."""

@@ -57,7 +57,7 @@ def modes(spec: Spec) -> tuple[bool, ...]:
 
 
 @SPECS
-def test_each_derivative_is_the_slope_of_the_one_below(spec: Spec) -> None:
+def test_each_derivative_is_the_slope_of_the_one_below(spec):
     for training in modes(spec):
         unit, h = with_equal_draws(create(spec), training), 1e-5
         found, above, below = (orders(unit, PLACES + step) for step in (0, h, -h))
@@ -67,7 +67,7 @@ def test_each_derivative_is_the_slope_of_the_one_below(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(name: str) -> None:
+def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(name):
     """Where torch's own are nan: in Mish and in the tanh form of GELU."""
     for dtype in (torch.float32, torch.float64):
         unit = differentiable(partial(create, name))().to(dtype).eval()
@@ -77,7 +77,7 @@ def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(
 
 
 @pytest.mark.parametrize("name", ["mish", "gelu_tanh"])
-def test_replaced_activations_have_values_and_slopes_of_torchs(name: str) -> None:
+def test_replaced_activations_have_values_and_slopes_of_torchs(name):
     plain, smooth = create(name), differentiable(partial(create, name))()
     assert type(smooth) is not type(plain)
     assert is_elementwise(smooth)
@@ -110,7 +110,7 @@ def moved(network: nn.Module, directions: list[Tensor], by: float) -> None:
 
 
 @SPECS
-def test_a_loss_of_second_derivatives_has_the_right_gradient(spec: Spec) -> None:
+def test_a_loss_of_second_derivatives_has_the_right_gradient(spec):
     for training in modes(spec):
         trained, h = network(spec, training), 1e-6
         loss = residual(trained)
@@ -131,7 +131,7 @@ def test_a_loss_of_second_derivatives_has_the_right_gradient(spec: Spec) -> None
     "spec",
     [pytest.param(n, marks=[] if n == "rrelu" else slow) for n in names() if is_stochastic(create(n))],
 )
-def test_compiled_masks_can_be_differentiated_as_often(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_masks_can_be_differentiated_as_often(spec, monkeypatch):
     """A compiled function cannot be differentiated twice, and the loss of an equation does so."""
     plain = network(spec, True)
     residual(plain).backward()

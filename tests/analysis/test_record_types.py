@@ -49,9 +49,7 @@ each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), 
 
 @each_value
 @pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 15)])
-def test_values_of_other_types_in_records_are_named(
-    whole: Path, tmp_path: Path, name: str, least: int, each: int
-) -> None:
+def test_values_of_other_types_in_records_are_named(whole, tmp_path, name, least, each):
     """Each place, with some values or every one: what is of another type is named, or is not read."""
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     file = min(root.rglob(name))
@@ -73,9 +71,7 @@ def unsealed(file: Path) -> Any:
 
 
 @each_value
-def test_tables_of_other_types_are_named_and_the_others_shown(
-    cli: Any, whole: Path, tmp_path: Path, each: int
-) -> None:
+def test_tables_of_other_types_are_named_and_the_others_shown(cli, whole, tmp_path, each):
     """Each place of table.json, with some values or every one: on the page."""
     for name in ("a", "b"):
         shutil.copytree(whole, tmp_path / name)
@@ -115,7 +111,7 @@ def listed_tables(runs: Path) -> tables.Tables:
 SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, "runs": ["x"]}
 
 
-def test_selections_of_other_types_are_named(tmp_path: Path) -> None:
+def test_selections_of_other_types_are_named(tmp_path):
     file, faults = tmp_path / SELECTION, {}
     for case, content, _ in retyped({"compare": {"{}": SELECTED}}):
         file.write_text(json.dumps(content))
@@ -146,7 +142,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("change", COLUMNS.values(), ids=COLUMNS)
-def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_rows_of_a_probe_of_other_types_are_named(tmp_path, change):
     plan = study()
     finished(tmp_path, plan)
     file = probe(tmp_path, plan.runs()[0], "noise", {("test/loss", ""): 0.5})
@@ -159,7 +155,7 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
     assert results.load(StudyFolder(plan, tmp_path)).left_out[0].startswith(f"{file} is damaged (")
 
 
-def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
+def test_a_study_without_costs_says_so(whole, tmp_path):
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     assert "Costs were not measured" not in shown(root)
     (root / COSTS).unlink()
@@ -176,14 +172,14 @@ def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
         *(("seconds_in_parts", [1e-300]), ("bytes_kept", float("inf"))),
     ],
 )
-def test_costs_of_no_machine_are_named(whole: Path, tmp_path: Path, key: str, value: Any) -> None:
+def test_costs_of_no_machine_are_named(whole, tmp_path, key, value):
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     costs = json.loads((root / COSTS).read_text())
     (root / COSTS).write_text(json.dumps([{**cost, key: value} for cost in costs]))
     assert f"{root / COSTS} is damaged (0" in shown(root)
 
 
-def test_malformed_curves_are_named(tmp_path: Path) -> None:
+def test_malformed_curves_are_named(tmp_path):
     for content in ("", "a,b\n1,2\n", "\0", "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n"):
         (tmp_path / "curves.csv").write_text(content)
         with pytest.raises(

@@ -24,7 +24,7 @@ CONFIGS = [config_file(name) for name in names_in("configs")]
 LIMITS = {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
 
 
-@pytest.fixture(params=["int first", "float first"])
+@pytest.fixture(params=[pytest.param("int first", marks=pytest.mark.slow), "float first"])
 def primed(request):
     """Python's unions as if a module that is imported earlier had written them in this order."""
 

@@ -22,8 +22,7 @@ def study(cli, tmp_path, monkeypatch):
     """A finished study in the current folder; runs a command of it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(FINISHED)
-    outcome = cli("study", "run", "mine.yaml", "--html")
-    assert outcome.code == 0, outcome.err
+    cli("study", "run", "mine.yaml", "--html").succeeded()
     return lambda command: cli("study", command, "mine.yaml")
 
 
