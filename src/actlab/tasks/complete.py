@@ -20,6 +20,9 @@ from torch.optim import Optimizer
 from actlab.storage.checkpoints import STATELESS, AtomicCheckpointIO
 from actlab.storage.files import DamagedError
 
+OPTIMIZERS, SCHEDULERS = "optimizer_states", "lr_schedulers"  # Lightning's keys of a checkpoint
+NOT_YET = "NoneType"  # form of a value that a later step may set
+
 
 class CompleteCheckpoint(Callback):
     """Raises `DamagedError` before training resumes without its progress or its optimiser state.
@@ -31,118 +34,115 @@ class CompleteCheckpoint(Callback):
 
     def __init__(self) -> None:
         self._checkpoint: Mapping[str, Any] | None = None  # until training starts
-        self._built: dict[str, list[Any]] = {}  # the forms of what the Trainer has built
+        self._built: dict[str, str] = {}  # forms of the optimisers and schedulers before they are restored
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Name the parameters that have no state, such as those without a gradient so far."""
-        states = checkpoint.get("optimizer_states", ())
-        checkpoint[STATELESS] = [sorted(_numbers(state) - {*state.get("state", ())}) for state in states]
+        """Name the parameters without a state, such as those that have had no gradient."""
+        checkpoint[STATELESS] = [_stateless(state) for state in checkpoint.get(OPTIMIZERS, ())]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Mapping[str, Any]
     ) -> None:
         """Check that the loops have their progress; nothing where the Trainer only evaluates."""
-        self._checkpoint = checkpoint if trainer.state.fn == "fit" else None
+        if trainer.state.fn != "fit":
+            return
+        self._checkpoint = checkpoint
         progress = checkpoint.get("loops", {}).get("fit_loop", {})
-        missing = [name for name in trainer.fit_loop.state_dict() if name not in progress]
-        if self._checkpoint is not None and missing:
-            raise _damaged(trainer, f"the checkpoint has no loops.fit_loop.{missing[0]}")
+        for name in trainer.fit_loop.state_dict():
+            if name not in progress:
+                raise _damaged(trainer, f"has no loops.fit_loop.{name}")
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note the forms of optimisers and schedulers, before they are restored, and compare their numbers."""
-        self._built = {}
-        if self._checkpoint is None:
-            return
-
-        schedulers = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
-        self._built = {"optimizer_states": [*map(_form_of, trainer.optimizers)], "lr_schedulers": schedulers}
-        averages = any(isinstance(c, StochasticWeightAveraging) for c in _callbacks(trainer))
-        for key, built in self._built.items():
-            number = len(self._checkpoint.get(key, built))
-            if number != len(built) and not (key == "lr_schedulers" and averages):  # which adds its own
-                raise _damaged(trainer, f"the checkpoint's {key}: expected {len(built)}, got {number}")
+        """Note the forms of optimisers and schedulers before they are restored."""
+        if self._checkpoint is not None:
+            states = [_after_a_step(optimizer) for optimizer in trainer.optimizers]
+            self._built = _forms(_states(trainer) | {OPTIMIZERS: states})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare the restored optimisers and schedulers with those that were built."""
         checkpoint, self._checkpoint = self._checkpoint, None
-        if checkpoint is None or not self._built or not trainer.global_step:
+        if checkpoint is None or not trainer.global_step:
             return
 
-        restored = {
-            "optimizer_states": [optimizer.state_dict() for optimizer in trainer.optimizers],
-            "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
-        }
-        for number, state in enumerate(restored["optimizer_states"]):
-            expected = self._built["optimizer_states"][number]["state"]
-            for parameter in _stateless(checkpoint, number, state["state"], expected):
-                expected.pop(parameter, None)
-        for key, states in restored.items():
-            for number, (built, state) in enumerate(zip(self._built[key], states, strict=False)):
-                if problem := _difference(built, state, f"{key}.{number}"):
-                    raise _damaged(trainer, f"the checkpoint's {problem}")
+        # How many there are
+        states = _states(trainer)
+        for key, restored in states.items():
+            number = len(checkpoint.get(key, restored))
+            if number != len(restored):
+                raise _damaged(trainer, f"has {number} {key}, where {len(restored)} were built")
+
+        # Which parameters have a state
+        left_out: list[str] = []
+        for number, state in enumerate(states[OPTIMIZERS]):
+            prefix = f"{OPTIMIZERS}.{number}.state."
+            stateless = _stateless(state)
+            named = checkpoint.get(STATELESS)
+            if named is not None:
+                missing = [parameter for parameter in stateless if parameter not in named[number]]
+            else:  # of another program, which names none
+                needed = any(key.startswith(prefix) for key in self._built)
+                missing = stateless if needed and not state["state"] else []
+            if missing:
+                raise _damaged(trainer, f"has no {prefix}{missing[0]}")
+            left_out += [f"{prefix}{parameter}." for parameter in stateless]
+
+        # What they hold
+        found = _forms(states)
+        for key, form in self._built.items():
+            if found.get(key) != form != NOT_YET and not key.startswith(tuple(left_out)):
+                problem = f"has {found.get(key, 'nothing')} at {key}, where {form} was built"
+                raise _damaged(trainer, problem)
 
 
-def _callbacks(trainer: pl.Trainer) -> list[Callback]:
-    return trainer.callbacks  # type: ignore[attr-defined, no-any-return]  # Lightning sets it elsewhere
+def _states(trainer: pl.Trainer) -> dict[str, list[dict[str, Any]]]:
+    """Return the state dicts that Lightning restores, by key; averaging of weights has its own scheduler."""
+    states = {OPTIMIZERS: [optimizer.state_dict() for optimizer in trainer.optimizers]}
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+    if not any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
+        states[SCHEDULERS] = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+    return states
 
 
-def _numbers(state: Mapping[str, Any]) -> set[int]:
-    """Return the numbers of an optimiser's parameters."""
-    return {number for group in state.get("param_groups", ()) for number in group["params"]}
+def _stateless(state: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of an optimiser's parameters without a state."""
+    numbers = [number for group in state.get("param_groups", ()) for number in group["params"]]
+    return [number for number in numbers if number not in state["state"]]
 
 
-def _stateless(checkpoint: Mapping[str, Any], number: int, state: Any, expected: Any) -> set[int]:
-    """Return the parameters of an optimiser that may lack a state: if none has one, none may."""
-    if STATELESS in checkpoint:
-        return {*checkpoint[STATELESS][number]}
-    return expected.keys() - state.keys() if state else set()
-
-
-def _form_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Return an optimiser's state dict with the states that a first step with zero gradients creates."""
-    form = copy.deepcopy(optimizer.state_dict())
+def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the state dict of a fresh optimiser after a step with zero gradients."""
     try:
         trial = copy.deepcopy(optimizer)
         for parameter in (parameter for group in trial.param_groups for parameter in group["params"]):
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
-        trial.step()
-        form["state"] = trial.state_dict()["state"]
-    except Exception:  # some optimisers cannot be copied, or take no step without a closure
-        form["state"] = {0: {}}  # some state, at least
-    return form
+        trial.step(lambda: 0.0)
+        return trial.state_dict()
+    except Exception:  # some optimisers of other libraries cannot be copied
+        return optimizer.state_dict()
 
 
-def _difference(built: Any, restored: Any, key: str) -> str | None:
-    """Return the first key whose value has not the form of what was built, in words; None if all have."""
-    if type(built) is dict:
-        parts = {f"{key}.{name}": (value, name) for name, value in built.items()}
-        for inner, (value, name) in parts.items():
-            if not isinstance(restored, Mapping) or name not in restored:
-                return f"{inner} is missing"
-            if problem := _difference(value, restored[name], inner):
-                return problem
-    elif isinstance(built, list | tuple):
-        if not isinstance(restored, list | tuple) or len(restored) < len(built):
-            return f"{key}: expected {len(built)} values, got {restored!r}"
-        for number, (value, found) in enumerate(zip(built, restored, strict=False)):
-            if problem := _difference(value, found, f"{key}.{number}"):
-                return problem
-    elif built is not None and _kind(built) != _kind(restored):  # None is what no step has set yet
-        return f"{key}: expected {_kind(built)}, got {_kind(restored)}"
-    return None
+def _forms(value: Any, key: str = "") -> dict[str, str]:
+    """Return the shape or kind of each value in nested dictionaries and lists, by its dotted key."""
+    if type(value) is dict:
+        parts = [*value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [*enumerate(value)]
+    elif isinstance(value, Tensor) and value.dim():
+        return {key: f"shape {tuple(value.shape)}"}
+    elif isinstance(value, int | float | Tensor) and not isinstance(value, bool):
+        return {key: "a number"}
+    else:
+        return {key: type(value).__name__}
 
-
-def _kind(value: Any) -> str:
-    if isinstance(value, Tensor) and value.dim():
-        return f"shape {tuple(value.shape)}"
-    if isinstance(value, int | float | Tensor) and not isinstance(value, bool):
-        return "a number"
-    return type(value).__name__
+    forms: dict[str, str] = {}
+    for name, part in parts:
+        forms |= _forms(part, f"{key}.{name}" if key else str(name))
+    return forms
 
 
 def _damaged(trainer: pl.Trainer, problem: str) -> DamagedError:
     remedy = getattr(trainer.strategy.checkpoint_io, "remedy", AtomicCheckpointIO.remedy)
-    return DamagedError(f"{problem}: {remedy}")
+    return DamagedError(f"the checkpoint {problem}: {remedy}")
