@@ -200,15 +200,11 @@ def _timed_in_one_round() -> Iterator[None]:
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes time is tried where the mark ``tries_stacks`` asks for it.
 
-    That are stacks, builds in two orders, and what users' code opens.
+    That are stacks, and what users' code opens.
     """
-    if "actlab.engines.running" in sys.modules and "two_hash_seeds" not in request.keywords:
-        # A forked process, because another one loads the libraries itself
-        monkeypatch.setattr("actlab.engines.running.OTHER_HASH_SEED", 0)
     if "tries_stacks" in request.keywords:
         return
     if "actlab.engines.running" in sys.modules:
-        monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
         monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
     if "actlab.checks.stack_trial" in sys.modules:
         from child_processes import serve_untried
