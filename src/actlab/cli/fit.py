@@ -192,7 +192,8 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        for note in (*dropped(self.given, config), *reseeded(config)):
+        replaced = sections.replaced_seeds(config.as_dict(), config[sections.SEED])
+        for note in (*dropped(self.given, config), *replaced):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -406,18 +407,6 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
         given_values = (key for key, value in (before or {}).items() if value is not None)
         if lost := [f"{name}.{key}" for key in given_values if key not in after]:
             notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
-    return notes
-
-
-def reseeded(config: Namespace) -> list[str]:
-    """Return a note for each class that has a default seed of its own, which the seed of the run replaces."""
-    notes = []
-    seed = config[sections.SEED]
-    for name in sections.SECTIONS:
-        kind = config[name].class_path
-        default = sections.own_seed(kind, name)
-        if default not in (None, seed):
-            notes.append(f"{name}.seed is {seed}, that of the run, not {kind}'s default {default}")
     return notes
 
 
