@@ -77,10 +77,12 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> Faults:
             batch = _samples(experiment) if has_units else None
             with threads(1):  # a few samples: more threads only wait for each other
                 faults[key] = fault_of(experiment, name, batch)
-                if faults[key] is None and (shared := state_trial.fault_of(run)):
-                    faults[key] = f"activation {name}: {shared}"
-                line = state_trial.forgotten(run, batch) if batch and faults[key] is None else ""
-            if line not in lines:
+                if faults[key] is not None:
+                    continue
+                shared, line = state_trial.tried(run, batch)
+            if shared:
+                faults[key] = f"activation {name}: {shared}"
+            elif line not in lines:
                 print(line, end="")
                 lines.add(line)
     return faults

@@ -10,6 +10,7 @@ import copy
 import hashlib
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from actlab import experiments
@@ -25,32 +26,34 @@ Seen = dict[str, str]
 """Digests of what calls of a network take and return, in the order of the calls, by a text."""
 
 
-def fault_of(run: Run) -> str | None:
-    """Return a message for a trainable parameter that two builds of an activation share, or None.
+def tried(run: Run, batch: Batch | None) -> tuple[str | None, str]:
+    """Return a message for a trainable parameter that two builds of an activation share, or None, and a line.
+
+    The line, which may be empty, names what a checkpoint would lack; without a ``batch`` this is not tried.
 
     Raises:
-        ActlabError: if the builds share one outside their activations.
+        ActlabError: if the builds share a parameter outside their activations.
     """
     first, second = (experiments.build(run.config).task for _ in range(2))
     for unit, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
         if fault := shared_parameter(unit, later):
-            return fault
+            return fault, ""
     if fault := shared_parameter(first, second):
         raise ActlabError(f"the network: {fault}. Nothing is trained")
-    return None
+    if batch is None or not isinstance(first, Task) or not isinstance(second, Task):
+        return None, ""
+    return None, _forgotten(first, second, batch)
 
 
-def forgotten(run: Run, batch: Batch) -> str:
+def _forgotten(task: Task, resumed: Task, batch: Batch) -> str:
     """Return a line if a task with the state dict of another one computes other values, else nothing."""
-    task, resumed = (experiments.build(run.config).task for _ in range(2))
-    if not isinstance(task, Task) or not isinstance(resumed, Task):
-        return ""
     _calls(task, batch)
     resumed.load_state_dict(copy.deepcopy(task.state_dict()))
     before, after = _calls(task, batch), _calls(resumed, batch)
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     if not differing:
         return ""
+
     site = differing[0].partition(" ")[0]
     holder = task.sites.get(site, task.network)
     where = f" (network.{site})" if site in task.sites else ""
@@ -86,5 +89,5 @@ def _calls(task: Task, batch: Batch) -> Seen:
 def _digest(value: Any) -> str:
     if not isinstance(value, Tensor):
         return repr(value)
-    content = value.detach().cpu().contiguous().numpy().tobytes()
+    content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
     return hashlib.blake2b(content, digest_size=8).hexdigest()
