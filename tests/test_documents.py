@@ -163,7 +163,7 @@ def test_examples_run(document, read_only, folder, cli, undrawn, shows):
 QUOTED = {
     "docs/concepts/verdicts.md": "reports/test_verdict_page.py",  # computes each sentence
     "docs/guide/reading_verdicts.md": "test_kept_sentences.py",  # from the kept results
-    "docs/guide/board.md": "test_kept_sentences.py",
+    "docs/guide/scoreboard.md": "test_kept_sentences.py",
     "docs/index.md": "test_packaging.py",  # trains its 75 runs
     "examples/README.md": "test_examples.py",  # runs the scripts
 }

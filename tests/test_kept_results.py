@@ -312,7 +312,6 @@ def gpt_plain_init(row: list[str], column: str) -> Numbers:
 
 
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
-    "board": [],
     "claim_depth": [claim_depth],
     "claim_functions": [claim_functions],
     "claim_gradients": [claim_gradients],
@@ -337,6 +336,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gpt_plain_init": [gpt_plain_init],
     "inr_image": [of_today("inr_image", "test/psnr@last", "model.network.omega")],
     "pinn_helmholtz": [of_today("pinn_helmholtz", "test/relative_error@last", "model.network.gain")],
+    "scoreboard": [],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
 }

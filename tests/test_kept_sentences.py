@@ -187,9 +187,9 @@ def of_quoted_rows() -> list[str]:
     return [f"| {unit} | {row} |" for unit, row in zip(("relu", "elu"), cut, strict=True)]
 
 
-def of_board() -> list[str]:
+def of_scoreboard() -> list[str]:
     """The sentence over tasks that the page quotes, and what it says in words."""
-    kept = (RESULTS / "board/board.md").read_text(encoding="utf-8")
+    kept = (RESULTS / "scoreboard/scoreboard.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
     low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
     return [said, f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's"]
@@ -197,7 +197,7 @@ def of_board() -> list[str]:
 
 SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
-    "docs/guide/board.md": [of_board],
+    "docs/guide/scoreboard.md": [of_scoreboard],
     "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
     "docs/guide/speed.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],

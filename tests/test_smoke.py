@@ -11,10 +11,10 @@ import pytest
 
 from actlab.config.signatures import locate, parameters
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.studies import reading
 
-CONFIGS = sorted(path for path in resource("configs").glob("*.yaml") if "model" in read_mapping(path))
+CONFIGS = [config_file(name) for name in names_in("configs")]
 STUDIES = sorted(resource("configs/studies").glob("*.yaml"))
 SHORT = {"sample": "true", "batch_size": 4, "eval_batch_size": 4, "workers": 0}  # of a datamodule that has them
 LIMITS = [f"--trainer.limit_{split}_batches={n}" for split, n in (("train", 2), ("val", 1), ("test", 1))]

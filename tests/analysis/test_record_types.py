@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actlab.analysis import results, scoreboard
+from actlab.analysis import results
 from actlab.reports import notes, stored, table_files
-from actlab.reports.pages import index
+from actlab.scoreboard import studies_page, tables
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS, SELECTION, StudyFolder
 from fuzzing import OTHER_TYPES, listed, retyped, tried
@@ -83,7 +83,7 @@ def test_tables_of_other_types_are_named_and_the_others_shown(
     faults, named = {}, 0
     for case, content, _ in retyped(small(unsealed(file)), each):
         file.write_text(json.dumps(content))
-        found, fault = tried(lambda: boards(tmp_path))
+        found, fault = tried(lambda: listed_tables(tmp_path))
         if not fault and found.left_out:
             named += 1
             fault = "" if found.left_out[0].startswith(f"{file} is damaged (") else f"{found.left_out}"
@@ -105,10 +105,10 @@ def small(table: Any) -> Any:
     return {**table, "rows": rows, "verdicts": table["verdicts"][:2]}
 
 
-def boards(runs: Path) -> scoreboard.Tables:
+def listed_tables(runs: Path) -> tables.Tables:
     """The tables of a folder, after the page has shown them."""
-    found = scoreboard.read(runs)
-    index.write(runs, found)
+    found = tables.read(runs)
+    studies_page.write(runs, found)
     return found
 
 

@@ -5,7 +5,8 @@ from itertools import takewhile
 
 import pytest
 
-from actlab.checks.properties import COMPARED, NAMES, measure
+from actlab.checks.properties import COMPARED, measure
+from actlab.checks.rows import NAMES
 
 DIFFERENCES = "gradient against differences"
 BEND = (

@@ -27,13 +27,13 @@ from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.runtime import devices
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import config_file, resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.tasks import ClassificationTask
 from hub_folders import write_hub_folder
 from toys import Frames, FrameTask, fitted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of a copied folder
-CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
+CONFIGS = names_in("configs")
 assert "mnist_classifier" in CONFIGS
 QUICK = [
     *("--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "6"),

@@ -17,10 +17,10 @@ from actlab.config import parsing, records
 from actlab.networks import MLP
 from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.tasks import ClassificationTask
 
-CONFIGS = sorted(resource("configs").glob("*.yaml"))
+CONFIGS = [config_file(name) for name in names_in("configs")]
 LIMITS = {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from actlab.analysis import scoreboard, verdict
+from actlab.analysis import verdict
 from actlab.reports import output, style, table_files
-from actlab.reports.pages import index, study
+from actlab.reports.pages import study
 from actlab.reports.pages.study import heat_map
 from actlab.reports.plots import read
+from actlab.scoreboard import studies_page, tables
 from actlab.studies import probe_files
-from boards_by_hand import cell, leave, table
+from tables_by_hand import cell, leave, table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -183,7 +184,7 @@ def table_of(name: str, *verdicts: tuple[str, str], **given: Any) -> dict[str, A
 
 
 def index_of(runs: Path) -> Page:
-    return Page(index.write(runs, scoreboard.read(runs)))
+    return Page(studies_page.write(runs, tables.read(runs)))
 
 
 def test_the_index_lists_studies_with_verdict_figure_and_link(cli: Any, tmp_path: Path) -> None:
@@ -341,7 +342,7 @@ def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> No
 def test_a_page_fits_its_window(written: Any, opened: Any) -> None:
     """Of a computer by day, and of a phone by night."""
     loaded = written(edit=hostile, overrides=["seeds=6"])
-    for file in (page_of(loaded), index.write(loaded.root.parent, scoreboard.read(loaded.root.parent))):
+    for file in (page_of(loaded), studies_page.write(loaded.root.parent, tables.read(loaded.root.parent))):
         page = opened(file)
         for width, scheme in ((1280, "light"), (390, "dark")):
             page.set_viewport_size({"width": width, "height": 844})

@@ -16,6 +16,7 @@ from actlab.callbacks import check_averaging
 from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
+from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.config.keys import set_dotted
 from actlab.config.values import canonical, label
@@ -54,14 +55,15 @@ def prepare(runs: Sequence[Run]) -> None:
             experiments.prepare(experiments.data_of(run.config))
 
 
-def try_units(runs: Sequence[Run], known: Faults, report: Report) -> Faults:
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Known]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case; prints a line for each network whose state dict lacks what training changes.
+    Returns the fault of each case, and the facts of the runs that were built; prints a line for each network
+    whose state dict lacks what training changes.
     ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
     fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
-    faults, lines = {**known}, set[str]()
+    faults, facts, lines = {**known}, Known(), set[str]()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -72,7 +74,9 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> Faults:
         experiment = _built(run, name)
         if isinstance(experiment, str):
             faults[key] = experiment
-        elif key not in faults:
+            continue
+        facts.of(run, experiment)
+        if key not in faults:
             has_units = isinstance(experiment.task, Task) and experiment.task.units
             batch = _samples(experiment) if has_units else None
             with threads(1):  # a few samples: more threads only wait for each other
@@ -85,7 +89,7 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> Faults:
             elif line not in lines:
                 print(line, end="")
                 lines.add(line)
-    return faults
+    return faults, facts
 
 
 def _samples(experiment: Experiment) -> Batch:

@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +22,12 @@ from actlab.checks import gradient_trial
 from actlab.checks.activation_trial import check_call, gradient_of, state_of
 from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.checks.gradient_trial import copied, differs, wrong_share
+from actlab.checks.rows import COST, NAMES, OUTPUT, REQUIRED, Property
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import SeedGlobal, Stream, attach
 from actlab.runtime.machine import is_busy
+from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import PerMember, stack
 from actlab.tasks.building import fault_of_learning, fault_of_made
@@ -44,17 +45,10 @@ Row = Callable[[Make, Tensor], str]
 """Returns the text of a row, measured at inputs of a shape that the activation accepts."""
 
 
-class Property(NamedTuple):
-    """One row of the table.
-
-    ``ok`` is False if a requirement or an expectation is violated, and None for information. Studies reject an
-    activation that violates what is ``required``.
-    """
-
-    name: str
-    text: str
-    ok: bool | None = None
-    required: bool = False
+def report_rows(spec: Spec, report: Report) -> None:
+    """Report the properties of an activation one by one, to the process that prints them."""
+    for row in measure(spec):
+        report("measured", row)
 
 
 def measure(spec: Spec) -> Iterator[Property]:
@@ -225,20 +219,18 @@ def _stacked(make: Make, x: Tensor) -> str:
     return f"equals single runs in evaluation; {how}"
 
 
-OUTPUT, COST = "output", "time and memory"
-REQUIRED = (OUTPUT, "gradient", "gradient against differences")
-ROWS: dict[str, Row] = {
-    "gradient": _gradient,
-    "gradient against differences": _differences,
-    "wide inputs": _wide,
-    "bfloat16": partial(_low, dtype=torch.bfloat16),
-    "float16": partial(_low, dtype=torch.float16),
-    "second derivative": partial(_higher, order=2),
-    "third derivative": partial(_higher, order=3),
-    "state": _state,
-    "in stacks": _stacked,
-}
-NAMES = (OUTPUT, *ROWS, COST)
+_FUNCTIONS: tuple[Row, ...] = (
+    _gradient,
+    _differences,
+    _wide,
+    partial(_low, dtype=torch.bfloat16),
+    partial(_low, dtype=torch.float16),
+    partial(_higher, order=2),
+    partial(_higher, order=3),
+    _state,
+    _stacked,
+)
+ROWS = dict(zip(NAMES[1:-1], _FUNCTIONS, strict=True))  # after the output, before the cost
 
 
 def _costs(make: Make, like: Tensor) -> Iterator[Property]:

@@ -6,10 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from actlab.analysis import scoreboard
 from actlab.errors import ActlabError, Parser
-from actlab.reports import latex
-from actlab.reports.pages import index
+from actlab.scoreboard import studies_latex, studies_page, tables
 
 
 def main(argv: Sequence[str]) -> None:
@@ -18,21 +16,21 @@ def main(argv: Sequence[str]) -> None:
     if args.title and not args.latex:
         raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
 
-    stored = scoreboard.read(args.runs_dir)
+    stored = tables.read(args.runs_dir)
     if not stored.records:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(
-            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {scoreboard.TABLE}. "
+            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {tables.TABLE}. "
             "Run a study, such as `actlab study run demo`, or write its table with `actlab study report`."
         )
 
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(latex.of_studies(stored.records, args.title), end="")
+        print(studies_latex.of_studies(stored.records, args.title), end="")
     else:
-        print(index.write(args.runs_dir, stored))
+        print(studies_page.write(args.runs_dir, stored))
 
 
 def parser() -> Parser:

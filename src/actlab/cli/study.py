@@ -18,7 +18,7 @@ from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
-from actlab.engines.workers import Worker, start_server
+from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser
 from actlab.stages import opening
 from actlab.storage.resources import names_in
@@ -219,8 +219,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
-    if args.command == "run" and args.jobs != 0:
-        start_server()  # it loads torch while the study is read
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)

@@ -10,28 +10,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.strategies import SingleDeviceStrategy
-from torch.nn.modules.conv import _ConvNd
-
 from actlab import experiments
+from actlab.checks.facts import Known
 from actlab.config.keys import get_dotted
 from actlab.config.values import canonical
-from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, timing, trials
 from actlab.engines import settings as execution
 from actlab.engines.jobs import Arranged, Job, Shard, even_parts
 from actlab.errors import ActlabError
-from actlab.experiments import Experiment
 from actlab.runtime import signals
-from actlab.runtime.accidents import has_float64
 from actlab.runtime.devices import accelerators
-from actlab.stacking import task as stacking
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run
-from actlab.tasks import Task
 
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
@@ -60,6 +52,7 @@ def pack(
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     timed: bool = False,
+    known: Known | None = None,
 ) -> Packing:
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
@@ -75,11 +68,12 @@ def pack(
             packed.append(job)
         left = left.difference(job.names)
 
-    groups = compatibility.similar(run for run in runs if run.id in left & mine)
+    known = known or Known()
+    groups = compatibility.similar((run for run in runs if run.id in left & mine), known)
     reasons: dict[str, None] = {}
     for key, group in groups.items():
         signals.check()
-        form = form_of(root, key, group, max_stack) if stacked else Form(False, False, "")
+        form = form_of(root, key, group, known, max_stack) if stacked else Form(False, False, "")
         size, reason = (max_stack if form.together else 1), form.reason
         if timed and size > 1:
             size, reason = timing.best_size(group, max_stack, form.alone)
@@ -97,6 +91,7 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
+    known: Known,
     stacked: bool,
     graphs: bool | None = None,
 ) -> Arranged:
@@ -106,11 +101,12 @@ def arrange(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
         )
     first = experiments.build(todo[0].config)
+    known.of(todo[0], first)
     per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs)
     timed = updates >= execution.LONG and single and settings.jobs > 0
-    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, timed)
+    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, timed, known)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     devices = devices_for(todo[0].config) if single else []
     return Arranged(packed.jobs, settings, single, reasons, devices)
@@ -151,52 +147,17 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     return jobs
 
 
-def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int = MAX_STACK) -> Form:
+def form_of(root: Path, key: str, group: Sequence[Run], known: Known, max_stack: int = MAX_STACK) -> Form:
     """Return how the runs of a group are trained; for a run alone this does not depend on the group."""
-    experiment = experiments.build(group[0].config)
-    reason = reason_against(experiment) or trials.reason_against_form(root, key, group)
+    facts = known.of(group[0])
+    reason = facts.reason or trials.reason_against_form(root, key, group)
     if reason:
         return Form(False, False, reason)
-    assert isinstance(experiment.task, Task)  # else there was a reason
-    has_forms = stacking.has_forms(experiment.task)
-    if has_forms and min(len(group), max_stack) == 1:
+    if facts.has_forms and min(len(group), max_stack) == 1:
         return Form(True, False, "")
     # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be slower.
-    exact = experiment.trainer.strategy.root_device.type == "cpu"
-    reason = trials.reason_against_stack(root, key, group, exact)
-    return Form(has_forms or (exact and not reason), not reason, reason)
-
-
-def reason_against(experiment: Experiment) -> str | None:
-    """Return why a run cannot be a member of a stack, or None if it can."""
-    trainer, task, data = experiment
-    if not isinstance(trainer.strategy, SingleDeviceStrategy):
-        return "several devices, or a custom strategy"
-    if not has_float64(device := trainer.strategy.root_device):
-        return f"the device {device.type} has no float64, in which stacks are compared with runs alone"
-    if getattr(trainer.precision_plugin, "scaler", None) is not None:
-        return "a loss scaler shared by all members would couple them (precision 16)"
-    if getattr(trainer, "overfit_batches", 0):
-        return "overfit_batches replaces the order of batches"
-    if device.type == "cpu" and getattr(task, "ragged", False):
-        return "its batches differ in size from run to run, and padding them would change sums"
-    if device.type == "cpu" and isinstance(task, Task) and any(isinstance(p, _ConvNd) for p in task.modules()):
-        return "a CPU computes convolutions of several runs in another way, whatever their stacked form"
-    if reason := stacking.reason_against(task):  # which no declaration below would change
-        return reason
-    if not isinstance(data, TensorDataModule):
-        return f"{type(data).__name__} makes batches for one seed, as every datamodule but a TensorDataModule"
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
-            return (
-                f"{type(callback).__name__} does not declare 'stackable = True', so it may not support stacks"
-            )
-    if not getattr(data, "stackable", False):
-        return (
-            f"{type(data).__name__} makes batches for one seed, not for several (or does not declare "
-            "'stackable = True')"
-        )
-    return None
+    reason = trials.reason_against_stack(root, key, group, exact=facts.on_cpu)
+    return Form(facts.has_forms or (facts.on_cpu and not reason), not reason, reason)
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:

@@ -36,6 +36,7 @@ from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
 if TYPE_CHECKING:
+    from actlab.checks.facts import Known
     from actlab.engines.cluster import Cluster
 
 
@@ -167,7 +168,7 @@ class Start:
         self.tried.update(folder.id for folder in todo)
         self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
-            faults = faults_of([folder.run for folder in todo], self.worker)
+            faults, known = faults_of([folder.run for folder in todo], self.worker)
         for folder in (folder for folder in todo if folder.id in faults):
             folder.fail(faults[folder.id])
         for fault, number in Counter(faults.values()).items():
@@ -175,7 +176,7 @@ class Start:
         todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
-        arranged = self.arranged(todo)
+        arranged = self.arranged(todo, known)
         mine = {name for job in arranged.jobs for name in job.names}
         todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
@@ -210,12 +211,12 @@ class Start:
             print(f"{name} failed: {failure}")
         return len(faults) + len(failed)
 
-    def arranged(self, todo: Sequence[RunFolder]) -> Arranged:
+    def arranged(self, todo: Sequence[RunFolder], known: Known) -> Arranged:
         """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
         most = engine.max_stack if engine.stacked else 1
-        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard)
+        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard, known)
         plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
@@ -365,11 +366,11 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
     return f"ignored in {root}: {'; '.join(reasons)}"
 
 
-def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> dict[str, str]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
-    Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    Raises `ActlabError` for an invalid config.
+    Returns faults by run id, for activations that can be built but not trained, or that end their process; and
+    the facts of what was built. Raises `ActlabError` for an invalid config.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -379,8 +380,8 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> dict[str, str]:
 
     while True:
         try:
-            faults = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
-            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
+            faults, known = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
+            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
         except EndedError as how:
             if not tried:
                 raise

@@ -1,19 +1,11 @@
-"""Tables in LaTeX, with the package booktabs; all text is escaped.
-
-One table is of several studies, from their ``table.json``: the primary column of each.
-"""
+"""Tables in LaTeX, with the package booktabs; all text is escaped."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from actlab.analysis.columns import Column
-from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
-from actlab.analysis.statistics import FEWEST, p_text
-from actlab.analysis.wording import plural
-from actlab.config.values import printers
-from actlab.reports.tables import NONE, mean_difference, number
+from actlab.reports.tables import NONE
 
 _SPECIAL = {
     **{char: f"\\{char}" for char in "#$%&_{}"},
@@ -42,7 +34,6 @@ _SPECIAL = {
 }
 LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
-_HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 
 
 def escaped(text: str) -> str:
@@ -83,67 +74,3 @@ def with_packages(tables: Sequence[str]) -> str:
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
     hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
     return hint + text + "\n"
-
-
-def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
-    """Return the table; by default its title names what the studies compared."""
-    lines, bold = list[list[str]](), set[int]()
-    for record in records:
-        reference = f"reference {name}" if (name := record.table["reference"]) else ""
-        write = printers(row["point"] for row in record.table["rows"])
-        for point, rows in record.points:
-            cells = [primary(row) or row["columns"][0] for row in rows]
-            column = column_of(cells[0])
-            words = ", ".join(filter(None, (point, column.name, reference)))
-            lines.append([f"{record.table['study']}: {words}"])
-            for row, cell in zip(rows, cells, strict=True):
-                value = row["point"].get(record.compare, "")
-                if record.is_own(value):
-                    bold.add(len(lines))
-                lines.append([write(record.compare, value), *_studies_cells(cell, column)])
-    return with_packages([table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
-
-
-def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
-    def text(value: float | None) -> str:
-        return number(column.worst if value is None and cell["diverged"] else value, column)
-
-    median, difference, spread, paired = text(cell["median"]), NONE, cell["interval"], cell["paired"]
-    if spread and cell["n"] > 1:
-        median += f" [{text(spread['low'])}, {text(spread['high'])}]"
-    if cell["pairs"] >= FEWEST:
-        difference = mean_difference(paired["mean"], paired["low"], paired["high"], column)
-    ps = [p_text(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
-    return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
-
-
-def _caption(records: Sequence[StoredTable], title: str) -> str:
-    tables = [record.table for record in records]
-    remarks = {
-        "Unfinished": [
-            f"{table['study']} ({ended} of {plural(table['planned'], 'run')})"
-            for table in tables
-            if (ended := table["finished"] + table["diverged"]) < table["planned"]
-        ],
-        "Diverged, counted as the worst value": [
-            f"{table['study']} ({plural(table['diverged'], 'run')})" for table in tables if table["diverged"]
-        ],
-        "On samples or a part of the data": [r.table["study"] for r in records if r.on_samples],
-    }
-    said = [
-        f"{title or _title(records)}.",
-        f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; mean "
-        "difference to the reference over pairs of seeds [uncorrected 95 % interval of the sign-flip test]; p "
-        "of this test, or of the probability of being better where a run diverged, alone and after Holm's "
-        "correction within each study.",
-        *(f"{what}: {', '.join(studies)}." for what, studies in remarks.items() if studies),
-    ]
-    return " ".join(said)
-
-
-def _title(records: Sequence[StoredTable]) -> str:
-    if len(records) == 1:
-        return records[0].table["title"]
-    write = printers(row["point"] for record in records for row in record.table["rows"])
-    names = dict.fromkeys(write(record.compare, value) for record in records for value in record.values)
-    return f"{', '.join(names)} in {len(records)} studies"
