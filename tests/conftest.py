@@ -197,11 +197,8 @@ def _timed_in_one_round() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _untried(request: pytest.FixtureRequest) -> Iterator[None]:
     """What takes time is tried where the mark ``tries_stacks`` asks for it; see `tiny_study.untried`."""
-    if "actlab.engines.running" in sys.modules and "two_hash_seeds" not in request.keywords:
-        # A forked process, because another one loads the libraries itself
-        monkeypatch.setattr("actlab.engines.running.OTHER_HASH_SEED", 0)
     trains = {"actlab.engines.running", "actlab.checks.stack_trial"} & sys.modules.keys()
     if "tries_stacks" in request.keywords or not trains:
         yield

@@ -57,12 +57,11 @@ def load(folder, **options):
 
 @contextlib.contextmanager
 def untried():
-    """Try neither stacks, builds in two orders nor what users' code opens, as in tests without the mark.
+    """Try neither stacks nor what users' code opens, as in tests without the mark.
 
     Fixtures of a module come before the one that sees to it.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
         patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
         patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
         patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)

@@ -18,10 +18,8 @@ from pytorch_lightning.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
-from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
 from pytorch_lightning.trainer.states import RunningStage, TrainerFn
 from pytorch_lightning.utilities.model_helpers import is_overridden
-from rich.progress import BarColumn
 from torch import Tensor, nn
 
 from actlab.config.batches import limited
@@ -198,10 +196,7 @@ class SeedEveryEpoch(Callback):
 
 
 class BlockProgressBar(RichProgressBar):
-    """Lightning's progress bar with each metric on a line; it counts the updates in blocks."""
-
-    def __init__(self) -> None:
-        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
+    """Lightning's progress bar; it counts the updates in blocks."""
 
     blocks = True
 
@@ -210,20 +205,6 @@ class BlockProgressBar(RichProgressBar):
     ) -> None:
         """Show the number of the update, of a block that of its last."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.fit_loop.batch_idx)
-
-    def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
-        """Return Lightning's columns, with a bar that leaves room for the metrics."""
-        columns: list[Any] = super().configure_columns(trainer)
-        for column in columns:
-            if isinstance(column, BarColumn):
-                column.bar_width = 10  # characters
-        return columns
-
-    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return the metrics shown next to the bar."""
-        metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
-        metrics.pop("v_num", None)  # a part of the logger's id
-        return metrics
 
 
 @contextmanager

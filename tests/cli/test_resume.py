@@ -182,7 +182,7 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     (tmp_path / "splits.py").write_text(text)
     words = ["fit", "--model", "plain_lightning.MyModule", "--data", "splits.Split", "--print_config"]
     assert (
-        "data.seed is 7, that of the run, not splits.Split's default 42"
+        "data.seed is the seed of the run, not splits.Split's default 42"
         in cli(*words, "--seed_everything=7").err
     )
     assert "default 42" not in cli(*words, "--seed_everything=42").err
@@ -192,7 +192,7 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
     (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
     planned = cli("study", "plan", "own.yaml")
-    assert "data.seed is the seed of each run, not splits.Split's default 42" in planned.out + planned.err
+    assert "data.seed is the seed of the run, not splits.Split's default 42" in planned.out + planned.err
     assert ".seed is" not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
 
 

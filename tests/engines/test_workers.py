@@ -435,13 +435,10 @@ def test_workers_have_one_hash_seed_and_standard_modules(tmp_path, programs):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    hashes = [
-        subprocess.check_output(
-            [sys.executable, "-c", "print(hash('a text'))"], env=variables | seed, text=True
-        )
-        for seed in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"})
-    ]
-    assert done.stdout.split() == [f"imported,{number.strip()}" for number in hashes]
+    expected = subprocess.check_output(
+        [sys.executable, "-c", "print(hash('a text'))"], env=variables | {"PYTHONHASHSEED": "0"}, text=True
+    )
+    assert done.stdout.split() == [f"imported,{expected.strip()}"] * 2
 
 
 def shown():

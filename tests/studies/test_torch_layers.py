@@ -42,7 +42,6 @@ def study(succeed, program, tmp_path, monkeypatch):
     program("torch_layers")
 
     # What is tried here are stacks
-    monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
     monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
 
     def run(folder, *words, text=STUDY):

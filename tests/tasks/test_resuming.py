@@ -171,7 +171,7 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     checkpoint["optimizer_states"][0]["state"] = {}
     torch.save(checkpoint, path)
     if has_state:
-        with pytest.raises(DamagedError, match="the checkpoint's optimiser state is empty"):
+        with pytest.raises(DamagedError, match=r"has no optimizer_states\.0\.state\.0: give"):
             trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
 
 

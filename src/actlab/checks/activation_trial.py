@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-import pickle
-import time
-import timeit
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from actlab import activations, experiments
-from actlab.analysis.wording import duration
 from actlab.callbacks import check_averaging
-from actlab.checks.cases import Cases, Faults, key_of
+from actlab.checks import state_trial
+from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
@@ -39,17 +35,14 @@ from actlab.tasks.randomness import is_random
 from actlab.tasks.training import Batch
 
 SAMPLES = 8
-SLOW = 1000  # times as slow as ReLU
-ROWS = 3  # samples of a call that is compared between processes
 Before = tuple[Tensor, int]  # the state of an input before a call; see `state_of`
 
 
 class Site(NamedTuple):
-    """An activation that was called, with its latest input and the time of its fastest call."""
+    """An activation that was called, with its latest input."""
 
     unit: nn.Module
     x: Tensor
-    seconds: float
 
 
 Sites = dict[int, Site]  # by id of the activation
@@ -62,15 +55,15 @@ def prepare(runs: Sequence[Run]) -> None:
             experiments.prepare(experiments.data_of(run.config))
 
 
-def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases, Known]:
+def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Known]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, the cases without one, and the facts of the runs that were built; prints
-    which activations take long.
+    Returns the fault of each case, and the facts of the runs that were built; prints a line for each network
+    whose state dict lacks what training changes.
     ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
     fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
-    faults, cases, facts = {**known}, Cases(), Known()
+    faults, facts, lines = {**known}, Known(), set[str]()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -85,14 +78,18 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
         facts.of(run, experiment)
         if key not in faults:
             has_units = isinstance(experiment.task, Task) and experiment.task.units
-            batch, sites = _samples(experiment) if has_units else None, Sites()
+            batch = _samples(experiment) if has_units else None
             with threads(1):  # a few samples: more threads only wait for each other
-                faults[key] = fault_of(experiment, name, batch, sites)
-                hint = "" if faults[key] else _time_hint(experiment, sites, run, name)
-            if faults[key] is None:
-                cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-                print(hint, end="")
-    return faults, cases, facts
+                faults[key] = fault_of(experiment, name, batch)
+                if faults[key] is not None:
+                    continue
+                shared, line = state_trial.tried(run, batch)
+            if shared:
+                faults[key] = f"activation {name}: {shared}"
+            elif line not in lines:
+                print(line, end="")
+                lines.add(line)
+    return faults, facts
 
 
 def _samples(experiment: Experiment) -> Batch:
@@ -118,18 +115,6 @@ def _built(run: Run, name: str) -> Experiment | str:
         raise
 
 
-def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
-    """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
-    seconds = sum(site.seconds for site in sites.values())
-    relu = sum(min(timeit.repeat(partial(torch.relu, site.x), number=1, repeat=3)) for site in sites.values())
-    if seconds <= SLOW * relu:  # also without sites
-        return ""
-    size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
-    step = 3 * seconds * size / SAMPLES  # the backward pass takes about as long as two forward passes
-    whole = duration(step * updates * (run.epochs or 1))
-    return f"activation {name} takes {seconds / relu:,.0f} times as long as ReLU: about {whole} for one run\n"
-
-
 def fault_of_creation(unit: activations.Spec) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
@@ -140,22 +125,21 @@ def fault_of_creation(unit: activations.Spec) -> str | None:
     return None
 
 
-def fault_of(
-    experiment: Experiment, name: str, batch: Batch | None = None, sites: Sites | None = None
-) -> str | None:
+def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    Do not use the experiment afterwards: the trial adds hooks and gradients. It fills ``sites``.
+    Do not use the experiment afterwards: the trial adds hooks and gradients.
     """
     check_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None
-    fault = _fault_of(task, batch or _samples(experiment), {} if sites is None else sites)
+    fault = _fault_of(task, batch or _samples(experiment))
     return fault and f"activation {name} {fault}"
 
 
-def _fault_of(task: Task, batch: Batch, sites: Sites) -> str | None:
+def _fault_of(task: Task, batch: Batch) -> str | None:
+    sites: Sites = {}
     known = {name for name, _ in task.network.named_parameters()}
     uncalled = {id(unit): copied(unit) for unit in task.units}
     for unit in task.units:
@@ -191,19 +175,14 @@ def _fault_of(task: Task, batch: Batch, sites: Sites) -> str | None:
 
 
 def _check_calls(unit: nn.Module, sites: Sites) -> None:
-    """Check each call of an activation; keep its latest input and the time of its fastest call."""
-    begun: list[tuple[Before, float]] = []
+    """Check each call of an activation; keep its latest input."""
+    begun: list[Before] = []
 
     def check(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-        before, start = begun.pop()
-        seconds = time.perf_counter() - start
-        check_call(unit, inputs[0], output, before)
-        fastest = sites[id(unit)].seconds if id(unit) in sites else seconds
-        sites[id(unit)] = Site(unit, inputs[0].detach(), min(seconds, fastest))
+        check_call(unit, inputs[0], output, begun.pop())
+        sites[id(unit)] = Site(unit, inputs[0].detach())
 
-    unit.register_forward_pre_hook(
-        lambda unit, inputs: begun.append((state_of(inputs[0]), time.perf_counter()))
-    )
+    unit.register_forward_pre_hook(lambda unit, inputs: begun.append(state_of(inputs[0])))
     unit.register_forward_hook(check)
 
 

@@ -8,8 +8,6 @@ from actlab.studies.plan import Run
 
 Faults = dict[str, str | None]
 """The fault of each case, an activation in a network, by its key; None if it has none."""
-Cases = dict[str, tuple[Run, bytes]]
-"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
 
 
 def key_of(run: Run) -> str:

@@ -41,6 +41,7 @@ def check(study: Study) -> list[str]:
     the other form of the one that was asked for. Raises an ActlabError for an invalid config key, value,
     activation, reference, metric, column, published value or figure.
     """
+    from actlab.config import sections
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
@@ -78,21 +79,8 @@ def check(study: Study) -> list[str]:
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
     form = {note for _, note in OTHER_FORMS.values()}
     said = [note for note in study.notes if note in form]
-    said += dict.fromkeys(note for run in runs for note in _replaced_seeds(run.config))
+    said += dict.fromkeys(note for run in runs for note in sections.replaced_seeds(run.config))
     return [*said, *untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
-
-
-def _replaced_seeds(config: Mapping[str, Any]) -> list[str]:
-    """Return a note for each class whose default seed the seeds of the runs replace."""
-    from actlab.config import sections
-
-    notes = []
-    for section in sections.SECTIONS:
-        path = str(class_of(config[section]))
-        default = sections.own_seed(path, section)
-        if default is not None:
-            notes.append(f"{section}.seed is the seed of each run, not {path}'s default {default}")
-    return notes
 
 
 def _to_check(study: Study, stage: Stage) -> Study:

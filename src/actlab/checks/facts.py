@@ -117,12 +117,12 @@ def reason_against(experiment: Experiment) -> str | None:
         return "a loss scaler shared by all members would couple them (precision 16)"
     if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
-    if reason := stacking.reason_against(task):  # which no declaration below would change
-        return reason
     if device.type == "cpu" and getattr(task, "ragged", False):
         return "its batches differ in size from run to run, and padding them would change sums"
-    if device.type == "cpu" and any(isinstance(part, _ConvNd) for part in task.modules()):
-        return "convolutions of several runs are computed in another way"
+    if device.type == "cpu" and isinstance(task, Task) and any(isinstance(p, _ConvNd) for p in task.modules()):
+        return "a CPU computes convolutions of several runs in another way, whatever their stacked form"
+    if reason := stacking.reason_against(task):  # which no declaration below would change
+        return reason
     if not isinstance(data, TensorDataModule):
         return f"{type(data).__name__} makes batches for one seed, as every datamodule but a TensorDataModule"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

@@ -195,7 +195,7 @@ class CommandLine(ActlabCLI):
                 complete(self.given, name, config[name])
         for path, keys in self.left_out.items():
             print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
-        for note in reseeded(config):
+        for note in sections.replaced_seeds(config.as_dict(), config[sections.SEED]):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -398,18 +398,6 @@ def without_null(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: without_null(item) for key, item in value.items() if item is not None}
-
-
-def reseeded(config: Namespace) -> list[str]:
-    """Return a note for each class that has a default seed of its own, which the seed of the run replaces."""
-    notes = []
-    seed = config[sections.SEED]
-    for name in sections.SECTIONS:
-        kind = config[name].class_path
-        default = sections.own_seed(kind, name)
-        if default not in (None, seed):
-            notes.append(f"{name}.seed is {seed}, that of the run, not {kind}'s default {default}")
-    return notes
 
 
 def continued(checkpoint: str) -> dict[str, Any]:

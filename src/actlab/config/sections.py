@@ -39,11 +39,16 @@ def arguments_of(command: str) -> tuple[str, ...]:
     return tuple(key for key in taken if key not in skipped)
 
 
-def own_seed(path: str, section: str) -> int | None:
-    """Return the default of a class's argument ``seed``, which the seed of a run replaces; None without one."""
-    argument = (parameters(find(path, (SECTIONS[section],), section)) or {}).get("seed")
-    default = None if argument is None else argument.default
-    return default if isinstance(default, int) else None
+def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[str]:
+    """Return a note for each class with a default seed of its own other than ``seed``, that of the run."""
+    notes = []
+    for section, kind in SECTIONS.items():
+        path = str(class_of(config[section]))
+        argument = (parameters(find(path, (kind,), section)) or {}).get("seed")
+        default = None if argument is None else argument.default
+        if isinstance(default, int) and default != seed:
+            notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
+    return notes
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis import verdict
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
-from actlab.checks.cases import Cases, Faults, key_of
+from actlab.checks.cases import key_of
 from actlab.config.keys import by_key, short
 from actlab.engines import pool
 from actlab.engines.jobs import Arranged, Job, Shard
@@ -81,7 +81,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             opening.opened(folder).until(only)
         names = [stage.name for stage in study.stages] or [""]
         failed, number = 0, 0
-        tried, passed = set[str](), set[str]()
+        tried = set[str]()
         # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
             stage, reached = ready.stages[number], names[number]
@@ -90,7 +90,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
-                failed += Start(stage, engine, worker, tried, passed).run(reached)
+                failed += Start(stage, engine, worker, tried).run(reached)
                 if number == 0 and study.stages and study.stages[0].search:
                     for line in search.lines(stage):
                         print(line, flush=True)
@@ -135,7 +135,6 @@ class Start:
     engine: Engine
     worker: Worker | Inline  # tries, measures and evaluates
     tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
-    passed: set[str]  # keys of the cases in which this command has found no state outside instances
 
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
@@ -170,8 +169,7 @@ class Start:
         devices = self._devices()  # before this process uses one
         self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
-            trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
-            faults, known = faults_of([folder.run for folder in todo], self.worker, trial)
+            faults, known = faults_of([folder.run for folder in todo], self.worker)
         for folder in (folder for folder in todo if folder.id in faults):
             folder.fail(faults[folder.id])
         for fault, number in Counter(faults.values()).items():
@@ -379,15 +377,11 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
     return f"ignored in {root}: {'; '.join(reasons)}"
 
 
-def faults_of(
-    runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None
-) -> tuple[dict[str, str], Known]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
     Returns faults by run id, for activations that can be built but not trained, or that end their process; and
-    the facts of what was built.
-    ``trial`` looks for state outside instances. Raises `ActlabError` for an invalid config, or for a network
-    with such state.
+    the facts of what was built. Raises `ActlabError` for an invalid config.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -397,42 +391,13 @@ def faults_of(
 
     while True:
         try:
-            faults, cases, known = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
-            faults |= trial(cases, note) if trial else {}
+            faults, known = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
         except EndedError as how:
             if not tried:
                 raise
             key, name = tried[-1]
-            if key in ended:  # another process than the one that tried it
-                raise ActlabError(untried(name, how)) from how
             ended[key] = untried(name, how)
-
-
-StateTrial = Callable[[Cases, Callable[..., None]], Faults]
-OTHER_HASH_SEED = 1  # of the second process that builds users' code
-
-
-def _faults_of_state(
-    worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
-) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
-
-    Where users' code is built, the second process has another hash seed, so it loads the libraries itself.
-    """
-    cases = {key: case for key, case in cases.items() if key not in passed}
-    if not cases:
-        return {}
-    apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
-    build = "actlab.checks.state_trial:build"
-    hash_seed = OTHER_HASH_SEED if any(run.code for run, _ in cases.values()) else 0
-    with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
-        # Asked first, so that both processes build at the same time.
-        other.ask(build, cases, True, reports=True)
-        builds = first.call(build, cases, False, on=note)
-        faults: Faults = first.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))
-    passed |= {key for key, fault in faults.items() if fault is None}
-    return faults
 
 
 def untried(name: str, ended: EndedError) -> str:
