@@ -427,6 +427,6 @@ def test_shards_share_the_trials_of_a_search(cli, tmp_path):
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
     # The second start opens the comparison.
     for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):
-        outcome = cli("study", "run", "tiny.yaml", "--shard", shard, "--engine", "sequential")
+        outcome = cli("study", "run", "tiny.yaml", "--shard", shard, "--max-stack", "1")
         assert outcome.code == 0, outcome.err
         assert len([*tmp_path.glob("runs/tiny/*/result.json")]) == trained

@@ -66,7 +66,7 @@ def test_a_run_has_the_same_digits_in_every_study_that_has_it(cli, tmp_path):
         ("alone", 1, ()),
         ("two", 2, ()),
         ("in twos", 5, ("--max-stack", 2)),
-        ("one by one", 2, ("--engine", "sequential")),
+        ("one by one", 2, ("--max-stack", 1)),
         ("two processes", 5, ("--jobs", 2)),
     ):
         assert_equal(trained(name, seeds, *words), all_five)

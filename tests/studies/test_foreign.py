@@ -147,7 +147,7 @@ table: [{metric: test/error, at: last, percent: true}]
     (tmp_path / "two.yaml").write_text(text)
 
     words = ["study", "run", str(tmp_path / "two.yaml"), "--runs-dir"]
-    assert cli(*words, tmp_path / "one", "--engine", "sequential").code == 0
+    assert cli(*words, tmp_path / "one", "--max-stack", "1").code == 0
     two = ["--set", "trainer.devices=2", "--set", "trainer.strategy=ddp"]
     outcome = cli(*words, tmp_path / "two", *two)
     assert outcome.code == 0, outcome.err

@@ -20,7 +20,7 @@ from actlab.config.values import canonical
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines import compatibility, timing, trials
 from actlab.engines import settings as execution
-from actlab.engines.jobs import Arranged, Job, Shard, even_parts
+from actlab.engines.jobs import Arranged, Job, Shard, even_parts, share_of
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
@@ -29,7 +29,6 @@ from actlab.runtime.devices import accelerators
 from actlab.stacking import task as stacking
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
-from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run
 from actlab.tasks import Task
 
@@ -43,31 +42,24 @@ class Packing(NamedTuple):
     reasons: list[str]  # why runs that differ only in settings are not stacked
 
 
-class Form(NamedTuple):
-    """How the runs of a group are trained."""
-
-    alone: bool  # whether a run alone is a stack of one
-    together: bool  # whether several may share a stack
-    reason: str  # why they do not; empty if they may, or if there is one
-
-
 def pack(
     runs: Sequence[Run],
     root: Path,
     max_stack: int = MAX_STACK,
-    stacked: bool = True,
     jobs: int = 1,
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     timed: bool = False,
+    untried: str = "",
 ) -> Packing:
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
     Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
-    Unless ``stacked``, each run is a plain module. Where updates are ``timed``, stacks have the best size.
+    If updates are ``timed``, stacks have the best size. ``untried`` is why stacks were not tried: each run is a
+    plain module.
     """
     left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
-    mine = share_of(shard, runs)
+    mine = {run.id for run in share_of(shard, runs)}
     packed = []
     for job in begun(root, runs, left):
         first = next(name for name in job.names if name in left)
@@ -79,14 +71,15 @@ def pack(
     reasons: dict[str, None] = {}
     for key, group in groups.items():
         signals.check()
-        form = form_of(root, key, group, max_stack) if stacked else Form(False, False, "")
-        size, reason = (max_stack if form.together else 1), form.reason
+        alone, reason = (False, untried) if untried else form_of(root, key, group, max_stack)
+        size = 1 if reason else min(max_stack, len(group))
         if timed and size > 1:
-            size, reason = timing.best_size(group, max_stack, form.alone)
+            size = timing.best_size(group, size, alone)
+            reason = "stacks save no time" if size == 1 else ""
         if reason and len(group) > 1:
             reasons[reason] = None
         size = for_all(len(group), size, max(1, jobs), len(groups))
-        packed += [Job(tuple(part), form.alone) for part in even_parts(group, size)]
+        packed += [Job(tuple(part), alone or len(part) > 1) for part in even_parts(group, size)]
     return Packing(packed, list(reasons))
 
 
@@ -97,8 +90,8 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
-    stacked: bool,
     graphs: bool | None = None,
+    untried: str = "",
 ) -> Arranged:
     """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`."""
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
@@ -110,7 +103,7 @@ def arrange(
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs)
     timed = updates >= execution.LONG and single and settings.jobs > 0
-    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, timed)
+    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, timed, untried)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     devices = devices_for(todo[0].config) if single else []
     return Arranged(packed.jobs, settings, single, reasons, devices)
@@ -120,19 +113,6 @@ def devices_for(config: Mapping[str, Any]) -> list[str]:
     """Return the accelerators for runs that use one each; none if a config numbers its devices among all."""
     wanted = get_dotted(config, "trainer.devices")
     return [] if isinstance(wanted, list) or "," in str(wanted) else accelerators()
-
-
-def share_of(shard: Shard | None, runs: Sequence[Run]) -> set[str]:
-    """Return the ids of a shard's runs: a part of each grid point, whose first parts go to shards in turn."""
-    if shard is None:
-        return {run.id for run in runs}
-    mine = set[str]()
-    for number, alike in enumerate(by_point(runs)):
-        parts = even_parts(alike, math.ceil(len(alike) / shard.of))
-        for index, part in enumerate(parts):
-            if (number + index) % shard.of == shard.part:
-                mine.update(run.id for run in part)
-    return mine
 
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
@@ -147,24 +127,27 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
                 f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        jobs.append(Job(tuple(by_id[name] for name in stack.members), stack.alone_stacked))
+        jobs.append(Job(tuple(by_id[name] for name in stack.members), stacked=True))
     return jobs
 
 
-def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int = MAX_STACK) -> Form:
-    """Return how the runs of a group are trained; for a run alone this does not depend on the group."""
+def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int) -> tuple[bool, str]:
+    """Return whether a run alone is a stack of one, and why several share no stack; empty if they may.
+
+    The former does not depend on the group.
+    """
     experiment = experiments.build(group[0].config)
     reason = reason_against(experiment) or trials.reason_against_form(root, key, group)
     if reason:
-        return Form(False, False, reason)
+        return False, reason
     assert isinstance(experiment.task, Task)  # else there was a reason
     has_forms = stacking.has_forms(experiment.task)
     if has_forms and min(len(group), max_stack) == 1:
-        return Form(True, False, "")
+        return True, ""
     # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be slower.
     exact = experiment.trainer.strategy.root_device.type == "cpu"
     reason = trials.reason_against_stack(root, key, group, exact)
-    return Form(has_forms or (exact and not reason), not reason, reason)
+    return has_forms or (exact and not reason), reason
 
 
 def reason_against(experiment: Experiment) -> str | None:

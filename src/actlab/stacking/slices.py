@@ -102,12 +102,14 @@ class Slices:
             gradient.mul_(scales[runs].unsqueeze(1))
 
     def take_gradients(self) -> None:
-        """Set each slice's gradient to that of its parameter, as a view where it fills whole vectors."""
+        """Move each parameter's gradient to its slices, as views where it fills whole vectors."""
         for whole, part, runs in self.sliced:
             gradient = whole.grad
             if gradient is not None and part.shape[1:] != whole.shape[1:]:
                 gradient = _padded(gradient)
             part.grad = None if gradient is None else gradient[runs]
+        for whole, _, _ in self.sliced:
+            whole.grad = None
 
 
 def _padded(tensor: Tensor) -> Tensor:
