@@ -155,7 +155,7 @@ class StackedLinear(nn.Module):
     def __init__(self, members: Sequence[nn.Linear], stream: Stream) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.stack([m.weight.detach().T for m in members]))
-        self.bias = None
+        self.bias: nn.Parameter | None = None
         if members[0].bias is not None:
             self.bias = nn.Parameter(torch.stack([m.bias.detach().unsqueeze(0) for m in members]))
 
