@@ -27,6 +27,7 @@ seeds: 2
 select: {tune: [model.optimizer.lr]}
 """
 RELU = ["model.activation=relu", "model.network.dropout=0.0"]  # four of the runs, which draw no masks
+PLAIN = "trained as plain modules"  # why stacks are not tried
 TWO = [*RELU, "model.optimizer.lr=0.01"]
 
 
@@ -93,11 +94,11 @@ def shown_by(progress):
         yield
 
 
-def execute(runs, root, stacked=True, progress=ignore, most=None):
+def execute(runs, root, stacked=True, progress=ignore, most=plan.MAX_STACK):
     """Train some runs; as plain modules if they are not ``stacked``."""
     root.mkdir(parents=True, exist_ok=True)
     with shown_by(progress):
-        for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
+        for job in packing.pack(runs, root, most, untried="" if stacked else PLAIN).jobs:
             assert training.work(job, root)
 
 

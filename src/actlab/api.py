@@ -80,7 +80,6 @@ def run_study(
     runs_dir: str | Path = "runs",
     jobs: NonNegativeInt | None = None,
     max_stack: PositiveInt = MAX_STACK,
-    stacked: bool = True,
     **changes: Any,
 ) -> StudyResults:
     """Train the unfinished runs of a study, evaluate its probes and return the results.
@@ -94,7 +93,6 @@ def run_study(
         runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
         jobs: number of training processes; by default one a core in long studies; 0 trains in this process.
         max_stack: most runs in one stack.
-        stacked: train runs that differ only in seed or settings as stacks.
         **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
 
     Raises:
@@ -117,7 +115,7 @@ def run_study(
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
     with default_seed():  # with ``jobs=0`` each run sets that of this process
-        failed = run(folder, Engine(stacked, max_stack, None, jobs))
+        failed = run(folder, Engine(max_stack, jobs=jobs))
     trained = StudyResults(tuple(load(folder)), failed)
     looks.record(trained.stages[-1].folder, [comparison.outcome for comparison in trained.verdicts])
     keep(trained.stages, folder.path)

@@ -274,8 +274,8 @@ def test_clean_deletes_what_killed_processes_left(clean, root, programs):
 
 
 def test_the_state_of_an_unfinished_stack_is_kept(clean, root):
-    whole = Job(tuple(study().runs()), alone_stacked=True)
-    stacks.begin(whole.folder(root), whole.names, True)
+    whole = Job(tuple(study().runs()), stacked=True)
+    stacks.begin(whole.folder(root), whole.names)
     state = whole.checkpoint(root)
     state.touch()
     assert f"stacks/{whole.id}" in clean()

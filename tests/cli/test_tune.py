@@ -426,5 +426,5 @@ def test_shards_share_the_trials_of_a_search(succeed, tmp_path):
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
     # The second start opens the comparison.
     for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):
-        succeed("study", "run", "tiny.yaml", "--shard", shard, "--jobs", "0")
+        succeed("study", "run", "tiny.yaml", "--shard", shard, "--max-stack", "1", "--jobs", "0")
         assert len([*tmp_path.glob("runs/tiny/*/result.json")]) == trained

@@ -70,7 +70,7 @@ def test_a_run_has_the_same_digits_in_every_study_that_has_it(succeed, tmp_path)
     for name, seeds, words in (
         ("alone", 1, ()),
         ("in twos", 3, ("--max-stack", 2)),
-        ("one by one", 1, ("--engine", "sequential")),
+        ("one by one", 1, ("--max-stack", 1)),
         ("two processes", 3, ("--jobs", 2)),
     ):
         assert_equal(trained(name, seeds, *words), all_three)

@@ -27,7 +27,7 @@ from actlab.runtime import accidents, signals
 from actlab.runtime.devices import VISIBLE
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
-from tiny_study import RELU, TWO, KilledError, assert_same, ignore, load, shown_by, study_text
+from tiny_study import PLAIN, RELU, TWO, KilledError, assert_same, ignore, load, shown_by, study_text
 from toys import QUIET, Frames, FrameTask
 
 SETTINGS = Settings(jobs=2)
@@ -44,7 +44,7 @@ def train(jobs, root, progress=ignore, settings=SETTINGS, **options):
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
-    jobs = packing.pack(runs, root, stacked=stacked, jobs=2).jobs
+    jobs = packing.pack(runs, root, untried="" if stacked else PLAIN, jobs=2).jobs
     assert len(jobs) > 1
     return train(jobs, root, progress, **options)
 
@@ -55,7 +55,7 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, jobs=2).jobs
+        jobs = packing.pack(runs, folder / str(stacked), untried="" if stacked else PLAIN, jobs=2).jobs
         assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
 

@@ -36,7 +36,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
             lambda root: trials.are_equal(root, "a"),
         ),
         f"stacks/{stacks.id_of([runs[0].id])}/members.json": (
-            {"members": [runs[0].id], "alone_stacked": True},
+            {"members": [runs[0].id]},
             lambda root: packing.begun(root, runs, {runs[0].id}),
         ),
         "logger.json": ({"id": "abc"}, id_in),

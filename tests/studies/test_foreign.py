@@ -147,7 +147,7 @@ table: [{metric: test/error, at: last, percent: true}]
     (tmp_path / "two.yaml").write_text(text)
 
     words = ["study", "run", str(tmp_path / "two.yaml"), "--runs-dir"]
-    succeed(*words, tmp_path / "one", "--engine", "sequential")
+    succeed(*words, tmp_path / "one", "--max-stack", "1")
     two = ["--set", "trainer.devices=2", "--set", "trainer.strategy=ddp"]
     outcome = succeed(*words, tmp_path / "two", *two)
     assert outcome.out.count("2 of 2 runs finished.") == 1

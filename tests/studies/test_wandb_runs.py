@@ -34,14 +34,14 @@ figures: [{name: curves}]
 """
 
 
-@pytest.fixture(scope="module", params=["auto", pytest.param("sequential", marks=pytest.mark.slow)])
-def logged(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
     """The folder of a study whose runs were logged."""
     from actlab.__main__ import main
 
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp("logged")
     (folder / "two.yaml").write_text(STUDY)
-    words = ["--engine", request.param, "--logger", "wandb", "--report", "--jobs", "0"]
+    words = ["--logger", "wandb", "--report", "--jobs", "0"]
     with untried():
         main(["study", "run", str(folder / "two.yaml"), "--runs-dir", str(folder / "runs"), *words])
     return folder / "runs/two"

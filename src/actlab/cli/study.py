@@ -148,12 +148,6 @@ def add_run_options(sub: ArgumentParser) -> None:
     sub.add_argument("--report", action="store_true", help="also draw the figures")
     sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     sub.add_argument(
-        "--engine",
-        choices=("auto", "sequential"),
-        default="auto",
-        help="auto: stack compatible runs, report the others",
-    )
-    sub.add_argument(
         "--logger",
         metavar="NAME",
         help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger class",
@@ -293,9 +287,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     with machines as cluster:
         if args.wait or cluster:
             locks.check(folder.path)
-        stacked = args.engine == "auto"
         engine = Engine(
-            *(stacked, args.max_stack, loggers, args.jobs, args.wait),
+            *(args.max_stack, loggers, args.jobs, args.wait),
             cluster=cluster,
             shard=args.shard,
             graphs=args.graphs,

@@ -16,12 +16,11 @@ from actlab.config.keys import get_dotted
 from actlab.config.values import canonical
 from actlab.engines import compatibility, timing, trials
 from actlab.engines import settings as execution
-from actlab.engines.jobs import Arranged, Job, Shard, even_parts
+from actlab.engines.jobs import Arranged, Job, Shard, even_parts, share_of
 from actlab.errors import ActlabError
 from actlab.runtime import signals
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
-from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run
 
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
@@ -34,33 +33,25 @@ class Packing(NamedTuple):
     reasons: list[str]  # why runs that differ only in settings are not stacked
 
 
-class Form(NamedTuple):
-    """How the runs of a group are trained."""
-
-    alone: bool  # whether a run alone is a stack of one
-    together: bool  # whether several may share a stack
-    reason: str  # why they do not; empty if they may, or if there is one
-
-
 def pack(
     runs: Sequence[Run],
     root: Path,
     max_stack: int = MAX_STACK,
-    stacked: bool = True,
     jobs: int = 1,
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     sharing: int = 0,
     known: Known | None = None,
+    untried: str = "",
 ) -> Packing:
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
     Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
-    Unless ``stacked``, each run is a plain module. Stacks have the best size for ``sharing`` processes on a
-    device; where that is 0, they are not timed.
+    Stacks have the best size for ``sharing`` processes on a device; where that is 0, they are not timed.
+    ``untried`` is why stacks were not tried: each run is a plain module.
     """
     left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
-    mine = share_of(shard, runs)
+    mine = {run.id for run in share_of(shard, runs)}
     packed = []
     for job in begun(root, runs, left):
         first = next(name for name in job.names if name in left)
@@ -73,14 +64,15 @@ def pack(
     reasons: dict[str, None] = {}
     for key, group in groups.items():
         signals.check()
-        form = form_of(root, key, group, known, max_stack) if stacked else Form(False, False, "")
-        size, reason = (max_stack if form.together else 1), form.reason
+        alone, reason = (False, untried) if untried else form_of(root, key, group, max_stack, known)
+        size = 1 if reason else min(max_stack, len(group))
         if sharing and size > 1:
-            size, reason = timing.best_size(group, max_stack, form.alone, sharing)
+            size = timing.best_size(group, size, alone, sharing)
+            reason = "stacks save no time" if size == 1 else ""
         if reason and len(group) > 1:
             reasons[reason] = None
         size = for_all(len(group), size, max(1, jobs), len(groups))
-        packed += [Job(tuple(part), form.alone) for part in even_parts(group, size)]
+        packed += [Job(tuple(part), alone or len(part) > 1) for part in even_parts(group, size)]
     return Packing(packed, list(reasons))
 
 
@@ -92,9 +84,9 @@ def arrange(
     jobs: int | None,
     shard: Shard | None,
     known: Known,
-    stacked: bool,
     graphs: bool | None = None,
     devices: Sequence[str] = (),
+    untried: str = "",
 ) -> Arranged:
     """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`.
 
@@ -112,7 +104,7 @@ def arrange(
     sharing = 0
     if updates >= execution.LONG and single:
         sharing = math.ceil(settings.jobs / max(1, len(devices)))
-    packed = pack(runs, root, max_stack, stacked, settings.jobs, shard, todo, sharing, known)
+    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, known, untried)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     if not single or are_numbered(todo[0].config):
         devices = ()  # each process sees all
@@ -123,19 +115,6 @@ def are_numbered(config: Mapping[str, Any]) -> bool:
     """Return whether a config numbers its devices among all."""
     wanted = get_dotted(config, "trainer.devices")
     return isinstance(wanted, list) or "," in str(wanted)
-
-
-def share_of(shard: Shard | None, runs: Sequence[Run]) -> set[str]:
-    """Return the ids of a shard's runs: a part of each grid point, whose first parts go to shards in turn."""
-    if shard is None:
-        return {run.id for run in runs}
-    mine = set[str]()
-    for number, alike in enumerate(by_point(runs)):
-        parts = even_parts(alike, math.ceil(len(alike) / shard.of))
-        for index, part in enumerate(parts):
-            if (number + index) % shard.of == shard.part:
-                mine.update(run.id for run in part)
-    return mine
 
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
@@ -150,21 +129,24 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
                 f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        jobs.append(Job(tuple(by_id[name] for name in stack.members), stack.alone_stacked))
+        jobs.append(Job(tuple(by_id[name] for name in stack.members), stacked=True))
     return jobs
 
 
-def form_of(root: Path, key: str, group: Sequence[Run], known: Known, max_stack: int = MAX_STACK) -> Form:
-    """Return how the runs of a group are trained; for a run alone this does not depend on the group."""
+def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known) -> tuple[bool, str]:
+    """Return whether a run alone is a stack of one, and why several share no stack; empty if they may.
+
+    The former does not depend on the group.
+    """
     facts = known.of(group[0])
     reason = facts.reason or trials.reason_against_form(root, key, group)
     if reason:
-        return Form(False, False, reason)
+        return False, reason
     if facts.has_forms and min(len(group), max_stack) == 1:
-        return Form(True, False, "")
+        return True, ""
     # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be slower.
     reason = trials.reason_against_stack(root, key, group, exact=facts.on_cpu)
-    return Form(facts.has_forms or (facts.on_cpu and not reason), not reason, reason)
+    return facts.has_forms or (facts.on_cpu and not reason), reason
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:

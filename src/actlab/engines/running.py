@@ -18,7 +18,7 @@ from actlab.checks import configs
 from actlab.checks.cases import key_of
 from actlab.config.keys import by_key, short
 from actlab.engines import pool
-from actlab.engines.jobs import Arranged, Job, Shard
+from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import check_jobs
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 class Engine(NamedTuple):
     """How runs are executed."""
 
-    stacked: bool = True  # whether runs that differ only in seed or settings are trained as stacks
     max_stack: int = MAX_STACK  # largest number of runs in one stack
     logger: Callable[[Run], Any] | None = None  # creates a Lightning logger for a run, or a member of a stack
     # Training processes, 0 to train in this process; by default see `actlab.engines.settings.decide`.
@@ -216,16 +215,14 @@ class Start:
         """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        most = engine.max_stack if engine.stacked else 1
-        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard, known)
+        given = (runs, [folder.run for folder in todo], root, engine.max_stack, jobs, engine.shard, known)
         plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
-                arranged: Arranged = plan(True, engine.graphs, devices)
+                arranged: Arranged = plan(engine.graphs, devices)
             except EndedError as ended:
-                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                arranged = plan(False, engine.graphs, devices)
+                arranged = plan(engine.graphs, devices, f"the process that tried stacks {ended.how}")
         return arranged
 
     def _devices(self) -> list[str]:
@@ -272,7 +269,7 @@ class Start:
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
         shard = self.engine.shard
-        mine = self.folder.runs if shard is None else self.folder.runs[shard.part :: shard.of]
+        mine = share_of(shard, self.folder.runs)
         runs, probes = [folder.run for folder in mine], self.folder.study.probes
         given = (runs, self.folder.path, probes, self.engine.wait, shard is None)
         try:

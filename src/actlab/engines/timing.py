@@ -24,9 +24,8 @@ from actlab.runtime.accidents import check_device
 from actlab.runtime.devices import keep_freed, peak_share, threads, wait_for
 from actlab.runtime.quiet import quiet
 from actlab.stacking.building import assemble
-from actlab.studies.plan import MAX_STACK, Run
+from actlab.studies.plan import Run
 
-SIZES = (MAX_STACK, 5, 1)
 CHANCE = 0.05  # share of a stack's time that a smaller one must save
 WORTH = 60.0  # seconds of training alone below which runs are stacked untimed
 ROUNDS, UPDATES = 2, 10  # fits of each side, and timed updates of a fit
@@ -70,43 +69,38 @@ class _Clock(Checkpoint):
         return min(self.seconds, default=math.inf)
 
 
-def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> tuple[int, str]:
-    """Return the size of stacks in which runs train fastest, and why that is 1; the reason is empty otherwise.
+def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> int:
+    """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
     So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for less than
     `WORTH` seconds are stacked untimed.
     """
     updates = experiments.build(runs[0].config).updates_per_epoch() or 1
     if fastest(runs[:1], forms) * updates * sum(run.epochs or 1 for run in runs) < WORTH:
-        return largest, ""
-    sizes = sorted({min(size, largest, len(runs)) for size in SIZES}, reverse=True)
+        return largest
+    sizes = sorted({largest, min(5, largest), 1}, reverse=True)
     seconds = dict.fromkeys(sizes, math.inf)
     for _ in range(ROUNDS):
         for size in sizes:
             signals.check()
             seconds[size] = min(seconds[size], fastest(runs[:size], forms, sharing))
-    best, reason = chosen(seconds)
-    return (largest if best == sizes[0] else best), reason
+    return chosen(seconds)
 
 
-def chosen(seconds: Mapping[int, float]) -> tuple[int, str]:
-    """Return the best size of stacks and why it is 1, given the seconds of an update by the size of a stack.
+def chosen(seconds: Mapping[int, float]) -> int:
+    """Return the best size of stacks, given the seconds of an update by the size of a stack.
 
     A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are infinite for a
     size that could not be timed.
 
     >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0}), chosen({15: 15.9, 1: 1.0})
-    ((15, ''), (5, ''), (1, 'a stack of 15 takes 1.06 of the time alone'))
+    (15, 5, 1)
     """
-    largest = max(seconds)
-    best = largest
+    best = max(seconds)
     for size in sorted(seconds, reverse=True):
         if seconds[size] / size < (1 - CHANCE) * seconds[best] / best:
             best = size
-    if best > 1 or best == largest:
-        return best, ""
-    share = seconds[largest] / largest / seconds[1]
-    return best, f"a stack of {largest} takes {share:.2f} of the time alone"
+    return best
 
 
 def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:

@@ -242,9 +242,8 @@ def _placed(batch: Any, module: pl.LightningModule) -> Any:
 def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
     trainer, optimizer = module.trainer, module.trainer.optimizers[0]
-    wholes = module.network.parameters() if module.stacked else ()  # of which the optimiser has slices
     with outside_autocast(trainer):
-        for parameter in (*_parameters(module), *wholes):  # torch's own `zero_grad` takes eight times as long
+        for parameter in _parameters(module):  # torch's own `zero_grad` takes eight times as long
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         module.on_before_optimizer_step(optimizer)
