@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "stages": {"analysis", "studies", "config", "storage", "errors"},
     "checks": {
         *("stages", "analysis", "reports", "studies", "stacking", "experiments", "tasks", "callbacks"),
-        *("activations", "config", "random", "runtime", "storage", "errors"),
+        *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
     "engines": {
         *("checks", "stages"),
@@ -57,7 +57,7 @@ MAY_IMPORT = {
         *("config", "random", "runtime", "storage", "errors"),
     },
     "api": {"engines", "stages", "reports", "analysis", "studies", "config", "random", "validation", "errors"},
-    "__main__": {"cli", "runtime", "errors", ""},
+    "__main__": {"cli", "engines", "runtime", "errors", ""},
 }
 
 # Other people's packages → the only parts that may import them.
