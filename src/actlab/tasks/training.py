@@ -22,7 +22,7 @@ from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
 from actlab.random.positions import BatchBlock
 from actlab.random.seeding import own_generators
-from actlab.random.streams import Stream
+from actlab.random.streams import Stream, global_seed
 from actlab.runtime.modules import evaluating, unchanged, unfuse
 from actlab.tasks import building, complete, loading, parameters, resuming
 from actlab.tasks.batches import as_batch
@@ -164,7 +164,7 @@ class Training(pl.LightningModule, ABC):
         self.begin_update(batch, batch_idx)
         # Networks and losses may draw without saying so.
         undrawn = self._blocks.undrawn
-        with nullcontext() if undrawn else own_generators(self.stream.unit_seed(), self._blocks.drew):
+        with nullcontext() if undrawn else own_generators(global_seed(self.stream), self._blocks.drew):
             loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
