@@ -33,7 +33,7 @@ from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
 from actlab.datamodules.base import TensorDataModule
-from actlab.engines.recording import MatrixFile
+from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError, importing
 from actlab.experiments import ActlabCLI
 from actlab.runtime import devices, matmul
