@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.trainer.states import RunningStage
 from torch import nn
 
@@ -14,7 +14,7 @@ from actlab.runtime.modules import evaluating, unchanged
 
 
 @contextmanager
-def evaluation_mode(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
+def evaluation_mode(trainer: Trainer, module: LightningModule) -> Iterator[Callable[[Any], Any]]:
     """Enter evaluation mode in the Trainer's precision; yield what moves a batch to the device.
 
     The network of a task or a stack is left as it was.
@@ -39,7 +39,7 @@ def evaluation_mode(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator
         yield place
 
 
-def reduce_logged(trainer: pl.Trainer) -> None:
+def reduce_logged(trainer: Trainer) -> None:
     """Reduce on every device what was logged so far.
 
     Lightning reduces a metric where it is read, and a progress bar reads it on one device alone.

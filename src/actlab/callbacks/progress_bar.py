@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 
 
@@ -15,8 +15,8 @@ class BlockProgressBar(RichProgressBar):
 
     def on_train_batch_end(
         self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        trainer: Trainer,
+        pl_module: LightningModule,
         outputs: Any,
         batch: Any,
         batch_idx: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
 from actlab.random.hashing import seed_for
@@ -44,7 +44,7 @@ class SeedEveryEpoch(Callback):
         self.seed = seed
         self._starts = True
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Seed the generators; have the batches of the epoch drawn after that."""
         loop: Any = trainer.fit_loop
         epoch = trainer.current_epoch

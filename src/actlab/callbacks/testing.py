@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback, ProgressBar
 from pytorch_lightning.trainer.states import RunningStage, TrainerFn
 from pytorch_lightning.utilities.model_helpers import is_overridden
@@ -48,7 +48,7 @@ class TestEveryEpoch(Callback):
         self.every_n_epochs = every_n_epochs
         self._generators: Generators | None = None  # their states after `setup("test")`
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Check before training that there is a test set."""
         data = trainer.datamodule or pl_module  # type: ignore[attr-defined]
         is_tested = stage == "fit" and is_overridden("test_step", pl_module)
@@ -59,7 +59,7 @@ class TestEveryEpoch(Callback):
                 "trainer.callbacks"
             )
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate on the test set and log; the weights are those of a validation."""
         epochs = trainer.current_epoch + 1
         is_due = epochs % self.every_n_epochs == 0 or epochs == trainer.max_epochs
@@ -73,7 +73,7 @@ class TestEveryEpoch(Callback):
                 self._run_loop(trainer, pl_module)
         reduce_logged(trainer)
 
-    def _step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def _step(self, trainer: Trainer, module: LightningModule) -> None:
         """Call the steps alone, with no other hook of testing."""
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
         if loader == []:  # there is no test set
@@ -84,7 +84,7 @@ class TestEveryEpoch(Callback):
                 module.test_step(place(batch), number)
         module.on_test_epoch_end()
 
-    def _run_loop(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def _run_loop(self, trainer: Trainer, module: LightningModule) -> None:
         """Run the Trainer's test loop, then restore what it changes."""
         loop = trainer.test_loop
         connector = trainer._logger_connector
@@ -110,7 +110,7 @@ class TestEveryEpoch(Callback):
             loop.run()
 
     @staticmethod
-    def _set_up(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def _set_up(trainer: Trainer, module: LightningModule) -> None:
         """Prepare the data and call ``setup("test")``, in the order of ``trainer.test``."""
         before = {id(parameter) for parameter in module.parameters()}
         trainer._data_connector.prepare_data()
@@ -130,7 +130,7 @@ class TestEveryEpoch(Callback):
                 )
 
 
-def _is_tested_by_steps(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
+def _is_tested_by_steps(trainer: Trainer, module: LightningModule) -> bool:
     """Return whether all parts declare that ``test_step`` alone does what ``trainer.test`` does."""
     parts = [module, trainer.datamodule]  # type: ignore[attr-defined]
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -140,11 +140,11 @@ def _is_tested_by_steps(trainer: pl.Trainer, module: pl.LightningModule) -> bool
     return is_declared and _overridden_hooks(module) <= {"on_test_epoch_end"}
 
 
-def _overridden_hooks(part: pl.LightningModule | Callback) -> set[str]:
+def _overridden_hooks(part: LightningModule | Callback) -> set[str]:
     return {hook for hook in _HOOKS if is_overridden(hook, part)}
 
 
-def _seed_of(trainer: pl.Trainer) -> int:
+def _seed_of(trainer: Trainer) -> int:
     """Return the seed of the run."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, SeedEveryEpoch):

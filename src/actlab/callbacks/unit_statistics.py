@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import pytorch_lightning as pl
 import torch
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 
@@ -72,7 +72,7 @@ class UnitStatistics(Callback):
         self.memory = memory  # in MiB
         self.latest: UnitValues | None = None
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure every unit and log the medians over units."""
         samples = _training_samples(trainer)
         number = min(self.samples or len(samples), len(samples))
@@ -97,7 +97,7 @@ class UnitStatistics(Callback):
         reduce_logged(trainer)
 
 
-def _training_samples(trainer: pl.Trainer) -> Any:
+def _training_samples(trainer: Trainer) -> Any:
     data = trainer.datamodule  # type: ignore[attr-defined]
     samples = getattr(data, "training_samples", getattr(data, "train", None))
     if not hasattr(samples, "__getitems__"):
@@ -110,7 +110,7 @@ def _training_samples(trainer: pl.Trainer) -> Any:
 
 
 def measure(
-    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], number: int, memory: int
+    module: LightningModule, batches: Callable[[], Iterator[Any]], number: int, memory: int
 ) -> UnitValues:
     """Compute mean and median of every unit of a task or stack over samples, in its current mode.
 
@@ -168,7 +168,7 @@ def _passes(shapes: Sequence[torch.Size], batches: int, memory: int) -> list[lis
     return passes
 
 
-def _activations(module: pl.LightningModule, batch: Any) -> list[Tensor]:
+def _activations(module: LightningModule, batch: Any) -> list[Tensor]:
     """Return the activations ``(R, S, units)`` of each call of an activation, for a batch."""
     with watching(module.sites.values()) as outputs:  # type: ignore[operator]
         module.observe(batch)  # type: ignore[operator]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import StochasticWeightAveraging, WeightAveraging
 
 from actlab.errors import ActlabError
 
 
 @contextmanager
-def averaged_weights(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
+def averaged_weights(trainer: Trainer, module: LightningModule) -> Iterator[None]:
     """Give the module the averaged weights with which Lightning validates it, for a block."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
     averaging = [callback for callback in callbacks if isinstance(callback, WeightAveraging)]
@@ -25,7 +25,7 @@ def averaged_weights(trainer: pl.Trainer, module: pl.LightningModule) -> Iterato
             callback.on_validation_epoch_end(trainer, module)
 
 
-def check_averaging(trainer: pl.Trainer) -> None:
+def check_averaging(trainer: Trainer) -> None:
     """Reject callbacks that average weights: a study's checkpoints hold the weights in training."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):

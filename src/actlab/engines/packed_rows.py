@@ -10,39 +10,48 @@ import torch
 from actlab.config.metrics import logged
 from actlab.studies.folders import Row, split_name
 
+_TYPES = {"epoch": torch.float64, "step": torch.int64, "value": torch.float64}
+
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return rows as tensors, and their names, in four parts with a loop and in two without."""
-    names: list[tuple[str, ...]] = []
+    """Return rows as tensors, with their names numbered in the order of their first rows."""
+    numbers: dict[tuple[str, ...], int] = {}
+    column = []
     for row in rows:
-        if row.loop:
-            names.append((row.split, row.metric, row.condition, row.loop))
-        else:
-            names.append((row.split, logged(row.metric, row.condition)))
+        number = numbers.setdefault(_name(row), len(numbers))
+        column.append(number)
 
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return {
-        "names": list(numbers),
-        "name": torch.tensor([numbers[name] for name in names], dtype=torch.int64),
-        "epoch": torch.tensor([row.epoch for row in rows], dtype=torch.float64),
-        "step": torch.tensor([row.step for row in rows], dtype=torch.int64),
-        "value": torch.tensor([row.value for row in rows], dtype=torch.float64),
-    }
+    record: dict[str, Any] = {"names": list(numbers)}
+    record["name"] = torch.tensor(column, dtype=torch.int64)
+    for field, dtype in _TYPES.items():
+        values = [getattr(row, field) for row in rows]
+        record[field] = torch.tensor(values, dtype=dtype)
+    return record
 
 
 def unpacked(record: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
-    names: list[tuple[str, ...]] = []
-    for parts in record["names"]:
-        if len(parts) == 4:
-            names.append(parts)
-        else:
-            name = "/".join(filter(None, parts))
-            names.append((*split_name(name), ""))
-
     rows = []
-    columns = [record[key].tolist() for key in ("name", "epoch", "step", "value")]
+    names = [_parts(name) for name in record["names"]]
+    columns = [record[field].tolist() for field in ("name", *_TYPES)]
     for number, epoch, step, value in zip(*columns, strict=True):
         split, metric, condition, loop = names[number]
         rows.append(Row(epoch, step, split, metric, condition, value, loop))
     return rows
+
+
+def _name(row: Row) -> tuple[str, ...]:
+    """Return the name of a row: in four parts with a loop, else in two."""
+    if row.loop:
+        return row.split, row.metric, row.condition, row.loop
+    return row.split, logged(row.metric, row.condition)
+
+
+def _parts(name: Sequence[str]) -> Sequence[str]:
+    """Return split, metric, condition and loop of the output of `_name`."""
+    if len(name) == 4:
+        return name
+    split, metric = name
+    if split:
+        metric = f"{split}/{metric}"
+    return *split_name(metric), ""

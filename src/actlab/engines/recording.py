@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.loggers import Logger
 
 from actlab.config.metrics import INITIAL, LEARNT
 from actlab.engines import stored_weights, unit_records
 from actlab.engines.jobs import Job
 from actlab.engines.logged_rows import LoggedRows, epochs_done, fraction_done
-from actlab.engines.matrices import take_matrices
 from actlab.engines.run_facts import facts_of
 from actlab.engines.run_loggers import log_epoch, summarise
-from actlab.engines.run_records import JobRecord, RunRecord, of_run
+from actlab.engines.run_records import RunRecord, of_run
 from actlab.runtime import signals
 from actlab.stacking import StackedTask
 from actlab.storage.files import DamagedError
@@ -27,8 +24,8 @@ from actlab.tasks import parameters
 from actlab.tasks.training import Training
 
 
-class Recorder(Checkpoint):
-    """Records a run or each run of a stack: rows and a checkpoint after every epoch, and its result.
+class Recorder(LoggedRows):
+    """Records a run, or each run of a stack: rows and a checkpoint in every epoch, and its result.
 
     The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is
     recorded for a run after it has diverged; a member of a stack is closed at once, and the others
@@ -38,17 +35,11 @@ class Recorder(Checkpoint):
 
     It decides when something is recorded. `JobRecord` holds what is recorded, `LoggedRows` makes
     rows of metrics, and modules of their own write weights, facts, unit statistics and to loggers.
-
-    A subclass of `Checkpoint`, because Lightning calls checkpoints after the epoch's metrics are
-    logged.
     """
 
-    tested_by_steps = True  # its hooks of testing are for loops; what steps log belongs to the epoch
-
     def __init__(self, job: Job, root: Path) -> None:
+        super().__init__([RunFolder(root, run) for run in job.runs])
         self.stacked = job.stacked
-        self.record = JobRecord([RunFolder(root, run) for run in job.runs])
-        self.rows = LoggedRows(self.record.runs)
         self.loggers: dict[int, Logger] = {}  # of the members of a stack, by index
         self._since = 0.0
 
@@ -69,8 +60,8 @@ class Recorder(Checkpoint):
         """Restore the state of `state_dict`; a state of other runs raises a DamagedError."""
         self.record.restore(state_dict, self.remedy)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Delete records made after the resumed checkpoint; stop at once if training had ended early."""
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Delete records made after the resumed checkpoint; stop if training had ended early."""
         epoch = trainer.current_epoch
         is_ours = isinstance(pl_module, Training)
         for run in self.record.active_runs:
@@ -88,39 +79,19 @@ class Recorder(Checkpoint):
         trainer.should_stop = self.record.stopped or trainer.should_stop or is_over
         self._since = time.perf_counter()
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set aside the metrics logged so far, which do not belong to this epoch or validation."""
-        self.rows.begin_loop(trainer)
-
-    on_validation_start = on_train_epoch_start
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add rows for the validation metrics at this step."""
-        self.rows.add_loop(trainer, "val")
-
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set aside the metrics logged so far, which do not belong to this test within training."""
-        self.rows.begin_test(trainer)
-
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add rows for the test metrics at this step."""
-        self.rows.add_test(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
-        self.rows.add_loop(trainer, "train")
+        self.add_loop(trainer, "train")
         now = time.perf_counter()
         self.record.seconds += now - self._since
         self._since = now
 
         # Take what was measured for all runs
-        losses: dict[str, Any] = {}  # of samples
         if isinstance(pl_module, Training):
             self.record.scored |= pl_module.scored
             self.record.sampling_errors |= pl_module.sampling_errors
-            for name, values in pl_module.sample_losses.items():
-                losses[name] = values.view(len(self.record.runs), -1).tolist()
-        matrices = take_matrices(trainer)
+            self.record.sample_losses = pl_module.sample_losses
+            self.record.matrices = pl_module.take_matrices()
 
         # Record the epoch of each run
         for run in self.record.active_runs:
@@ -131,7 +102,7 @@ class Recorder(Checkpoint):
                     stored_weights.write_before_divergence(pl_module, run, self.checkpoint)
                     self._finish(trainer, run)
             else:
-                self._record_epoch(trainer, run, of_run(matrices, run.index), of_run(losses, run.index))
+                self._record_epoch(trainer, run)
         for run in self.record.runs:
             run.pending = []
         self.record.stopped = trainer.should_stop
@@ -143,21 +114,21 @@ class Recorder(Checkpoint):
             trainer.should_stop = True
         signals.report(self._fractions(trainer, trainer.current_epoch + 1))
 
-    def parts(self, trainer: pl.Trainer) -> list[tuple[str, float]]:
-        """Return the completed fraction of each run in training, by id, at any batch; none before."""
+    def parts(self, trainer: Trainer) -> list[tuple[str, float]]:
+        """Return the completed fraction of each run in training, by id; none before training."""
         if not self._since:
             return []
         return self._fractions(trainer, epochs_done(trainer))
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Pass the summary of the run to its loggers, before Lightning closes them."""
         run = self.record.runs[0]
         rows = run.rows if trainer.is_global_zero else []
         for logger in trainer.loggers:
             summarise(logger, rows, run.divergence is not None)
 
-    def close(self, trainer: pl.Trainer) -> None:
-        """Record how each run ended, in this start or in an earlier one that was killed before that.
+    def close(self, trainer: Trainer) -> None:
+        """Record how each run ended, in this start or in an earlier one that was killed.
 
         A DamagedError, of files of one run, is raised after the other runs are recorded.
         """
@@ -172,22 +143,18 @@ class Recorder(Checkpoint):
         if damage is not None:
             raise damage
 
-    def _fractions(self, trainer: pl.Trainer, epochs: float) -> list[tuple[str, float]]:
+    def _fractions(self, trainer: Trainer, epochs: float) -> list[tuple[str, float]]:
         fraction = fraction_done(trainer, epochs)
         return [(run.folder.id, fraction) for run in self.record.active_runs]
 
-    def _record_epoch(
-        self,
-        trainer: pl.Trainer,
-        run: RunRecord,
-        matrices: Mapping[str, Any],
-        losses: Mapping[str, Any],
-    ) -> None:
-        """Write the rows, measurements and weights of an epoch, and pass them to a member's logger."""
+    def _record_epoch(self, trainer: Trainer, run: RunRecord) -> None:
+        """Write what was measured in an epoch and the weights, and log for a member of a stack."""
         epoch = trainer.current_epoch + 1
+        matrices = of_run(self.record.matrices, run.index)
+        losses = of_run(self.record.sample_losses, run.index)
         if trainer.is_global_zero:
             run.folder.add_rows(run.pending)
-            run.folder.keep_matrices({**matrices, **losses})
+            run.folder.keep_matrices(matrices | losses)
             unit_records.append(run.folder, epoch, unit_records.seen(trainer), run.index)
         run.rows += run.pending
         stored_weights.write_epoch(trainer, run, epoch)
@@ -196,13 +163,13 @@ class Recorder(Checkpoint):
         if run.index in self.loggers:
             log_epoch(self.loggers[run.index], run.pending, matrices)
 
-    def _write_curves(self, trainer: pl.Trainer, run: RunRecord, name: str) -> None:
+    def _write_curves(self, trainer: Trainer, run: RunRecord, name: str) -> None:
         """Write the curves of activations with learnt parameters, if a run has any."""
         task = trainer.lightning_module
         if isinstance(task, Training):
             run.folder.keep_matrices(parameters.curves_of(task, run.index, name))
 
-    def _finish(self, trainer: pl.Trainer, run: RunRecord) -> None:
+    def _finish(self, trainer: Trainer, run: RunRecord) -> None:
         """Write the result of a run; a run alone has its own checkpoint already."""
         folder = run.folder
         diverged = run.divergence is not None

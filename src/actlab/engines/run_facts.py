@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import Trainer
 
 from actlab.activations import has_surrogate_gradient
 from actlab.engines.run_records import JobRecord, RunRecord, of_run
@@ -14,20 +14,21 @@ from actlab.runtime.devices import name_of
 from actlab.tasks.training import Training
 
 
-def facts_of(trainer: pl.Trainer, record: JobRecord, run: RunRecord, stacked: bool) -> dict[str, Any]:
+def facts_of(trainer: Trainer, record: JobRecord, run: RunRecord, stacked: bool) -> dict[str, Any]:
     """Return the facts of a run at the end of its training."""
+    task = trainer.lightning_module
     size = len(record.runs)
     epoch, updates = run.divergence or (trainer.current_epoch, trainer.global_step)
-    facts: dict[str, Any] = {
-        "engine": "stacked" if stacked else "sequential",
-        "last_good_epoch": epoch,
-        "updates": updates,
-        "scored": record.scored,
-        "matmul": matmul.backend(),
-        "revisions": dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]
-        "seconds": round(record.seconds / size, 3),
-        "hardware": name_of(trainer.strategy.root_device),
-    }
+    revisions = getattr(trainer.datamodule, "revisions", {})  # type: ignore[attr-defined]
+
+    facts: dict[str, Any] = {"engine": "stacked" if stacked else "sequential"}
+    facts["last_good_epoch"] = epoch
+    facts["updates"] = updates
+    facts["scored"] = record.scored
+    facts["matmul"] = matmul.backend()
+    facts["revisions"] = dict(revisions)
+    facts["seconds"] = round(record.seconds / size, 3)
+    facts["hardware"] = name_of(trainer.strategy.root_device)
 
     # Facts that some runs have
     optional: dict[str, Any] = {}
@@ -37,7 +38,6 @@ def facts_of(trainer: pl.Trainer, record: JobRecord, run: RunRecord, stacked: bo
     if stacked:
         optional["stack"] = {"size": size}
     optional["initial_parameters"] = run.initial
-    task = trainer.lightning_module
     if isinstance(task, Training):
         units = task.members[run.index].units
         optional["surrogate_gradient"] = any(map(has_surrogate_gradient, units))

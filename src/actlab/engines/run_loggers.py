@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytorch_lightning.loggers import Logger
@@ -26,13 +26,12 @@ def log_epoch(logger: Logger, rows: Sequence[Row], matrices: Mapping[str, Any]) 
         log_table(logger, name, values, rows[-1].step)
 
 
-def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
+def summarise(logger: object, rows: Sequence[Row], diverged: bool) -> None:
     """Call a logger's ``log_summary(values, diverged)``, if it has one, with all rows."""
     log_summary = getattr(logger, "log_summary", None)
     if not callable(log_summary):
         return
 
-    rows = [*rows]
     names = series.names(row.logs for row in rows)
     values: dict[str, list[float]] = {}
     for row in rows:

@@ -11,6 +11,7 @@ from actlab.storage.files import DamagedError
 from actlab.studies.folders import Row, RunFolder
 
 T = TypeVar("T")
+_SHARED = ("seconds", "stopped", "scored", "sampling_errors")  # of all runs together
 
 
 class RunRecord:
@@ -42,7 +43,7 @@ class RunRecord:
 class JobRecord:
     """What is recorded of a run, or of the runs of a stack.
 
-    It knows nothing of a Trainer: `Recorder` fills it.
+    It knows nothing of a Trainer: `Recorder` fills it, and puts it into the checkpoint.
     """
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
@@ -52,6 +53,10 @@ class JobRecord:
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self.sampling_errors: dict[str, list[float]] = {}  # of each run by metric; see `Training`
 
+        # Not in the checkpoint: of each run by name, in the latest epoch; see `Training`
+        self.matrices: dict[str, list[Any]] = {}
+        self.sample_losses: dict[str, list[list[float]]] = {}
+
     @property
     def active_runs(self) -> list[RunRecord]:
         """The runs that have neither diverged nor finished."""
@@ -59,14 +64,12 @@ class JobRecord:
 
     def state(self) -> dict[str, Any]:
         """Return the record for the checkpoint."""
-        return {
-            "rows": {run.folder.id: packed(run.rows) for run in self.runs},
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "scored": self.scored,
-            "sampling_errors": self.sampling_errors,
-            "initial": [run.initial for run in self.runs],
-        }
+        state: dict[str, Any] = {}
+        state["rows"] = {run.folder.id: packed(run.rows) for run in self.runs}
+        for name in _SHARED:
+            state[name] = getattr(self, name)
+        state["initial"] = [run.initial for run in self.runs]
+        return state
 
     def restore(self, state: Mapping[str, Any], remedy: str) -> None:
         """Restore the record of `state`; that of other runs raises a DamagedError."""
@@ -79,10 +82,8 @@ class JobRecord:
         for run, initial in zip(self.runs, state["initial"], strict=True):
             run.rows = unpacked(rows[run.folder.id])
             run.initial = initial
-        self.seconds = state["seconds"]
-        self.stopped = state["stopped"]
-        self.scored = state["scored"]
-        self.sampling_errors = state["sampling_errors"]
+        for name in _SHARED:
+            setattr(self, name, state[name])
 
 
 def of_run(columns: Mapping[str, Sequence[T]], r: int) -> dict[str, T]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytorch_lightning as pl
+from pytorch_lightning import Trainer
 
 from actlab.engines.run_records import RunRecord
 from actlab.stacking import StackedTask
@@ -17,7 +17,7 @@ from actlab.studies.folders import Row
 from actlab.studies.plan import Keep
 
 
-def write_epoch(trainer: pl.Trainer, run: RunRecord, epoch: int) -> None:
+def write_epoch(trainer: Trainer, run: RunRecord, epoch: int) -> None:
     """Write the checkpoints that the study stores after ``epoch`` epochs."""
     keep = run.folder.run.keep
     if epoch in keep.epochs:
@@ -26,8 +26,8 @@ def write_epoch(trainer: pl.Trainer, run: RunRecord, epoch: int) -> None:
         write(trainer, run, epoch, "best")
 
 
-def write(trainer: pl.Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
-    """Write the weights of a run, under the names in its own task, with the config that was trained."""
+def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
+    """Write the weights of a run, under the names in its own task, with its trained config."""
     task = trainer.lightning_module
     if isinstance(task, StackedTask):
         state = task_state(task.network, run.index)
