@@ -197,8 +197,11 @@ def _timed_in_one_round() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _untried(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What takes time is tried where the mark ``tries_stacks`` asks for it; see `tiny_study.untried`."""
+def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What takes time is tried where the mark ``tries_stacks`` asks for it; see `tiny_study.untried`.
+
+    It asks for ``monkeypatch``, whose changes are then undone before its own.
+    """
     trains = {"actlab.engines.running", "actlab.checks.stack_trial"} & sys.modules.keys()
     if "tries_stacks" in request.keywords or not trains:
         yield

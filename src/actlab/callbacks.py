@@ -18,8 +18,10 @@ from pytorch_lightning.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
 from pytorch_lightning.trainer.states import RunningStage, TrainerFn
 from pytorch_lightning.utilities.model_helpers import is_overridden
+from rich.progress import BarColumn
 from torch import Tensor, nn
 
 from actlab.config.batches import limited
@@ -196,15 +198,26 @@ class SeedEveryEpoch(Callback):
 
 
 class BlockProgressBar(RichProgressBar):
-    """Lightning's progress bar; it counts the updates in blocks."""
+    """Lightning's progress bar with each metric on a line; it counts the updates in blocks."""
 
     blocks = True
+
+    def __init__(self) -> None:
+        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Show the number of the update, of a block that of its last."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.fit_loop.batch_idx)
+
+    def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
+        """Return Lightning's columns, with a bar that leaves room for the metrics."""
+        columns: list[Any] = super().configure_columns(trainer)
+        for column in columns:
+            if isinstance(column, BarColumn):
+                column.bar_width = 10  # characters
+        return columns
 
 
 @contextmanager

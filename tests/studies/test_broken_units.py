@@ -19,7 +19,7 @@ grid: {model.activation: [relu]}
 seeds: 2
 """
 BRIEF = ("--set", "seeds=1", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1")
-ALONE = (*BRIEF, "--engine", "sequential")  # no stacks are tried
+ALONE = (*BRIEF, "--max-stack", "1")  # no stacks are tried
 
 
 @pytest.fixture

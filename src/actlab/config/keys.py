@@ -25,7 +25,7 @@ CLASSES = {
 TEXT_ARGUMENTS = {
     *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
     *("default_root_dir", "fit", "flip", "gradient_clip_algorithm", "head", "image", "label"),
-    *("leave_out", "max_time", "metric", "mode", "model_registry", "name", "profiler"),
+    *("max_time", "metric", "mode", "model_registry", "name", "profiler"),
     *("revision", "scheduler_interval", "setting", "strategy", "test_set", "test_split"),
     *("train_split", "val_split", "variant", "vectors"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -89,9 +90,11 @@ def _reads_as_text(value: Any) -> bool:
 
 
 def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
-    """Return the values in a YAML text or open file."""
+    """Return the values in a YAML text or open file; reject a value that contains itself by an alias."""
     try:
-        return loader(text).get_single_data()
+        values = loader(text).get_single_data()
+        json.dumps(values, default=str, skipkeys=True)  # raises for such a value
+        return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error
