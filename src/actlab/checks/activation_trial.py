@@ -115,7 +115,7 @@ def _built(run: Run, name: str) -> Experiment | str:
         raise
 
 
-def fault_of_creation(unit: activations.Spec) -> str | None:
+def fault_of_creation(unit: activations.Activation) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
         with calling():

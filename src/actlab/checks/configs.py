@@ -23,6 +23,7 @@ from actlab.config.values import as_list, in_full
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import planned
 from actlab.storage import contents
+from actlab.storage.spec import Spec
 from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
@@ -102,13 +103,12 @@ def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
 def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
-    from actlab.activations.registry import source_of
     from actlab.config import sections
     from actlab.experiments import resolved
     from actlab.tasks.building import NO_PLATEAU
 
     unit = get_dotted(run.config, "model.activation")
-    source = "" if unit is None else source_of(unit)
+    source = "" if unit is None else Spec.of(unit).source
     head = source.partition(".")[0]
     if source.endswith(".py") and not Path(source).is_file():
         raise ActlabError(f"activation {in_full(unit)!r}: there is no file {source!r}")
@@ -173,12 +173,11 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
 def _parameters(unit: Any) -> set[str]:
     """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
     from actlab import activations
-    from actlab.activations.registry import source_of
     from actlab.tasks.parameters import ENDS, learnt
 
     if unit is None:
         return set()
-    if source_of(unit):
+    if Spec.of(unit).source:
         return {PARAMETERS}
     return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
 

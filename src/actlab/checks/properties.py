@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations
-from actlab.activations import Spec, create
+from actlab.activations import Activation, create
 from actlab.checks import gradient_trial
 from actlab.checks.activation_trial import check_call, gradient_of, state_of
 from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
@@ -45,13 +45,13 @@ Row = Callable[[Make, Tensor], str]
 """Returns the text of a row, measured at inputs of a shape that the activation accepts."""
 
 
-def report_rows(spec: Spec, report: Report) -> None:
+def report_rows(spec: Activation, report: Report) -> None:
     """Report the properties of an activation one by one, to the process that prints them."""
     for row in measure(spec):
         report("measured", row)
 
 
-def measure(spec: Spec) -> Iterator[Property]:
+def measure(spec: Activation) -> Iterator[Property]:
     """Yield the properties of an activation, up to the first violated requirement."""
     make = partial(activations.factory(spec), WIDTH)
     inputs = {kind: _normal(*shape) for kind, shape in SHAPES.items()}

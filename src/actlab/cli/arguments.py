@@ -21,7 +21,7 @@ from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spec import Spec
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
@@ -160,9 +160,9 @@ class Words:
         if not is_activation or not takes_activation_name(class_at(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
-            before = activation_spec(get_dotted(self.given, "model.activation"))
-            value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
-        return "model.activation", activation_spec(value)
+            before = Spec.of(get_dotted(self.given, "model.activation"))
+            value = Spec(before.source, before.name, {**before.params, below[1]: value})
+        return "model.activation", Spec.of(value).plain
 
 
 def _word(value: Any) -> str:

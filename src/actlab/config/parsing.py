@@ -30,7 +30,7 @@ from actlab.config.signatures import (
 )
 from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spec import Spec
 
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
 
@@ -119,7 +119,7 @@ def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
     if not inspect.isclass(kind := locate(parsed.class_path)):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
     if name == "model" and takes_activation_name(kind) and parsed.init_args.get("activation"):
-        parsed["init_args.activation"] = activation_spec(parsed.init_args.activation)
+        parsed["init_args.activation"] = Spec.of(parsed.init_args.activation).plain
     if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 

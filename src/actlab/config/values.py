@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.storage.files import at_home
+from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import read_word
-from actlab.storage.spellings import absolute, activation_spec
+from actlab.storage.spec import Spec
 
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
@@ -122,17 +122,18 @@ def is_user_defined(value: Any) -> bool:
     >>> [is_user_defined(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
     [False, True, False]
     """
-    name = value.get("class_path", value.get("name")) if isinstance(value, Mapping) else value
-    spelling = activation_spec(name)
-    if not isinstance(spelling, str) or not _UNIT_OF.fullmatch(spelling):
-        return False
-    source = spelling.rpartition(":")[0]
-    return source.endswith(".py") or source.partition(".")[0] not in ("torch", "actlab")
+    source = Spec.of(value).source if value else ""
+    return source.endswith(".py") or source.partition(".")[0] not in ("", "torch", "actlab")
 
 
 def located(value: Any) -> Any:
     """Make the paths of ``file.py:Name`` absolute, also in nested values."""
-    return mapped(value, absolute)
+    return mapped(value, _absolute)
+
+
+def _absolute(value: Any) -> Any:
+    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{resolved(file)}{colon}{name}" if file.endswith(".py") else value
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:

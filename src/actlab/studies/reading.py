@@ -17,6 +17,7 @@ from actlab.config.values import as_list, in_full, label, located, named, plain_
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
+from actlab.storage.spec import Spec
 from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
@@ -66,7 +67,7 @@ def load(
     whole = _blocks(file, path, brief)
     changes = _changes(settings or {}, overrides, whole)
     given_seeds = changes.pop("seeds", {})
-    units = [_located(unit) for unit in activations]
+    units = [Spec.of(unit).located().plain for unit in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
     if not smoke:  # which takes the sample over any dataset
         _check_samples(file, path, whole, changes)
@@ -82,7 +83,7 @@ def load(
     _check_stages(file, path, keys)
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
     seeds = {name: listed[:SMOKE_SEEDS] if smoke else listed for name, listed in seeds.items()}
-    reference_value = file.reference if reference is None else plain_unit(_located(reference))
+    reference_value = file.reference if reference is None else plain_unit(located(reference))
     reference_value, form = _found_form(reference_value, blocks)
     study = Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
@@ -334,8 +335,4 @@ def activation(word: str) -> Any:
     The word is a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
     """
     spec = read_word(word, lambda: True)
-    return _located(word if spec is None else spec)
-
-
-def _located(spec: Any) -> Any:
-    return {**spec, "name": located(spec.get("name"))} if isinstance(spec, Mapping) else located(spec)
+    return located(word if spec is None else spec)
