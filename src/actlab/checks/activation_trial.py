@@ -18,7 +18,7 @@ from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
-from actlab.config.keys import set_dotted
+from actlab.config.keys import ACTIVATION, set_dotted
 from actlab.config.values import canonical, label
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -67,10 +67,10 @@ def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Fault
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
-        key, name = key_of(run), label(run.unit)
+        key, name = key_of(run), label(run.activation or "")
         if faults.get(key):
             continue
-        report("trying", key, f"activation {name}" if run.unit else run.id)
+        report("trying", key, f"activation {name}" if run.activation else run.id)
         experiment = _built(run, name)
         if isinstance(experiment, str):
             faults[key] = experiment
@@ -98,17 +98,17 @@ def _samples(experiment: Experiment) -> Batch:
 
 def _built(run: Run, name: str) -> Experiment | str:
     """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
-    if run.unit and (reason := fault_of_creation(run.unit)):
+    if run.activation and (reason := fault_of_creation(run.activation)):
         return f"activation {name} fails: {reason}"
     try:
         return experiments.build(run.config)
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
-        if not run.unit:
+        if not run.activation:
             raise
         config = copy.deepcopy(run.config)
-        set_dotted(config, "model.activation", "relu")
+        set_dotted(config, ACTIVATION, "relu")
         with suppress(ActlabError):
             experiments.build(config)
             return f"activation {name} fails in the network: {error}"

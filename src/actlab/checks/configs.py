@@ -17,7 +17,7 @@ from actlab.analysis import comparison
 from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.results import TESTED, Results
 from actlab.config import metrics
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.keys import ACTIVATION, class_of, get_dotted
 from actlab.config.metrics import PARAMETERS
 from actlab.config.values import as_list, in_full
 from actlab.errors import ActlabError, one_line, unknown
@@ -107,11 +107,10 @@ def _check_config(run: Run) -> None:
     from actlab.experiments import resolved
     from actlab.tasks.building import NO_PLATEAU
 
-    unit = get_dotted(run.config, "model.activation")
-    source = "" if unit is None else Spec.of(unit).source
+    source = "" if run.activation is None else run.activation.source
     head = source.partition(".")[0]
     if source.endswith(".py") and not Path(source).is_file():
-        raise ActlabError(f"activation {in_full(unit)!r}: there is no file {source!r}")
+        raise ActlabError(f"activation {in_full(run.activation)!r}: there is no file {source!r}")
     with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if source and not source.endswith(".py") and not (head.isidentifier() and find_spec(head)):
             raise ActlabError(f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH")
@@ -119,8 +118,8 @@ def _check_config(run: Run) -> None:
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)
-    if unit is not None and not source:
-        activations.factory(unit)
+    if run.activation is not None and not source:
+        activations.factory(run.activation)
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
@@ -151,7 +150,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         *(f"{split}/{name}" for split in splits for name in names),
         *(f"train/{name}" for name in train),
         *(name for kind in callbacks for name in getattr(kind, "metrics", ())),
-        *_parameters(get_dotted(config, "model.activation")),
+        *_parameters(get_dotted(config, ACTIVATION)),
     }
 
 

@@ -39,6 +39,8 @@ class Loggers:
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
+        from actlab.config.records import plain
+
         kind = pydoc.locate(self.path)
         settings = {
             "save_dir": str(self.root),
@@ -53,7 +55,7 @@ class Loggers:
         logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
         words = {"setting": run.point.in_words(text=self._text)}
         words |= {"activation": self._text("", run.unit)} if run.unit else {}
-        logger.log_hyperparams({**run.config, **words})
+        logger.log_hyperparams({**plain(run.config), **words})
         return logger
 
     def _text(self, key: str, value: Any) -> str:

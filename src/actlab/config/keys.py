@@ -14,6 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
+ACTIVATION = "model.activation"
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
 # Keys that may hold the import path of a class in place of a mapping with ``class_path``.
 CLASSES = {

@@ -119,7 +119,7 @@ def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
     if not inspect.isclass(kind := locate(parsed.class_path)):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
     if name == "model" and takes_activation_name(kind) and parsed.init_args.get("activation"):
-        parsed["init_args.activation"] = Spec.of(parsed.init_args.activation).plain
+        parsed["init_args.activation"] = Spec.of(parsed.init_args.activation)
     if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 
@@ -149,6 +149,13 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
     if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
         return None
     try:
-        return json.dumps([name, value, *elsewhere])  # unsorted: the order of a schedule's steps matters
+        # Unsorted: the order of a schedule's steps matters.
+        return json.dumps([name, value, *elsewhere], default=_plain)
     except (TypeError, ValueError):
         return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.plain
+    raise TypeError(f"{type(value).__name__} is not plain")

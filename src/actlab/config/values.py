@@ -21,6 +21,8 @@ def label(value: Any, full: bool = False) -> str:
     >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Unit"), label({"class_path": "a.B"}), label(0.001)
     ('elu(alpha=0.5)', 'Unit', 'B', '0.001')
     """
+    if isinstance(value, Spec):
+        value = value.plain
     if isinstance(value, Mapping) and "class_path" in value:
         path = value["class_path"] if full else str(value["class_path"]).rpartition(".")[2]
         arguments = value.get("init_args")  # values may be unchecked
@@ -77,7 +79,7 @@ def value_key(value: Any) -> str:
 
     Activations are equal if name and arguments are, however they and the path of their file are written.
     """
-    return canonical(located(plain_unit(value)))
+    return _text(plain_unit(value) if isinstance(value, Mapping) else value, _comparable)
 
 
 def canonical(values: Any) -> str:
@@ -86,7 +88,15 @@ def canonical(values: Any) -> str:
     >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
     """
-    return json.dumps(mapped(values, as_number), sort_keys=True, default=str)
+    return _text(values, as_number)
+
+
+def _text(values: Any, change: Callable[[Any], Any]) -> str:
+    return json.dumps(mapped(values, change), sort_keys=True, default=str)
+
+
+def _comparable(value: Any) -> Any:
+    return _absolute(value) if isinstance(value, str) else as_number(value)
 
 
 def named(text: Any, values: Iterable[Any]) -> Any:
@@ -137,7 +147,12 @@ def _absolute(value: Any) -> Any:
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested mappings and lists with ``change`` applied to every other value in them."""
+    """Return nested mappings and lists with ``change`` applied to every other value in them.
+
+    An activation becomes its spelling in files.
+    """
+    if isinstance(values, Spec):
+        values = values.plain
     if isinstance(values, Mapping):
         return {str(key): mapped(inner, change) for key, inner in values.items()}
     return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)

@@ -48,7 +48,7 @@ class Spec:
         if {"class_path"} <= params.keys() <= {"class_path", "init_args"} and isinstance(arguments, Mapping):
             params = {**arguments, "name": params["class_path"]}
         path = params.pop("name", None)
-        if _is_code(path) or hasattr(type(path), "forward"):
+        if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(

@@ -17,11 +17,12 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import get_dotted, set_dotted, short, with_import_paths
+from actlab.config.keys import ACTIVATION, class_of, get_dotted, set_dotted, short, with_import_paths
 from actlab.config.metrics import directions, mode_of, quantity
 from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
+from actlab.storage.spec import Spec
 from actlab.studies import opened
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
@@ -97,8 +98,16 @@ class Run:
 
     @property
     def unit(self) -> Any:
-        """The activation as given in the config, not its label, which may be ambiguous; "" without one."""
-        return get_dotted(self.config, "model.activation", "")
+        """The activation as the grid or the config writes it, not its label; "" without one."""
+        if ACTIVATION in self.point:
+            return self.point[ACTIVATION]
+        return "" if self.activation is None else self.activation.plain
+
+    @cached_property
+    def activation(self) -> Spec | None:
+        """The model's activation; None without one."""
+        value = get_dotted(self.config, ACTIVATION)
+        return None if value in (None, "") else Spec.of(value)
 
     @property
     def epochs(self) -> int | None:
@@ -363,6 +372,8 @@ class Study:
             )
         whole = {key: get_dotted(common, key) for key in self.keys} | point
         full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
+        if str(class_of(common.get("model"))) in identity.ACTLAB["model"] and get_dotted(common, ACTIVATION):
+            set_dotted(common, ACTIVATION, Spec.of(get_dotted(common, ACTIVATION)))
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         digests = {name: digest for text in sources for name, digest in code[text].items()}
