@@ -69,7 +69,8 @@ def parsed_by_kind(monkeypatch):
     parse = experiments.resolved
 
     def resolved(given, defaults):
-        kinds = json.loads(json.dumps(given, default=str), parse_float=lambda _: "float", parse_int=lambda _: "int")
+        text = json.dumps(given, default=str)
+        kinds = json.loads(text, parse_float=lambda _: "float", parse_int=lambda _: "int")
         del kinds["model"]["init_args"]["activation"]  # `check` creates it
         if (kind := json.dumps(kinds)) not in PARSED:
             parse(given, defaults)

@@ -28,6 +28,7 @@ from actlab.config.signatures import (
     parameters,
     takes_activation_name,
 )
+from actlab.config.values import mapped
 from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
@@ -150,12 +151,6 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
         return None
     try:
         # Unsorted: the order of a schedule's steps matters.
-        return json.dumps([name, value, *elsewhere], default=_plain)
+        return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
     except (TypeError, ValueError):
         return None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Spec):
-        return value.plain
-    raise TypeError(f"{type(value).__name__} is not plain")

@@ -79,20 +79,18 @@ def value_key(value: Any) -> str:
 
     Activations are equal if name and arguments are, however they and the path of their file are written.
     """
-    return _text(plain_unit(value) if isinstance(value, Mapping) else value, _comparable)
+    return canonical(plain_unit(value), _comparable)
 
 
-def canonical(values: Any) -> str:
+def canonical(values: Any, change: Callable[[Any], Any] | None = None) -> str:
     """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
+
+    ``change`` is applied to every other value than mappings and lists; by default `as_number`.
 
     >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
     """
-    return _text(values, as_number)
-
-
-def _text(values: Any, change: Callable[[Any], Any]) -> str:
-    return json.dumps(mapped(values, change), sort_keys=True, default=str)
+    return json.dumps(mapped(values, change or as_number), sort_keys=True, default=str)
 
 
 def _comparable(value: Any) -> Any:

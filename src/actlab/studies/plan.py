@@ -99,15 +99,14 @@ class Run:
     @property
     def unit(self) -> Any:
         """The activation as the grid or the config writes it, not its label; "" without one."""
-        if ACTIVATION in self.point:
-            return self.point[ACTIVATION]
-        return "" if self.activation is None else self.activation.plain
+        value = self.point.get(ACTIVATION) or self.activation or ""
+        return value.plain if isinstance(value, Spec) else value
 
     @cached_property
     def activation(self) -> Spec | None:
         """The model's activation; None without one."""
         value = get_dotted(self.config, ACTIVATION)
-        return None if value in (None, "") else Spec.of(value)
+        return Spec.of(value) if value else None
 
     @property
     def epochs(self) -> int | None:
@@ -372,8 +371,9 @@ class Study:
             )
         whole = {key: get_dotted(common, key) for key in self.keys} | point
         full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
-        if str(class_of(common.get("model"))) in identity.ACTLAB["model"] and get_dotted(common, ACTIVATION):
-            set_dotted(common, ACTIVATION, Spec.of(get_dotted(common, ACTIVATION)))
+        activation = get_dotted(common, ACTIVATION)
+        if activation and str(class_of(common.get("model"))) in identity.ACTLAB["model"]:
+            set_dotted(common, ACTIVATION, Spec.of(activation))
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         digests = {name: digest for text in sources for name, digest in code[text].items()}
