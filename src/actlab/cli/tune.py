@@ -10,7 +10,7 @@ from typing import Any
 
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
-from actlab.config.keys import short
+from actlab.config.keys import is_activation
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
 from actlab.errors import ActlabError, Parser
@@ -19,7 +19,7 @@ from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.folders import StudyFolder
-from actlab.studies.plan import UNIT, Study
+from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load, overridden
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS
@@ -106,7 +106,7 @@ def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
 def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_given: bool) -> dict[str, Any]:
     """Return the values of a study file: a search for an activation and for a reference, then a comparison."""
     grid = file.grid if isinstance(file.grid, dict) else {}
-    keys = [key for key in grid if short(key) == UNIT]
+    keys = [key for key in grid if is_activation(key)]
     if len(keys) != 1:
         raise ActlabError(
             f"{source.stem} cannot be tuned: give a study with one grid, one key of which is an activation"

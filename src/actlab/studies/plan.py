@@ -17,7 +17,15 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import ACTIVATION, class_of, get_dotted, set_dotted, short, with_import_paths
+from actlab.config.keys import (
+    ACTIVATION,
+    class_of,
+    get_dotted,
+    is_activation,
+    set_dotted,
+    short,
+    with_import_paths,
+)
 from actlab.config.metrics import directions, mode_of, quantity
 from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
 from actlab.errors import ActlabError, unknown
@@ -40,7 +48,6 @@ MOST_RUNS, MAX_STACK = 10_000, 15
 _LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
 BLOCK = "block"  # key of the block's name in a grid point
-UNIT = "activation"  # last part of the grid keys whose values are activations
 
 
 @dataclass(frozen=True)
@@ -322,7 +329,7 @@ class Study:
 
         Figures and tables emphasise these.
         """
-        return short(key) == UNIT and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
+        return is_activation(key) and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.config.identity import ACTLAB
-from actlab.config.keys import check_order, class_of, get_dotted, set_dotted, short
+from actlab.config.keys import check_order, class_of, get_dotted, is_activation, set_dotted
 from actlab.config.places import SAMPLE, check_sample
 from actlab.config.values import as_list, in_full, label, located, named, plain_unit, same, value_key
 from actlab.errors import ActlabError, unknown
@@ -19,7 +19,7 @@ from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec
 from actlab.studies import schema
-from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stage, Study, other_length
+from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
@@ -72,8 +72,8 @@ def load(
     if not smoke:  # which takes the sample over any dataset
         _check_samples(file, path, whole, changes)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
-    if units and not any(short(key) == UNIT for key in keys):
-        raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
+    if units and not any(is_activation(key) for key in keys):
+        raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
     searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
     searched = [key for search in searches.values() for key in search.keys]
     select = _selection(file, path, keys)
@@ -276,9 +276,9 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
                 both = f"{known[text]!r} and {value!r}"
                 raise ActlabError(f"the grid has two equal values of {key}, {both}: remove one of them")
             known[text] = value
-        for unit in units if short(key) == UNIT else ():
+        for unit in units if is_activation(key) else ():
             known.setdefault(value_key(unit), unit)
-        grid[key] = [plain_unit(value) if short(key) == UNIT else value for value in known.values()]
+        grid[key] = [plain_unit(value) if is_activation(key) else value for value in known.values()]
     return replace(block, grid=grid)
 
 
@@ -302,7 +302,7 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
     grid = [(key, values) for block in blocks for key, values in block.grid.items()]
-    units = [unit for key, values in grid if short(key) == UNIT for unit in values]
+    units = [unit for key, values in grid if is_activation(key) for unit in values]
     keys: dict[str, Space] = {}
     arguments: dict[str, dict[str, Space]] = {}
     for name, spaces in stage.search.items():
