@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, class_of, get_dotted, inside, with_import_paths
+from actlab.config.keys import ACTIVATION, OBJECT, class_of, get_dotted, inside, with_import_paths
 from actlab.config.messages import mistake
 from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_replaces_dataset, top_level
@@ -160,9 +160,11 @@ class Words:
         if not is_activation or not takes_activation_name(class_at(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
-            before = Spec.of(get_dotted(self.given, "model.activation"))
+            before = Spec.of(get_dotted(self.given, ACTIVATION))
             value = Spec(before.source, before.name, {**before.params, below[1]: value})
-        return "model.activation", Spec.of(value).plain
+        if isinstance(value, str | Mapping | Spec):
+            value = Spec.of(value).plain
+        return ACTIVATION, value
 
 
 def _word(value: Any) -> str:

@@ -119,8 +119,9 @@ def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
     """Check that a parsed section names a class, and set values that have one meaning, in place."""
     if not inspect.isclass(kind := locate(parsed.class_path)):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
-    if name == "model" and takes_activation_name(kind) and parsed.init_args.get("activation"):
-        parsed["init_args.activation"] = Spec.of(parsed.init_args.activation)
+    activation = parsed.get("init_args.activation") if name == "model" else None
+    if isinstance(activation, str | dict) and takes_activation_name(kind):
+        parsed["init_args.activation"] = Spec.of(activation).plain
     if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 

@@ -130,7 +130,8 @@ def is_user_defined(value: Any) -> bool:
     >>> [is_user_defined(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
     [False, True, False]
     """
-    source = Spec.of(value).source if value else ""
+    name = value.get("class_path", value.get("name")) if isinstance(value, Mapping) else value
+    source = Spec.of(name).source if isinstance(name, str) else ""
     return source.endswith(".py") or source.partition(".")[0] not in ("", "torch", "actlab")
 
 
