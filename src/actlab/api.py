@@ -146,7 +146,7 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     'torch.nn.modules.activation:Softplus'
     """
     spec = Spec.of(activation)
-    spec = replace(spec, params=_plain(spec.params, "activation"))
+    spec = spec.with_params(_plain(spec.params, "activation"))
     if spec.source != "__main__":
         return spec.plain
     file = getattr(sys.modules["__main__"], "__file__", None)

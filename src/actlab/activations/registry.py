@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
@@ -133,8 +133,7 @@ def create(spec: Activation, **params: Any) -> nn.Module:
     >>> create("torch.nn:Hardtanh", max_val=6.0)
     Hardtanh(min_val=-1.0, max_val=6.0)
     """
-    parsed = Spec.of(spec)
-    return Factory(replace(parsed, params={**parsed.params, **params}))()
+    return Factory(Spec.of(spec).with_params(params))()
 
 
 @dataclass(frozen=True)

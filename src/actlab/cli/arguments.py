@@ -160,8 +160,7 @@ class Words:
         if not is_activation or not takes_activation_name(class_at(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
-            before = Spec.of(get_dotted(self.given, ACTIVATION))
-            value = Spec(before.source, before.name, {**before.params, below[1]: value})
+            value = Spec.of(get_dotted(self.given, ACTIVATION)).with_params({below[1]: value})
         if isinstance(value, str | Mapping | Spec):
             value = Spec.of(value).plain
         return ACTIVATION, value

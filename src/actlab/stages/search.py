@@ -13,6 +13,7 @@ from typing import Any
 from actlab.analysis import results
 from actlab.analysis.wording import plural
 from actlab.config.keys import is_activation
+from actlab.storage.spec import Spec
 from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Group
@@ -54,8 +55,7 @@ def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[
     values = {**point, **{key: value for key, value in tuned.items() if "." in key}}
     for key in point:
         if is_activation(key) and arguments:
-            unit = point[key] if isinstance(point[key], Mapping) else {"name": point[key]}
-            values[key] = {**unit, **arguments}
+            values[key] = Spec.of(point[key]).with_params(arguments).plain
     return {key: [value] for key, value in values.items()}
 
 

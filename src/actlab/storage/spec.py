@@ -69,6 +69,10 @@ class Spec:
         """The spelling in files: the path alone, or a mapping of ``name`` and parameters."""
         return {"name": self.path, **self.params} if self.params else self.path
 
+    def with_params(self, params: Mapping[str, Any]) -> Spec:
+        """Return the activation with further parameters, which override its own."""
+        return Spec(self.source, self.name, {**self.params, **params})
+
     def located(self) -> Spec:
         """Return the activation with an absolute path of its file, valid in any folder."""
         source = str(resolved(self.source)) if self.source.endswith(".py") else self.source
