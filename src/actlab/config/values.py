@@ -79,6 +79,8 @@ def value_key(value: Any) -> str:
 
     Activations are equal if name and arguments are, however they and the path of their file are written.
     """
+    if isinstance(value, str):
+        return json.dumps(_absolute(value))
     return canonical(plain_unit(value), _comparable)
 
 
