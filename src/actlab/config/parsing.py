@@ -39,7 +39,8 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
-    key, names = _key(name, value, elsewhere), list(texts(value))
+    key = _key(name, value, elsewhere)
+    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
     kept = _kept(key) if key is not None else []
     # A class that the section names may have been imported again.
     if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
