@@ -169,16 +169,16 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     return not decouples(find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {})
 
 
-def _parameters(unit: Any) -> set[str]:
+def _parameters(activation: Any) -> set[str]:
     """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
     from actlab import activations
     from actlab.tasks.parameters import ENDS, learnt
 
-    if unit is None:
+    if activation is None:
         return set()
-    if Spec.of(unit).source:
+    if Spec.of(activation).source:
         return {PARAMETERS}
-    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
+    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(activation)(1)) for end in ENDS}
 
 
 def is_known(path: str) -> bool:

@@ -35,7 +35,7 @@ class Loggers:
     root: Path
     tags: tuple[str, ...]
     modes: Mapping[str, str]  # `min` or `max` by metric
-    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Unit`
+    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Name`
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""

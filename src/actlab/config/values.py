@@ -12,14 +12,14 @@ from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import read_word
 from actlab.storage.spec import Spec
 
-_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
+_IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Name, package.module:Name
 
 
 def label(value: Any, full: bool = False) -> str:
     """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``; see also `in_full`.
 
-    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Unit"), label({"class_path": "a.B"}), label(0.001)
-    ('elu(alpha=0.5)', 'Unit', 'B', '0.001')
+    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Name"), label({"class_path": "a.B"}), label(0.001)
+    ('elu(alpha=0.5)', 'Name', 'B', '0.001')
     """
     if isinstance(value, Spec):
         value = value.plain
@@ -31,8 +31,8 @@ def label(value: Any, full: bool = False) -> str:
         name = label(value["name"], full)
         parameters = ", ".join(f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name")
         return f"{name}({parameters})" if parameters else name
-    if isinstance(value, str) and not full and (named_unit := _UNIT_OF.fullmatch(value)):
-        return named_unit[1]
+    if isinstance(value, str) and not full and (importable := _IMPORTABLE.fullmatch(value)):
+        return importable[1]
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
         return str(value)
     return f"{value:g}" if not full or (type(value) is float and float(f"{value:g}") == value) else str(value)
@@ -81,7 +81,7 @@ def value_key(value: Any) -> str:
     """
     if isinstance(value, str):
         return json.dumps(_absolute(value))
-    return canonical(plain_unit(value), _comparable)
+    return canonical(plain_activation(value), _comparable)
 
 
 def canonical(values: Any, change: Callable[[Any], Any] | None = None) -> str:
@@ -116,10 +116,10 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
 
 
-def plain_unit(value: Any) -> Any:
+def plain_activation(value: Any) -> Any:
     """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
 
-    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
+    >>> plain_activation({"name": "elu"}), plain_activation({"name": "elu", "alpha": 2})
     ('elu', {'name': 'elu', 'alpha': 2})
     """
     alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)

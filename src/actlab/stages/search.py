@@ -34,13 +34,13 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     """Return a block for each trial of a search at each grid point."""
     blocks = []
     for block in grid.blocks:
-        units = [key for key in block.grid if is_activation(key)]
-        several = [key for key, values in block.grid.items() if len(values) > 1 or key in units]
+        activations = [key for key in block.grid if is_activation(key)]
+        several = [key for key, values in block.grid.items() if len(values) > 1 or key in activations]
         for values in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, values, strict=True)))
-            name = point.only(several).in_words(next(iter(units), ""))
+            name = point.only(several).in_words(next(iter(activations), ""))
 
-            for space in search.spaces(point[key] for key in units):
+            for space in search.spaces(point[key] for key in activations):
                 given = point | {SEARCHED: name}
                 for tuned in points(space, search.trials):
                     trial = Trial(given, tuned, space)

@@ -93,7 +93,7 @@ def digests_of_code(text: str) -> dict[str, str]:
 
 
 def module_of(text: str) -> str:
-    """Return the dotted name in ``package.module.Class`` or ``package.module:Unit``; "" for any other text."""
+    """Return the dotted name in ``package.module.Class`` or ``package.module:Name``; "" for any other text."""
     head, colon, _ = text.rpartition(":")
     module = head if colon else text
     dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))
