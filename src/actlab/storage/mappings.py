@@ -13,6 +13,7 @@ import yaml
 
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
+from actlab.storage.spec import Spec
 
 # Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep nesting.
 _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
@@ -37,6 +38,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML writer that quotes text which `_Loader` would read as a number."""
 
 
+_Dumper.add_representer(Spec, lambda dumper, spec: dumper.represent_data(spec.plain))
 # 1e-3 is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
 for _resolver in (_Loader, _Dumper):
     _resolver.add_implicit_resolver(
