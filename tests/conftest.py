@@ -197,16 +197,13 @@ def _timed_in_one_round() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _untried(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What takes time is tried where the mark ``tries_stacks`` asks for it; see `tiny_study.untried`."""
+def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes time is tried where the mark ``tries_stacks`` asks for it."""
     trains = {"actlab.engines.running", "actlab.checks.stack_trial"} & sys.modules.keys()
-    if "tries_stacks" in request.keywords or not trains:
-        yield
-        return
-    from tiny_study import untried
+    if trains and "tries_stacks" not in request.keywords:
+        from tiny_study import leave_untried
 
-    with untried():
-        yield
+        leave_untried(monkeypatch)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_what_a_notebook_has_defined_is_rejected(monkeypatch):
     exec(UNIT, vars(shell))
     with pytest.raises(ActlabError, match=r"%%writefile FILE.py"):
         actlab.load_study("demo", activations=[shell.Mine])
-    with pytest.raises(ActlabError, match=r"top level of a file"):
+    with pytest.raises(ActlabError, match=r"top level of a module"):
         actlab.load_study("demo", activations=[lambda x: x])
 
 

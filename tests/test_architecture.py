@@ -56,7 +56,10 @@ MAY_IMPORT = {
         *("experiments", "callbacks", "datamodules", "activations"),
         *("config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"engines", "stages", "reports", "analysis", "studies", "config", "random", "validation", "errors"},
+    "api": {
+        *("engines", "stages", "reports", "analysis", "studies", "config", "random", "storage"),
+        *("validation", "errors"),
+    },
     "__main__": {"cli", "engines", "runtime", "errors", ""},
 }
 

@@ -56,17 +56,19 @@ def load(folder, **options):
     return reading.load(str(path), **options)
 
 
+def leave_untried(patch):
+    """Let ``patch`` leave out trials of stacks and of what users' code opens, as in tests without the mark."""
+    patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
+    patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
+    patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
+    patch.setattr("actlab.engines.workers._serve", serve_untried)
+
+
 @contextlib.contextmanager
 def untried():
-    """Try neither stacks nor what users' code opens, as in tests without the mark.
-
-    Fixtures of a module come before the one that sees to it.
-    """
+    """Leave out these trials in a fixture of a module, which comes before the fixture that sees to it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
-        patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
-        patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
-        patch.setattr("actlab.engines.workers._serve", serve_untried)
+        leave_untried(patch)
         yield
 
 

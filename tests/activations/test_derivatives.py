@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from actlab.activations import Spec, create, is_elementwise, is_stochastic, names
+from actlab.activations import Activation, create, is_elementwise, is_stochastic, names
 from actlab.activations.gates import CDFS
 from actlab.activations.smooth import differentiable
 from actlab.random import masks
@@ -51,7 +51,7 @@ def orders(module: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
     return [order.detach() for order in found]
 
 
-def modes(spec: Spec) -> tuple[bool, ...]:
+def modes(spec: Activation) -> tuple[bool, ...]:
     """Evaluation, and training where it is another map."""
     return (False, True)[: 1 + is_stochastic(create(spec))]
 
@@ -87,7 +87,7 @@ def test_replaced_activations_have_values_and_slopes_of_torchs(name):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
-def network(spec: Spec, training: bool) -> nn.Module:
+def network(spec: Activation, training: bool) -> nn.Module:
     """Two inputs, one output; also a smooth activation, so that no derivative vanishes everywhere."""
     torch.manual_seed(0)
     layers = [nn.Linear(2, 6), create(spec), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1)]

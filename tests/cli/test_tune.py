@@ -9,6 +9,7 @@ import pytest
 from actlab.cli.tune import parser, planned
 from actlab.engines import training
 from actlab.stages import opening, search
+from actlab.studies.reading import load
 from tiny_study import study_text
 
 TABLE = "table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]\n"
@@ -428,3 +429,14 @@ def test_shards_share_the_trials_of_a_search(succeed, tmp_path):
     for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):
         succeed("study", "run", "tiny.yaml", "--shard", shard, "--max-stack", "1", "--jobs", "0")
         assert len([*tmp_path.glob("runs/tiny/*/result.json")]) == trained
+
+
+def test_searched_arguments_join_those_of_each_spelling(tmp_path):
+    grid = "model.activation: [{class_path: torch.nn.Hardtanh, init_args: {max_val: 6.0}}]"
+    space = '"torch.nn.Hardtanh(max_val=6)": {min_val: [-2.0, -1.0]}'
+    stages = "stages: [{name: search, seeds: 1, trials: 2, search: {SPACE}}, {name: compare, seeds: 5-6}]\n"
+    (tmp_path / "tiny.yaml").write_text(study_text(grid, stages.replace("SPACE", space), seeds=1, epochs=1))
+    study = load(str(tmp_path / "tiny.yaml"))
+    trials = opening.planned(study, study.stages[0]).blocks
+    found = [value for block in trials for value in block.grid["model.activation"]]
+    assert found == [{"name": "torch.nn:Hardtanh", "max_val": 6.0, "min_val": low} for low in (-2.0, -1.0)]

@@ -50,7 +50,7 @@ def test_runs_of_a_study_are_the_same_for_each_spelling(folder, net):
     other = planned(net=net.format(folder=folder), data=colon(DATA), probe=colon(PROBE))
     assert [run.id for run in other.runs()] == [run.id for run in dotted.runs()]
     assert [run.config for run in other.runs()] == [run.config for run in dotted.runs()]
-    assert {run.config["model"]["init_args"]["activation"] for run in other.runs()} == {"torch.nn:ELU"}
+    assert {run.activation.path for run in other.runs()} == {"torch.nn:ELU"}
     assert (other.reference, other.probes) == ("own.nets.Net", dotted.probes)
 
 

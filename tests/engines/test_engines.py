@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from actlab import experiments
-from actlab.checks import facts
+from actlab.checks import forms
 from actlab.datamodules import MNISTDataModule
 from actlab.engines import packing, training
 from actlab.errors import ActlabError
@@ -280,14 +280,14 @@ class FailsLate(pl.Callback):
 )
 def test_reasons_against_stacking(study, override, word):
     run = study(overrides=[override, "trainer.accelerator=cpu"]).runs()[0]
-    reason = facts.reason_against(experiments.build(run.config))
+    reason = forms.reason_against(experiments.build(run.config))
     assert reason is None if word is None else word in reason
 
 
 def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
     experiment = experiments.build(study().runs()[0].config)
     monkeypatch.setattr(experiment.trainer.precision_plugin, "scaler", object(), raising=False)
-    assert "scaler" in facts.reason_against(experiment)
+    assert "scaler" in forms.reason_against(experiment)
 
 
 @pytest.mark.parametrize("stacked", [True, False])

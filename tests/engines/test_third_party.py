@@ -128,7 +128,6 @@ def test_a_study_rejects_numbers_that_are_not_finite(cli, tmp_path, where):
 
 @pytest.mark.tries_stacks
 def test_runs_whose_stacks_end_the_process_are_plain_modules(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
     monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
     (tmp_path / "alone.py").write_text(ALONE)
     words = ("--set", "model.activation=./alone.py:Alone", "--set", "seeds=2", "--jobs", "1")

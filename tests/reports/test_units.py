@@ -5,14 +5,14 @@ import pytest
 from rich.console import Console
 
 from actlab.activations import entry, names
-from actlab.cli.activations import unit_table
+from actlab.cli.activations import activation_table
 from actlab.reports import units
 
 
 def test_table_lists_every_unit():
     console = Console(width=250)
     with console.capture() as capture:
-        console.print(unit_table())
+        console.print(activation_table())
     text = capture.get()
     for name in names():
         row = next(line for line in text.splitlines() if line.split()[1:2] == [name])

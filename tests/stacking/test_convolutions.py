@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from actlab import experiments, networks
-from actlab.checks import facts
+from actlab.checks import forms
 from actlab.errors import ActlabError
 from actlab.networks import ConvNet, WideResNet
 from actlab.networks.wide_resnet import WideBlock
@@ -63,7 +63,7 @@ def test_the_reason_on_a_cpu_advises_no_stacked_form():
     """It would not help there."""
     config = read_mapping(config_file("cifar10_convnet"))
     config["data"]["init_args"]["sample"] = True
-    reason = facts.reason_against(experiments.build(config, accelerator="cpu"))
+    reason = forms.reason_against(experiments.build(config, accelerator="cpu"))
     assert reason == "a CPU computes convolutions of several runs in another way, whatever their stacked form"
 
 

@@ -4,7 +4,6 @@ from actlab.callbacks.progress_bar import BlockProgressBar
 from actlab.callbacks.seeding import SeedEveryEpoch
 from actlab.callbacks.testing import TestEveryEpoch
 from actlab.callbacks.unit_statistics import UnitStatistics, UnitValues
-from actlab.callbacks.weight_averaging import check_averaging
 
 __all__ = [
     "BlockProgressBar",
@@ -12,5 +11,4 @@ __all__ = [
     "TestEveryEpoch",
     "UnitStatistics",
     "UnitValues",
-    "check_averaging",
 ]

@@ -12,5 +12,5 @@ Faults = dict[str, str | None]
 
 def key_of(run: Run) -> str:
     """Return the key of a run's case: equal for runs with one activation in one network."""
-    data = class_of(run.config.get("data"))
-    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
+    model, data = class_of(run.config["model"]), class_of(run.config.get("data"))
+    return canonical([run.activation, model, get_dotted(run.config, "model.network"), data])

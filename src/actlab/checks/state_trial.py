@@ -35,8 +35,8 @@ def tried(run: Run, batch: Batch | None) -> tuple[str | None, str]:
         ActlabError: if the builds share a parameter outside their activations.
     """
     first, second = (experiments.build(run.config).task for _ in range(2))
-    for unit, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
-        if fault := shared_parameter(unit, later):
+    for activation, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
+        if fault := shared_parameter(activation, later):
             return fault, ""
     if fault := shared_parameter(first, second):
         raise ActlabError(f"the network: {fault}. Nothing is trained")
@@ -67,13 +67,13 @@ def _calls(task: Task, batch: Batch) -> Seen:
     """Return digests of inputs and outputs of each activation, and of the loss, in both modes."""
     seen: Seen = {}
 
-    def note(site: str, unit: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        seen[f" input of {site}, {unit.training}"] = _digest(inputs[0])
-        seen[f"{site} output, {unit.training}"] = _digest(output)
+    def note(site: str, activation: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        seen[f" input of {site}, {activation.training}"] = _digest(inputs[0])
+        seen[f"{site} output, {activation.training}"] = _digest(output)
 
     hooks = [
-        unit.register_forward_hook(lambda *called, site=site: note(site, *called))
-        for site, unit in task.sites.items()
+        activation.register_forward_hook(lambda *called, site=site: note(site, *called))
+        for site, activation in task.sites.items()
     ]
     try:
         for training in (True, False):

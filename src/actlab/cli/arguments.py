@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, class_of, get_dotted, inside, with_import_paths
+from actlab.config.keys import ACTIVATION, OBJECT, class_of, get_dotted, inside, with_import_paths
 from actlab.config.messages import mistake
 from actlab.config.places import check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_replaces_dataset, top_level
@@ -21,7 +21,7 @@ from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spec import Spec
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
@@ -160,9 +160,10 @@ class Words:
         if not is_activation or not takes_activation_name(class_at(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
-            before = activation_spec(get_dotted(self.given, "model.activation"))
-            value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
-        return "model.activation", activation_spec(value)
+            value = Spec.of(get_dotted(self.given, ACTIVATION)).with_params({below[1]: value})
+        if isinstance(value, str | Mapping | Spec):
+            value = Spec.of(value).plain
+        return ACTIVATION, value
 
 
 def _word(value: Any) -> str:

@@ -221,10 +221,10 @@ class CommandLine(ActlabCLI):
             self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path, fit))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
-        unit = (plain["model"].get("init_args") or {}).get("activation")
+        activation = (plain["model"].get("init_args") or {}).get("activation")
         modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
         name = os.environ.get("WANDB_NAME", self.folder.name)
-        known = {"name": name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        known = {"name": name, "group": root.name, "tags": [label(activation)[:64]] if activation else None}
         if self.stores:
             set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:

@@ -388,7 +388,7 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
 
     while True:
         try:
-            faults, known = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
+            faults, known = worker.call("actlab.checks.activation_trial:try_activations", runs, ended, on=note)
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
         except EndedError as how:
             if not tried:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -12,6 +13,7 @@ import yaml
 
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
+from actlab.storage.spec import Spec
 
 # Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep nesting.
 _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
@@ -36,6 +38,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML writer that quotes text which `_Loader` would read as a number."""
 
 
+_Dumper.add_representer(Spec, lambda dumper, spec: dumper.represent_data(spec.plain))
 # 1e-3 is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
 for _resolver in (_Loader, _Dumper):
     _resolver.add_implicit_resolver(
@@ -89,9 +92,11 @@ def _reads_as_text(value: Any) -> bool:
 
 
 def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
-    """Return the values in a YAML text or open file."""
+    """Return the values in a YAML text or open file; reject a value that contains itself by an alias."""
     try:
-        return loader(text).get_single_data()
+        values = loader(text).get_single_data()
+        json.dumps(values, default=str, skipkeys=True)  # raises for such a value
+        return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error

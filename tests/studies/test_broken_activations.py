@@ -1,4 +1,4 @@
-"""Units that cannot be trained: told in one line, recorded as failed, and the study goes on."""
+"""Activations that cannot be trained: told in one line, recorded as failed, and the study goes on."""
 
 import json
 import re
@@ -19,7 +19,7 @@ grid: {model.activation: [relu]}
 seeds: 2
 """
 BRIEF = ("--set", "seeds=1", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1")
-ALONE = (*BRIEF, "--engine", "sequential")  # no stacks are tried
+ALONE = (*BRIEF, "--max-stack", "1")  # no stacks are tried
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def added(names):
     return [word for name in names for word in ("--activation", name)]
 
 
-def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
+def test_broken_activations_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
     for name in ("failing_activations", "hand_written_gradients", "shared_state"):
         program(name)
     (tmp_path / "wrong.py").write_text("def f(:\n")
