@@ -13,7 +13,7 @@ from actlab.config.metrics import INITIAL, LEARNT
 from actlab.engines import stored_weights, unit_records
 from actlab.engines.jobs import Job
 from actlab.engines.logged_rows import LoggedRows, epochs_done, fraction_done
-from actlab.engines.run_facts import facts_of
+from actlab.engines.run_facts import training_facts
 from actlab.engines.run_loggers import log_epoch, summarise
 from actlab.engines.run_records import RunRecord, of_run
 from actlab.runtime import signals
@@ -181,7 +181,7 @@ class Recorder(LoggedRows):
             if self.stacked:
                 stored_weights.write(trainer, run, trainer.current_epoch, "last")
 
-        facts = facts_of(trainer, self.record, run, self.stacked)
+        facts = training_facts(trainer, self.record, run, self.stacked)
         epoch, updates = facts["last_good_epoch"], facts["updates"]
         units = unit_records.close(folder, epoch, updates, self.remedy)
         folder.finish(DIVERGED if diverged else FINISHED, [*run.rows, *units], **facts)

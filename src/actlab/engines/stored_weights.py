@@ -73,8 +73,7 @@ def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
     last: dict[int, float] = {}
     for row in rows:
         if _is_selected(row, keep):
-            # A value within an epoch counts for it; without rounding, 3.0000000000000004 would be
-            # in 4.
+            # A value within an epoch counts for it; unrounded, 3.0000000000000004 would be in 4.
             last[math.ceil(round(row.epoch, 6))] = row.value
 
     sign = 1 if keep.mode == "min" else -1
