@@ -27,7 +27,7 @@ def row(label, values, **column):
     cell = boards_by_hand.cell(
         dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
     )
-    return {"point": {UNIT: label}, "edges": [], "columns": [cell]}
+    return {"point": {UNIT: label}, "chosen": {}, "edges": [], "columns": [cell]}
 
 
 def spread(middle):
@@ -195,7 +195,8 @@ def own(kept, label, **rows):
             else given
         )
         mine["point"][UNIT] = label
-        tables[task, data] = boards_by_hand.table(task, UNIT, [mine], own=[label])
+        one = boards_by_hand.table(task, UNIT, [mine], own=[label])
+        tables[task, data] = boards_by_hand.as_record(one)
     return tables
 
 
@@ -265,7 +266,8 @@ def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
 
 def labels_of(*tables):
     """The labels of each table's activations, and those that are the user's."""
-    found = scoreboard.board_of([scoreboard.StoredTable(Path(one["study"]), one) for one in tables])
+    records = map(boards_by_hand.as_record, tables)
+    found = scoreboard.board_of([scoreboard.StoredTable(Path(one.study), one) for one in records])
     return [[*task.places] for task in found.tasks], found.users
 
 

@@ -8,11 +8,9 @@ import torch
 from PIL import Image
 
 import tiny_study
-from actlab.analysis import board
-from actlab.analysis.scoreboard import Table
+from actlab.analysis import board, study_table
 from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
-from actlab.storage.files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
 from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
@@ -166,8 +164,8 @@ def test_every_task_of_the_board_is_a_study_with_kept_tables():
         study = scoreboard.planned_task(name, task, {}, ["silu"], None, smoke=False)
         assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
         for data in board.data_of(task).values():
-            table = read_json(resource(f"results/{data['table']}") / "table.json", Table, "")
-            assert file["reference"] in {row["point"]["model.activation"] for row in table["rows"]}
+            table = study_table.read(resource(f"results/{data['table']}") / "table.json")
+            assert file["reference"] in {row.point["model.activation"] for row in table.rows}
 
 
 def test_smoke_trains_on_samples_and_decides_nothing(here, cli, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from actlab.analysis import comparison
+from actlab.analysis.comparison import table_of
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import load
 from actlab.studies.folders import StudyFolder
@@ -40,7 +40,7 @@ def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_
         return
     (found,) = (match for note in results.study.notes if (match := REACH.search(note)))
     comparisons, seeds = int(found[1]), int(found[2])
-    assert comparisons == comparison.correction(results, "primary").comparisons
+    assert comparisons == table_of(results).correction("primary").comparisons
     unit = 100 if results.primary.percent else 1
     assert seeds == pairs_to_detect(unit * results.primary.margin / float(found[3]), comparisons)
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
-from actlab.analysis import hierarchy, scoreboard
+from actlab.analysis import hierarchy, scoreboard, study_table
 from actlab.analysis.differences import Estimate, better
 from actlab.analysis.hierarchy import Effect, OverTasks, Ratio
-from actlab.analysis.scoreboard import Board, KeptRow, ScoredTask, StoredTable, Table
+from actlab.analysis.scoreboard import Board, ScoredTask, StoredTable
 from actlab.analysis.statistics import LEVEL, holm, p_text
+from actlab.analysis.study_table import Row, StudyTable
 from actlab.analysis.verdict import SMOKE
 from actlab.analysis.wording import digits, plural
-from actlab.config.values import printers
-from actlab.storage.files import checked, read_json
+from actlab.storage.files import checked
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
@@ -113,12 +113,12 @@ def seeds_of(task: BoardTask, data: str) -> tuple[int, ...]:
     return (*range(FIRST_SEED + before, FIRST_SEED + before + task["further"][data]["seeds"]),)
 
 
-def submitted() -> dict[str, dict[tuple[str, str], Table]]:
+def submitted() -> dict[str, dict[tuple[str, str], StudyTable]]:
     """Return the tables of the activations that users submitted, by name, then by task and data set."""
-    tables: dict[str, dict[tuple[str, str], Table]] = {}
-    for file in sorted(resource(SUBMITTED).glob(f"*/*/*/{scoreboard.TABLE}")):
+    tables: dict[str, dict[tuple[str, str], StudyTable]] = {}
+    for file in sorted(resource(SUBMITTED).glob(f"*/*/*/{study_table.NAME}")):
         name, task, data, _ = file.parts[-4:]
-        table = read_json(file, Table, "copy it again from the folder of the runs")
+        table = study_table.read(file, "copy it again from the folder of the runs")
         tables.setdefault(name, {})[task, data] = table
     return tables
 
@@ -170,7 +170,7 @@ class Scores:
         tasks: dict[str, dict[str, list[Effect]]] = {}
         for task in self.board.tasks:
             if effect := self._effect(task, label, reference):
-                name, data = self.places[task.record.table["study"]]
+                name, data = self.places[task.record.table.study]
                 whole = f"{data} {task.point}" if self.file["tasks"][name].get("points_are_data") else data
                 tasks.setdefault(name, {}).setdefault(whole, []).append(effect)
         effects = [[*map(hierarchy.mean_of, data.values())] for data in tasks.values()]
@@ -194,14 +194,14 @@ class Scores:
         return OnData(task.name, effect and hierarchy.within(effect), place.n, failed, place.edge, won)
 
 
-def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
+def scores(tables: Mapping[tuple[str, str], StudyTable] | None = None) -> Scores:
     """Return the board, with the rows of the user's ``tables`` by task and data set."""
     file, places, records, others = board_file(), dict[str, tuple[str, str]](), [], submitted()
     for task, of in file["tasks"].items():
         for name, data in data_of(of).items():
             title = f"{task}: {name}"
             places[title] = task, name
-            rows: list[KeptRow] = []
+            rows: list[Row] = []
             for label, tables_of in others.items():
                 if (task, name) in tables_of:
                     rows += _named(tables_of[task, name], label)
@@ -209,26 +209,26 @@ def scores(tables: Mapping[tuple[str, str], Table] | None = None) -> Scores:
     return Scores(file, scoreboard.board_of(records), places)
 
 
-def _named(table: Table, label: str) -> list[KeptRow]:
+def _named(table: StudyTable, label: str) -> list[Row]:
     """Return the rows of a table with one activation under another name."""
-    return [{**row, "point": {**row["point"], table["compare"]: label}} for row in table["rows"]]
+    return [replace(row, point=row.point | {table.compare: label}) for row in table.rows]
 
 
-def comparable(rows: Sequence[KeptRow], kept: Table) -> list[KeptRow]:
+def comparable(rows: Sequence[Row], kept: StudyTable) -> list[Row]:
     """Return rows at the points of a kept table, in which a single block holds settings and is no data."""
-    if len({row["point"].get(BLOCK) for row in kept["rows"]}) > 1:
+    if len({row.point.get(BLOCK) for row in kept.rows}) > 1:
         return [*rows]
-    return [{**row, "point": {key: v for key, v in row["point"].items() if key != BLOCK}} for row in rows]
+    return [replace(row, point=row.point.without([BLOCK])) for row in rows]
 
 
-def _record(title: str, data: DataSet, others: list[KeptRow], users: Table | None) -> StoredTable:
+def _record(title: str, data: DataSet, others: list[Row], users: StudyTable | None) -> StoredTable:
     folder = resource(str(Path("results", data["table"])))
-    table = read_json(folder / scoreboard.TABLE, Table, "reinstall actlab")
-    rows = comparable([*table["rows"], *others, *(users["rows"] if users else [])], table)
+    table = study_table.read(folder / study_table.NAME, "reinstall actlab")
+    rows = comparable([*table.rows, *others, *(users.rows if users else [])], table)
     if (chance := data.get("chance")) is not None:
-        rows = [{**row, "columns": [{**cell, "chance": chance} for cell in row["columns"]]} for row in rows]
-    marks: Any = {"own": users["own"], "sources": users["sources"]} if users else {"own": []}
-    return StoredTable(folder, {**table, "study": title, "rows": rows, **marks})
+        rows = [replace(row, columns=tuple(replace(c, chance=chance) for c in row.columns)) for row in rows]
+    own, sources = (users.own, users.sources) if users else ((), table.sources)
+    return StoredTable(folder, replace(table, study=title, rows=tuple(rows), own=own, sources=sources))
 
 
 def sentence(standing: Standing, reference: str) -> str:
@@ -261,18 +261,20 @@ def verdict(data: OnData, p: float | None, reference: str) -> str:
     return "; ".join(words) + "."
 
 
-def smoke_lines(tables: Mapping[tuple[str, str], Table]) -> list[str]:
+def smoke_lines(tables: Mapping[tuple[str, str], StudyTable]) -> list[str]:
     """Return a small scoreboard of smoke runs, their values without a comparison, and what whole runs add."""
     said = ["", f"Smoke scoreboard. {SMOKE}"]
     for (task, data), table in tables.items():
-        text = printers(row["point"] for row in table["rows"])
-        for words, rows in StoredTable(Path(), table).points:
+        for words, rows in table.points:
             name = ", ".join(filter(None, [task, data, words]))
             for row in rows:
-                cell = next(cell for cell in row["columns"] if cell["primary"])
-                value = "no finite value" if cell["median"] is None else digits(cell["median"])
-                activation = text(table["compare"], row["point"][table["compare"]])
-                said.append(f"{name}: {activation}, {cell['metric']} {value}, {plural(cell['n'], 'run')}")
+                cell = row.primary
+                if cell is None:
+                    continue
+                value = "no finite value"
+                if cell.median is not None and math.isfinite(cell.median):
+                    value = digits(cell.median)
+                said.append(f"{name}: {table.label(row)}, {cell.metric} {value}, {plural(cell.n, 'run')}")
 
     reference = board_file()["reference"]
     example = sentence(scores().standings[0], reference)

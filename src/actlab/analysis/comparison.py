@@ -1,4 +1,4 @@
-"""The table of a study: groups at their selected settings, published values, tests against the reference.
+"""Make the table of a study: groups at their selected settings, published values, tests against the reference.
 
 The comparisons of the primary column with the reference form one family of hypotheses, all others a second one;
 p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
@@ -8,45 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from actlab.analysis.choice import Choice
+from actlab.analysis import notes, parameters, verdict
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Estimate, better, equivalent, paired_difference
+from actlab.analysis.differences import better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
-from actlab.analysis.wording import plural
-from actlab.config.values import in_full
+from actlab.analysis.statistics import LEVEL, holm, mean_and_sd, median, median_interval, pairs_needed
+from actlab.analysis.study_table import FAMILIES, Cell, Family, Row, StudyTable, Superiority
+from actlab.config.keys import by_key
+from actlab.config.values import in_full, shareable
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 from actlab.studies.points import Point
-
-Family = Literal["primary", "secondary", ""]
-FAMILIES: tuple[Family, ...] = ("primary", "secondary")
-
-
-class Correction(NamedTuple):
-    """What the p-values of a comparison are corrected for: the others of its family, and earlier looks."""
-
-    family: Family
-    comparisons: int  # in the family, finished or not
-    with_margin: int  # how many of them have a margin of equivalence
-    looks: int  # verdicts seen before
-
-    def strictness(self, more: int = 0) -> int:
-        """Return by how much the smallest p-value is multiplied, after so many looks more."""
-        return max(1, self.comparisons) * factor(self.looks + more)
-
-    def text(self, more: int = 0, margin: bool = False) -> str:
-        """Return ``3 comparisons``, ``3 comparisons and 2 looks``; with ``margin`` of tests of equivalence."""
-        number, looks = self.with_margin if margin else self.comparisons, self.looks + more
-        count = plural(max(1, number), "comparison")
-        return f"{count} and {looks + 1} looks" if looks else count
 
 
 class PublishedValue(NamedTuple):
@@ -56,136 +34,95 @@ class PublishedValue(NamedTuple):
     sd: float | None = None
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One table column of one group, at the group's selected setting.
-
-    A comparison with the reference has p-values and intervals when all planned runs of both sides have ended.
-    It has none where the values are the best of several (``biased``): no fair sample of what they measure.
-    """
-
-    column: Column
-    values: dict[int, float]  # by seed; not finite where a run diverged
-    median: float | None  # of the values; None without any
-    interval: Interval | None
-    published: PublishedValue | None  # None if the paper gives none
-    difference: Difference  # over the seeds that the reference has, too
-    better: Estimate | None  # probability of being better than the reference; None without values of both
-    family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
-    biased: bool = False
-    missing: int = 0  # planned runs of both sides that have not ended
-    failures: tuple[int, int] = (0, 0)  # runs of each side that failed, see `Column.failed`, of those paired
-    p_holm: float | None = None  # ``p`` corrected over its family, and for earlier looks
-    diverged: bool = False  # whether any run did; if none, an infinite value was measured
-    margin: float | None = None  # of equivalence, in the unit of the values
-    p_equivalent: float | None = None  # two one-sided tests against the margin
-    p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
-    samples: int | None = None  # number of samples that a share such as an error was measured on, if known
-    sampling_error: float | None = None  # standard error that the median has from the samples alone, if known
-    at_chance: bool = False  # whether the median is that of a run that failed
-    reference_at_chance: bool = False
-
-    @property
-    def by_probability(self) -> bool:
-        """Whether a run of either side failed: the probability decides then, and not the mean."""
-        return any(self.failures)
-
-    @property
-    def p(self) -> float | None:
-        """The p-value that decides: of the mean difference, or of the probability where a run failed."""
-        return self.better.p if self.by_probability and self.better else self.difference.p
-
-    @property
-    def within_margin(self) -> bool:
-        """Whether the mean difference is smaller than the margin; of shares, in counts of samples."""
-        mean, number = self.difference.mean, (self.samples or 0) * self.difference.pairs
-        if self.margin is None or mean is None:
-            return False
-        counted = round(abs(mean) * number) / number if number else abs(mean)
-        return counted < self.margin and not math.isclose(counted, self.margin)
-
-    @property
-    def beyond_published(self) -> float | None:
-        """Our median minus the published value, on the column's scale; our mean if the paper gives an sd."""
-        if self.median is None or self.published is None:
-            return None
-        ours = self.median
-        if self.published.sd is not None and len(self.values) > 1:  # a diverged run leaves no mean to compare
-            if self.mean_and_sd is None:
-                return None
-            ours = self.mean_and_sd[0]
-        here, there = self.column.compared([ours, self.published.value])
-        return here - there
-
-    @property
-    def mean_and_sd(self) -> tuple[float, float] | None:
-        """Our mean and standard deviation, if the paper published a standard deviation."""
-        return mean_and_sd(self.values.values()) if self.published and self.published.sd is not None else None
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """A group in the table."""
-
-    point: Point  # the grid point without its tuned values
-    chosen: Mapping[str, Any]  # the selected tuned values; empty until a run has ended
-    edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
-    tried: int  # number of settings
-    choice: Choice | None  # how far the selection depends on its seeds; None without one, or if it is unknown
-    reference_tried: int | None  # of its reference; None without a reference
-    reference_choice: Choice | None
-    planned: int  # number of runs at the selected setting
-    finished: int  # how many of these finished without diverging
-    diverged: int
-    provisional: bool  # whether the setting was selected while runs of the group were missing
-    cells: tuple[Cell, ...]  # one per column
-    cost: Mapping[str, Any] | None  # the entry of ``cost.json`` for the group
-
-
-@lru_cache(maxsize=4)  # each part of a report needs them
-def rows(results: Results) -> list[TableRow]:
-    """Return the table of a study: one row per group, in the order of the study's file."""
+def table_of(results: Results) -> StudyTable:
+    """Return the comparison of a study: a row per group, in the order of the study's file, and what it says."""
+    study = results.study
     check_reference(results)
-    plain = [_row(results, group) for group in results.groups]
+    rows = [_row(results, group) for group in results.groups]
+    rows = _corrected(rows, results.looks)
+
+    # The user's activations, and the code of the runs that have ended
+    own = dict[str, None]()
+    for group in results.groups:
+        for key, value in group.point.items():
+            if study.is_own(key, value):
+                own[in_full(shareable(value))] = None
+    ended = [run for run in results.runs if run.id in results.results]
+    sources = {str(shareable(name)): digest for run in ended for name, digest in run.sources.items()}
+    made = results.results.values()
+    versions = by_key(dict.fromkeys(pair for result in made for pair in result["versions"].items()))
+
+    table = StudyTable(
+        study=study.name,
+        title=study.title,
+        compare=study.compare,
+        reference=in_full(shareable(study.reference)),
+        own=tuple(own),
+        sources=sources,
+        looks=results.looks,
+        planned=len(results.runs),
+        finished=results.finished,
+        diverged=results.diverged,
+        seeds=study.seeds,
+        versions={name: tuple(several) for name, several in versions.items()},
+        hardware=tuple(dict.fromkeys(result["hardware"] for result in made if "hardware" in result)),
+        published=study.published.get("source"),
+        cut=study.cut,
+        samples=study.samples,
+        tuned=tuple(study.select.tune),
+        tried=bool(study.select.tune or study.tried),
+        verdicts=(),
+        rows=tuple(rows),
+        notes=tuple(study.notes),
+    )
+
+    # What the rows say, in sentences
+    table = replace(table, verdicts=tuple(verdict.verdicts(table)))
+    return replace(
+        table,
+        summary=tuple(verdict.lines(table, results)),
+        parameters=tuple(parameters.lines(results)),
+        remarks=tuple(notes.remarks(table, results)),
+    )
+
+
+def _corrected(rows: Sequence[Row], looks: int) -> list[Row]:
+    """Return the rows with p-values corrected within each family, and for earlier looks."""
     corrected: dict[int, Cell] = {}
     for family in FAMILIES:
-        cells = [cell for row in plain for cell in row.cells if cell.family == family]
-        with_margin = [cell for cell in cells if cell.column.margin]
-        both = [holm([cell.p for cell in cells]), holm([cell.p_equivalent for cell in with_margin])]
-        ps, matching = ([p and min(1.0, p * factor(results.looks)) for p in of_family] for of_family in both)
-        of_margin = {id(cell): p for cell, p in zip(with_margin, matching, strict=True)}
-        for cell, p in zip(cells, ps, strict=True):
+        cells = [cell for row in rows for cell in row.columns if cell.family == family]
+        with_margin = [cell for cell in cells if cell.has_margin]
+        differences = _after_looks(holm([cell.p for cell in cells]), looks)
+        matches = _after_looks(holm([cell.p_equivalent for cell in with_margin]), looks)
+        of_margin = {id(cell): p for cell, p in zip(with_margin, matches, strict=True)}
+        for cell, p in zip(cells, differences, strict=True):
             corrected[id(cell)] = replace(cell, p_holm=p, p_equivalent_holm=of_margin.get(id(cell)))
-    return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
+    return [replace(row, columns=tuple(corrected.get(id(cell), cell) for cell in row.columns)) for row in rows]
 
 
-@lru_cache(maxsize=8)  # every comparison asks
-def correction(results: Results, family: Family) -> Correction:
-    """Return what the comparisons of a family are corrected for."""
-    cells = [cell for row in rows(results) for cell in row.cells if cell.family == family]
-    with_margin = sum(cell.column.margin is not None for cell in cells)
-    return Correction(family, len(cells), with_margin, results.looks)
+def _after_looks(ps: Sequence[float | None], looks: int) -> list[float | None]:
+    return [p and min(1.0, p * factor(looks)) for p in ps]
 
 
-def _row(results: Results, group: Group) -> TableRow:
+def _row(results: Results, group: Group) -> Row:
     setting, reference = results.chosen(group), _reference(results, group)
-    tuned = setting.tuned if setting else {}
+    tuned = setting.tuned if setting else Point({})
     runs = setting.runs if setting else group.settings[0].runs
     ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
-    return TableRow(
+    sides = _Sides(group, setting, reference, results.chosen(reference) if reference else None)
+    return Row(
         point=group.point,
         chosen=tuned,
         edges=results.study.edges.get(group.point) or group.edges(tuned),
-        tried=_tried(results, group),
         choice=results.choice_at(group),
-        reference_tried=_tried(results, reference) if reference else None,
-        reference_choice=results.choice_at(reference) if reference else None,
+        settings=_tried(results, group),
+        reference_settings=_tried(results, reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
         provisional=len(group.settings) > 1 and results.missing_at(group) > 0,
-        cells=tuple(_cell(results, group, setting, column) for column in results.columns),
         cost=_cost(results, group),
+        columns=tuple(_cell(results, sides, column) for column in results.columns),
     )
 
 
@@ -219,20 +156,38 @@ def _measured(results: Results, group: Group) -> Mapping[str, Any] | None:
     return results.costs[min(places)] if places else None
 
 
-def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
-    reference = _reference(results, group)
-    chosen = results.chosen(reference) if reference else None
-    values = results.values(setting, column) if setting else {}
-    others = results.values(chosen, column) if chosen and not column.is_parameter else {}
-    seeds = [seed for seed in values if seed in others]
+class _Sides(NamedTuple):
+    """A group with its selected setting, and those of its reference."""
+
+    group: Group
+    setting: Setting | None
+    reference: Group | None
+    reference_setting: Setting | None
+
+
+def _cell(results: Results, sides: _Sides, column: Column) -> Cell:
+    group, setting, reference, _ = sides
     samples = results.samples(column)
-    paired = ([of[seed] for seed in seeds] for of in (values, others))
-    mine, theirs = (column.compared(column.ranked_as(side, samples)) for side in paired)
+    primary = column == results.primary
+
+    # The values of both sides, and which of them are compared
+    values = results.values(setting, column) if setting else {}
+    others: dict[int, float] = {}
+    if sides.reference_setting and not column.is_parameter:
+        others = results.values(sides.reference_setting, column)
+    seeds = [seed for seed in values if seed in others]
+    mine = column.compared(column.ranked_as([values[seed] for seed in seeds], samples))
+    theirs = column.compared(column.ranked_as([others[seed] for seed in seeds], samples))
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
+
+    # Tests of a fair sample, when all runs have ended
     biased = _biased(results, group, reference, column)
     missing = results.missing_at(group) + (results.missing_at(reference) if reference else 0)
     tested = not biased and not missing and not column.is_parameter
-    middle = median(values.values()) if values else None
+    paired = paired_difference(mine, theirs, test=tested)
+    superiority = None
+    if seeds and column.goal:
+        superiority = Superiority(*better(mine, theirs, column.goal, test=tested))
     margin = _margin(column, [others[seed] for seed in seeds])
     p_equivalent = None
     if tested and margin and not any(failures):
@@ -241,27 +196,62 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     if column.ranked and reference and not biased:
         # With activations of the user, only these answer the study's question.
         in_question = not results.users or group.point in results.users
-        family = "primary" if in_question and column == results.primary else "secondary"
+        family = "primary" if in_question and primary else "secondary"
+
+    # Medians, and the published value
+    middle = median(values.values()) if values else None
+    other_middle = median(others.values()) if others else None
+    point = group.point | (setting.tuned if setting else {})
+    theirs_published = published(results.study, point, column)
+    mean, sd = None, None
+    if theirs_published and theirs_published.sd is not None:
+        mean, sd = mean_and_sd(values.values()) or (None, None)
+    stated = {**vars(column), "percent": column.in_percent, "samples": samples, "margin": margin}
     return Cell(
-        column,
-        values,
+        **stated,
+        n=len(values),
+        diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
         median=middle,
         interval=median_interval(values.values()) if values else None,
-        published=published(results.study, group.point | (setting.tuned if setting else {}), column),
-        difference=paired_difference(mine, theirs, test=tested),
-        better=better(mine, theirs, column.goal, test=tested) if seeds and column.goal else None,
-        family=family,
-        biased=biased,
-        missing=missing,
-        failures=failures,
-        diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
-        margin=margin,
-        p_equivalent=p_equivalent,
-        samples=samples,
+        mean=mean,
+        sd=sd,
+        published=theirs_published and theirs_published.value,
+        published_sd=theirs_published and theirs_published.sd,
+        difference=_beyond(column, theirs_published, middle, mean, len(values)),
         sampling_error=results.sampling_error(column, setting, middle) if setting else None,
         at_chance=column.failed(middle, samples),
-        reference_at_chance=column.failed(median(others.values()) if others else None, samples),
+        reference_at_chance=column.failed(other_middle, samples),
+        primary=primary,
+        learnt=column not in results.planned,
+        biased=biased,
+        family=family,
+        pairs=len(seeds),
+        missing=missing,
+        failures=failures,
+        paired=paired,
+        better=superiority,
+        decides="probability" if any(failures) else "mean",
+        p=superiority.p if superiority and any(failures) else paired.p,
+        p_holm=None,
+        has_margin=column.margin is not None,
+        p_equivalent=p_equivalent,
+        values=values,
     )
+
+
+def _beyond(
+    column: Column, of_paper: PublishedValue | None, middle: float | None, mean: float | None, number: int
+) -> float | None:
+    """Return our median minus the published value, on the column's scale; our mean if the paper gives an sd."""
+    if of_paper is None or middle is None:
+        return None
+    ours: float | None = middle
+    if of_paper.sd is not None and number > 1:
+        ours = mean
+    if ours is None:  # a diverged run leaves no mean to compare
+        return None
+    here, there = column.compared([ours, of_paper.value])
+    return here - there
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
@@ -335,8 +325,30 @@ def check_reference(results: Results) -> None:
     raise unknown("reference", in_full(study.reference), values, remedy)
 
 
-def reference_text(results: Results) -> str:
-    """Return the reference as the table writes it."""
+def too_few_seeds(results: Results) -> str:
+    """Return a line on what a design cannot decide whatever its runs give, with the fewest seeds that can.
+
+    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p < 0.05.
+    """
     study = results.study
-    values = (group.point.get(study.compare) for group in results.references.values())
-    return results.text(study.compare, next(values, study.reference))
+    if study.smoke:
+        return ""
+
+    # Find what each family of comparisons requires.
+    table = table_of(results)
+    required = dict[str, int]()
+    for family in FAMILIES:
+        correction = table.correction(family)
+        fewest = pairs_needed(correction.strictness())
+        if correction.comparisons and len(study.seeds) < fewest:
+            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
+    if not required:
+        return ""
+
+    most = max(required.values())
+    remedy = study.more_seeds.format(most)
+    use = f" Use at least {remedy}." if remedy else ""
+    return (
+        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. "
+        f"A difference of means can reach p < {LEVEL} after Holm's correction {', '.join(required)}.{use}"
+    )

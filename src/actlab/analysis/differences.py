@@ -26,17 +26,10 @@ _NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
 class Estimate(NamedTuple):
     """A quantity with its 95 % interval and two-sided p-value; None for what does not exist."""
 
-    value: float | None
+    value: float | None = None
     low: float | None = None
     high: float | None = None
     p: float | None = None
-
-    @property
-    def text(self) -> str:
-        """A probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
-        if self.value is None or self.low is None or self.high is None:
-            return ""
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 class Flips:
@@ -109,19 +102,13 @@ def _drawn(n: int) -> npt.NDArray[np.bool_]:
 class Difference(NamedTuple):
     """The paired differences between values and those of the reference; None for what does not exist."""
 
-    mean: float | None  # over the pairs in which both runs are finite; None without any
-    low: float | None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
-    high: float | None
-    median: float | None  # infinite where most differences are; None between minus and plus infinity
-    p: float | None  # two-sided sign-flip test
-    pairs: int
+    mean: float | None = None  # over the pairs in which both runs are finite; None without any
+    low: float | None = None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
+    high: float | None = None
+    median: float | None = None  # infinite where most differences are; None between minus and plus infinity
+    p: float | None = None  # two-sided sign-flip test
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
     correlation: float | None = None  # of the paired values; None where one side does not vary
-
-    @property
-    def identical(self) -> bool:
-        """Whether each pair has the same value on both sides."""
-        return self.mean == 0 == (self.sd or 0) and (self.pairs == 1 or self.sd is not None)
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
@@ -135,15 +122,15 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
     middle, finite = None if math.isnan(centre) else centre, np.isfinite(both).all(0)
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
-        return Difference(mean, None, None, middle, None, d.size)
+        return Difference(mean, median=middle)
     mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
     if d.size < FEWEST:
-        return Difference(mean, None, None, middle, None, d.size, sd)
+        return Difference(mean, median=middle, sd=sd)
     varies = (np.ptp(both, axis=1) > 0).all()
     correlation = float(np.corrcoef(both)[0, 1]) if varies else None
     flips = Flips(d) if test else None
     low, high = flips.interval() if flips else (None, None)
-    return Difference(mean, low, high, middle, flips.p() if flips else None, d.size, sd, correlation)
+    return Difference(mean, low, high, middle, flips.p() if flips else None, sd, correlation)
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:

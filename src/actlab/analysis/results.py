@@ -13,7 +13,16 @@ import numpy as np
 
 from actlab.analysis import looks, reading
 from actlab.analysis.choice import Choice, choice
-from actlab.analysis.columns import SUMMED, Column, columns_of, last_epoch, read_at, read_where, undirected
+from actlab.analysis.columns import (
+    SUMMED,
+    Column,
+    columns_of,
+    last_epoch,
+    read_at,
+    read_where,
+    undirected,
+    watched,
+)
 from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
 from actlab.config.keys import by_key
@@ -130,9 +139,9 @@ class Results:
         columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
-            if c.watched:
-                self.check_validation(c.watched.metric, f"'at: {c.at}': {c.watched.metric}")
-                self.check(c.watched.metric)
+            if of_best := watched(c, self.study):
+                self.check_validation(of_best.metric, f"'at: {c.at}': {of_best.metric}")
+                self.check(of_best.metric)
         return columns + self.learnt
 
     @cached_property
@@ -236,7 +245,7 @@ class Results:
         return sampling_error(value, self.samples(column))
 
     def _unrecorded(self, column: Column) -> list[str]:
-        read = [shown.metric for shown in (column, column.watched) if shown]
+        read = [shown.metric for shown in (column, watched(column, self.study)) if shown]
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
@@ -316,8 +325,8 @@ class Results:
         if at in SUMMED:
             return recorded.summaries[key].read(str(at), column.mode)
         epochs, values = recorded[key]
-        if column.watched:
-            best = self.value(run, column.watched)
+        if of_best := watched(column, self.study):
+            best = self.value(run, of_best)
             if best is None or math.isinf(best):
                 return None if best is None else column.worst
             # A metric recorded less often may have no value yet at an early epoch; then use its first value,

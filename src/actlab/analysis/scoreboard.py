@@ -5,78 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import NamedTuple
 
-from annotated_types import MinLen  # a dependency of pydantic; imports fast
-from typing_extensions import TypedDict
-
+from actlab.analysis import study_table
 from actlab.analysis.columns import Column
+from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.config.keys import by_key
-from actlab.config.values import in_full, printer, printers, value_key
-from actlab.storage.files import DamagedError, read_json
-from actlab.studies.plan import SMOKE_SUFFIX
-from actlab.studies.points import Point
-
-TABLE = "table.json"
-_REMEDY = "delete it, and let `actlab study report` write it again"
-
-
-class KeptCell(TypedDict):
-    """One value of a table row: a column of the study over the runs of a grid point."""
-
-    metric: str
-    at: str | float
-    condition: str
-    mode: Literal["min", "max", ""]
-    percent: bool
-    primary: bool
-    n: int
-    median: float | None
-    interval: dict[str, Any] | None
-    values: dict[str, float | None]
-    diverged: bool
-    biased: bool
-    chance: float | None
-    samples: int | None
-    scale: NotRequired[str]  # of a column that states it
-    pairs: int
-    paired: dict[str, float | None]
-    p: float | None
-    p_holm: float | None
-
-
-class KeptRow(TypedDict):
-    """A row of a table: one grid point."""
-
-    point: dict[str, Any]
-    edges: list[str]  # keys whose chosen value is an end of what was tried
-    columns: list[KeptCell]
-
-
-class KeptVerdict(TypedDict):
-    """How one activation compares with the reference."""
-
-    family: str  # of Holm's correction: ``primary`` or ``secondary``
-    text: str
-
-
-class Table(TypedDict):
-    """The keys of ``table.json`` that reports over several studies read."""
-
-    study: str
-    title: str
-    compare: str
-    reference: str
-    own: list[str]
-    seeds: list[int]
-    planned: int
-    finished: int
-    diverged: int
-    cut: str
-    samples: bool
-    verdicts: list[KeptVerdict]
-    rows: Annotated[list[KeptRow], MinLen(1)]
-    sources: dict[str, str]  # digests of the code of users' activations
+from actlab.config.values import in_full, printer, value_key
+from actlab.storage.files import DamagedError
 
 
 @dataclass(frozen=True)
@@ -84,45 +20,7 @@ class StoredTable:
     """The most recently written table of a study."""
 
     folder: Path  # the study's
-    table: Table  # the contents of ``table.json``
-
-    @property
-    def smoke(self) -> bool:
-        """Whether the study ran with ``--smoke``; its values say nothing about activations."""
-        return self.table["study"].endswith(SMOKE_SUFFIX)
-
-    @property
-    def on_samples(self) -> bool:
-        """Whether the runs used only a part of their data."""
-        return self.smoke or self.table["samples"]
-
-    @property
-    def compare(self) -> str:
-        """The compared grid key."""
-        return self.table["compare"]
-
-    @property
-    def values(self) -> list[Any]:
-        """The compared value of each row that has one."""
-        points = (row["point"] for row in self.table["rows"])
-        return [point[self.compare] for point in points if self.compare in point]
-
-    @property
-    def points(self) -> list[tuple[str, list[KeptRow]]]:
-        """The rows that differ only in the compared value, with what they share in words."""
-        write = printers(row["point"] for row in self.table["rows"])
-        by_rest = by_key((Point(row["point"]).without([self.compare]), row) for row in self.table["rows"])
-        words = ([rest.in_words(text=write), self.table["cut"]] for rest in by_rest)
-        return [*zip((", ".join(filter(None, of)) for of in words), by_rest.values(), strict=True)]
-
-    def is_own(self, value: Any) -> bool:
-        """Return whether a compared value is the user's."""
-        return in_full(value) in self.table["own"]
-
-    def digest(self, value: Any) -> str:
-        """Return the digest of an activation's code; empty for actlab's."""
-        name = value.get("name", value.get("class_path")) if isinstance(value, Mapping) else value
-        return self.table["sources"].get(str(name), "")
+    table: StudyTable
 
 
 class Tables(NamedTuple):
@@ -137,7 +35,7 @@ class Place(NamedTuple):
 
     n: int  # number of runs
     chance: bool  # whether the median is that of a run that failed, see `Column.failed`
-    values: Mapping[str, float]  # of each run by seed, infinite where it failed
+    values: Mapping[int, float]  # of each run by seed, infinite where it failed
     edge: bool  # whether the chosen setting is an end of what was tried
 
 
@@ -153,7 +51,7 @@ class ScoredTask:
     @property
     def name(self) -> str:
         """Study and point: ``gelu_mnist_classifier, dropout 0.5``."""
-        return ", ".join(filter(None, [self.record.table["study"], self.point]))
+        return ", ".join(filter(None, [self.record.table.study, self.point]))
 
 
 @dataclass(frozen=True)
@@ -168,24 +66,12 @@ class Board:
 def read(runs: Path) -> Tables:
     """Read the tables of all studies that have a folder in ``runs``, in the order of their names."""
     records, left_out = [], []
-    for file in sorted(runs.glob(f"*/{TABLE}")):
+    for file in sorted(runs.glob(f"*/{study_table.NAME}")):
         try:
-            records.append(StoredTable(file.parent, read_json(file, Table, _REMEDY)))
+            records.append(StoredTable(file.parent, study_table.read(file)))
         except DamagedError as error:
             left_out.append(str(error))
     return Tables(records, left_out)
-
-
-def primary(row: KeptRow) -> KeptCell | None:
-    """Return the primary cell of a row; None without one."""
-    return next((cell for cell in row["columns"] if cell["primary"]), None)
-
-
-def column_of(cell: KeptCell) -> Column:
-    """Return the column that a cell belongs to."""
-    keys = ("metric", "at", "percent", "mode", "condition", "chance", "samples")
-    stated = {key: cell[key] for key in keys}  # type: ignore[literal-required]
-    return Column(**stated, scale=cell.get("scale", ""))
 
 
 def board_of(records: Sequence[StoredTable]) -> Board:
@@ -193,7 +79,9 @@ def board_of(records: Sequence[StoredTable]) -> Board:
     users: set[str] = set()
     tasks: list[ScoredTask] = []
     for record, texts in zip(records, _texts(records), strict=True):
-        users |= {texts[value_key(value)] for value in record.values if record.is_own(value)}
+        users |= {
+            texts[value_key(value)] for value in record.table.values if in_full(value) in record.table.own
+        }
         tasks += _tasks(record, texts)
 
     labels = dict.fromkeys(label for task in tasks for label in task.places)
@@ -202,33 +90,35 @@ def board_of(records: Sequence[StoredTable]) -> Board:
 
 def _texts(records: Sequence[StoredTable]) -> list[dict[str, str]]:
     """Return for each study the labels of its values; with a digest where files of one name differ in code."""
-    known = by_key((value_key(value), value) for record in records for value in record.values)
-    digests = by_key((value_key(value), record.digest(value)) for record in records for value in record.values)
+    tables = [record.table for record in records]
+    known = by_key((value_key(value), value) for table in tables for value in table.values)
+    digests = by_key((value_key(value), table.digest(value)) for table in tables for value in table.values)
     write = printer(first for first, *_ in known.values())
 
     def text(key: str, digest: str) -> str:
         label = write(known[key][0])
         return f"{label} ({digest[:6]})" if len({*digests[key]}) > 1 else label
 
-    return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
+    return [
+        {value_key(value): text(value_key(value), table.digest(value)) for value in table.values}
+        for table in tables
+    ]
 
 
 def _tasks(record: StoredTable, texts: Mapping[str, str]) -> list[ScoredTask]:
-    tasks = []
-    for point, rows in record.points:
-        compared = [row for row in rows if record.compare in row["point"]]
-        by_label = {texts[value_key(row["point"][record.compare])]: row for row in compared}
-        cells = {of: cell for of, row in by_label.items() if (cell := primary(row)) and cell["values"]}
+    tasks, compare = [], record.table.compare
+    for point, rows in record.table.points:
+        compared = [row for row in rows if compare in row.point]
+        by_label = {texts[value_key(row.point[compare])]: row for row in compared}
+        cells = {of: row.primary for of, row in by_label.items() if row.primary and row.primary.values}
         if cells:
-            column = column_of(next(iter(cells.values())))
-            places = {of: _place(cell, column, by_label[of]) for of, cell in cells.items()}
+            column = next(iter(cells.values()))
+            places = {of: _place(cell, by_label[of]) for of, cell in cells.items()}
             tasks.append(ScoredTask(record, point, column, places))
     return tasks
 
 
-def _place(cell: KeptCell, column: Column, row: KeptRow) -> Place:
-    recorded = (column.worst if value is None else value for value in cell["values"].values())
-    values = dict(zip(cell["values"], column.ranked_as(recorded, column.samples), strict=True))
-    median = column.worst if cell["median"] is None else cell["median"]
-    chance = column.failed(median, column.samples)
-    return Place(cell["n"], chance, values, bool(row["edges"]))
+def _place(cell: Cell, row: Row) -> Place:
+    ranked = cell.ranked_as(cell.values.values(), cell.samples)
+    values = dict(zip(cell.values, ranked, strict=True))
+    return Place(cell.n, cell.failed(cell.median, cell.samples), values, bool(row.edges))

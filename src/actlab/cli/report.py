@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from actlab.analysis import scoreboard
+from actlab.analysis import scoreboard, study_table
 from actlab.errors import ActlabError, Parser
 from actlab.reports import latex
 from actlab.reports.pages import index
@@ -23,14 +23,14 @@ def main(argv: Sequence[str]) -> None:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(
-            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {scoreboard.TABLE}. "
+            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {study_table.NAME}. "
             "Run a study, such as `actlab study run demo`, or write its table with `actlab study report`."
         )
 
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(latex.of_studies(stored.records, args.title), end="")
+        print(latex.of_studies([record.table for record in stored.records], args.title), end="")
     else:
         print(index.write(args.runs_dir, stored))
 

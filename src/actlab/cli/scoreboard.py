@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import board
+from actlab.analysis import board, study_table
 from actlab.analysis.board import BoardTask, DataSet
-from actlab.analysis.scoreboard import TABLE, Table
+from actlab.analysis.comparison import table_of
+from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
@@ -20,7 +21,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.workers import Inline, Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.stages import opening
-from actlab.storage.files import digest_of, read_json
+from actlab.storage.files import digest_of
 from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
@@ -89,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     check_minutes(limit, {name: elapsed + seconds[of.name] / cores for name, of in studies.items()})
     from actlab.reports import output
 
-    failed, late, tables = 0, list[str](), dict[tuple[str, str], Table]()
+    failed, late, tables = 0, list[str](), dict[tuple[str, str], StudyTable]()
     for name, study in studies.items():
         if time.monotonic() - start + seconds[study.name] / cores > limit:
             late.append(name)
@@ -100,8 +101,8 @@ def main(argv: Sequence[str]) -> int:
         for number, data in enumerate(_named(study, board.board_file()["tasks"][name]), 1):
             if number < len(loaded) and loaded[number].results:
                 at = folder.path / study.stages[number].name
-                output.write(loaded[: number + 1], at, html=True)
-                tables[name, data] = read_json(at / TABLE, Table, "start the same command again")
+                output.write(loaded[: number + 1], table_of(loaded[number]), at, html=True)
+                tables[name, data] = study_table.read(at / study_table.NAME, "start the same command again")
     if late:
         print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
     if args.smoke:
@@ -124,7 +125,7 @@ def check_minutes(limit: float, seconds: Mapping[str, float]) -> None:
     )
 
 
-def show(tables: Mapping[tuple[str, str], Table], folder: Path) -> int:
+def show(tables: Mapping[tuple[str, str], StudyTable], folder: Path) -> int:
     """Print where one's own activations stand, or all, and write the board; return 0."""
     from actlab.reports import board as report
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from actlab.analysis.columns import Column
-from actlab.analysis.scoreboard import KeptCell, StoredTable, column_of, primary
-from actlab.analysis.statistics import FEWEST, p_text
+from actlab.analysis.statistics import FEWEST
+from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import plural
 from actlab.config.values import printers
-from actlab.reports.tables import NONE, mean_difference, number
+from actlab.reports import tables
+from actlab.reports.tables import NONE
 
 _SPECIAL = {
     **{char: f"\\{char}" for char in "#$%&_{}"},
@@ -85,65 +85,57 @@ def with_packages(tables: Sequence[str]) -> str:
     return hint + text + "\n"
 
 
-def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
+def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
     lines, bold = list[list[str]](), set[int]()
-    for record in records:
-        reference = f"reference {name}" if (name := record.table["reference"]) else ""
-        write = printers(row["point"] for row in record.table["rows"])
-        for point, rows in record.points:
-            cells = [primary(row) or row["columns"][0] for row in rows]
-            column = column_of(cells[0])
-            words = ", ".join(filter(None, (point, column.name, reference)))
-            lines.append([f"{record.table['study']}: {words}"])
+    for study in studies:
+        reference = f"reference {study.reference}" if study.reference else ""
+        for point, rows in study.points:
+            cells = [row.primary or row.columns[0] for row in rows]
+            words = ", ".join(filter(None, (point, cells[0].name, reference)))
+            lines.append([f"{study.study}: {words}"])
             for row, cell in zip(rows, cells, strict=True):
-                value = row["point"].get(record.compare, "")
-                if record.is_own(value):
+                if study.is_own(row):
                     bold.add(len(lines))
-                lines.append([write(record.compare, value), *_studies_cells(cell, column)])
-    return with_packages([table(_HEAD, lines, bold, _caption(records, title), "tab:studies")])
+                lines.append([study.label(row), *_cells(cell)])
+    return with_packages([table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")])
 
 
-def _studies_cells(cell: KeptCell, column: Column) -> list[str]:
-    def text(value: float | None) -> str:
-        return number(column.worst if value is None and cell["diverged"] else value, column)
-
-    median, difference, spread, paired = text(cell["median"]), NONE, cell["interval"], cell["paired"]
-    if spread and cell["n"] > 1:
-        median += f" [{text(spread['low'])}, {text(spread['high'])}]"
-    if cell["pairs"] >= FEWEST:
-        difference = mean_difference(paired["mean"], paired["low"], paired["high"], column)
-    ps = [p_text(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
-    return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
+def _cells(cell: Cell) -> list[str]:
+    middle = " ".join(filter(None, [tables.number(cell.median, cell), tables.interval(cell)]))
+    return [str(cell.n), middle, tables.mean_difference(cell), tables.p_values(cell)]
 
 
-def _caption(records: Sequence[StoredTable], title: str) -> str:
-    tables = [record.table for record in records]
+def _caption(studies: Sequence[StudyTable], title: str) -> str:
+    # What is said of some studies only
+    unfinished, diverged, on_samples = [], [], []
+    for study in studies:
+        if study.ended < study.planned:
+            unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
+        if study.diverged:
+            diverged.append(f"{study.study} ({plural(study.diverged, 'run')})")
+        if study.on_samples:
+            on_samples.append(study.study)
     remarks = {
-        "Unfinished": [
-            f"{table['study']} ({ended} of {plural(table['planned'], 'run')})"
-            for table in tables
-            if (ended := table["finished"] + table["diverged"]) < table["planned"]
-        ],
-        "Diverged, counted as the worst value": [
-            f"{table['study']} ({plural(table['diverged'], 'run')})" for table in tables if table["diverged"]
-        ],
-        "On samples or a part of the data": [r.table["study"] for r in records if r.on_samples],
+        "Unfinished": unfinished,
+        "Diverged, counted as the worst value": diverged,
+        "On samples or a part of the data": on_samples,
     }
+
     said = [
-        f"{title or _title(records)}.",
+        f"{title or _title(studies)}.",
         f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; mean "
         "difference to the reference over pairs of seeds [uncorrected 95 % interval of the sign-flip test]; p "
         "of this test, or of the probability of being better where a run diverged, alone and after Holm's "
         "correction within each study.",
-        *(f"{what}: {', '.join(studies)}." for what, studies in remarks.items() if studies),
+        *(f"{what}: {', '.join(names)}." for what, names in remarks.items() if names),
     ]
     return " ".join(said)
 
 
-def _title(records: Sequence[StoredTable]) -> str:
-    if len(records) == 1:
-        return records[0].table["title"]
-    write = printers(row["point"] for record in records for row in record.table["rows"])
-    names = dict.fromkeys(write(record.compare, value) for record in records for value in record.values)
-    return f"{', '.join(names)} in {len(records)} studies"
+def _title(studies: Sequence[StudyTable]) -> str:
+    if len(studies) == 1:
+        return studies[0].title
+    write = printers(row.point for study in studies for row in study.rows)
+    names = dict.fromkeys(write(study.compare, value) for study in studies for value in study.values)
+    return f"{', '.join(names)} in {len(studies)} studies"

@@ -10,13 +10,13 @@ import numpy as np
 from actlab.analysis import curves
 from actlab.analysis.columns import Column, column, place, read_where
 from actlab.analysis.curves import Curve
+from actlab.analysis.notes import INTERVAL, spans
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError, unknown
-from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.files import read_json
 from actlab.studies.folders import MATRICES, RunFolder

@@ -182,18 +182,36 @@ def _parse_int(digits: str) -> int:
     return int(digits)
 
 
+def read_record(path: Path, kind: type[Kind], remedy: str) -> Kind:
+    """Return a JSON file as a dataclass whose fields are its keys; it fails as `read_json` does."""
+    try:
+        text = json.dumps(parsed(regular(path).read_text(encoding="utf-8")))
+        with _first_fault():
+            record: Kind = _type_adapter(cast(Any, kind)).validate_json(text, strict=True)
+    except (ValueError, OSError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
+    return record
+
+
 def checked(values: Any, kind: type[Kind]) -> Kind:
     """Return plain values unchanged; a ValueError names the first value that has not the type ``kind``."""
+    with _first_fault():
+        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
+    return values  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _first_fault() -> Iterator[None]:
+    """Raise a ValueError with the first fault that pydantic found."""
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
     try:
-        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
+        yield
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
         given = "" if first["type"] == "missing" else f", not {repr(first['input'])[:60]}"
         raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}{given}") from error
-    return values  # type: ignore[no-any-return]
 
 
 @lru_cache

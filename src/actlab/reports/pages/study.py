@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from actlab.analysis import comparison, verdict
-from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis import parameters
 from actlab.analysis.results import Results
+from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.analysis.wording import duration
 from actlab.config.values import shareable
-from actlab.reports import parameters, plots, style, tables
-from actlab.reports.notes import facts, remarks, state
+from actlab.reports import plots, style, tables
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
@@ -33,34 +32,32 @@ _CONFIG = (
 )
 
 
-def write(stages: Sequence[Results], folder: Path) -> Path:
+def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Path:
     """Write ``report.html``, which links to the run folders, and return its path."""
     first, last = stages[0], stages[-1]  # the first selected settings, the last that has opened is shown
-    # Stages may share runs.
-    ended = {name: result for stage in stages for name, result in stage.results.items()}
-    tried = trials(first, last)
+    found = trials(first, last)
+
+    # The runs of all stages, which may share some
+    seconds: dict[str, float] = {}
+    runs: dict[str, dict[str, Any]] = {}
+    for stage in stages:
+        seconds |= {name: result.get("seconds", 0.0) for name, result in stage.results.items()}
+        runs |= {run["id"]: run for run in _runs(stage, folder)}
+
+    index = last.root.parent / INDEX
     return rendering.write(
         "study.html",
         folder / NAME,
-        title=last.study.title,
-        name=last.study.name,
-        notes=last.study.notes,
-        verdict=verdict.lines(last),
-        learnt=parameters.lines(last),
+        record=comparison,
         learnt_title=parameters.TITLE,
-        remarks=remarks(last),
-        missing=last.missing,
-        state=state(last),
-        facts=facts(last),
-        planned=len(last.runs),
         figures=[drawing(plot) for plot in plots.read(last)],
-        table=table(last),
-        heat_map=None if tried else heat_map(first),
-        trials=tried,
-        seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
-        runs=list({run["id"]: run for stage in stages for run in _runs(stage, folder)}.values()),
+        table=table(comparison),
+        heat_map=None if found else heat_map(first),
+        trials=found,
+        seconds=duration(sum(seconds.values())),
+        runs=list(runs.values()),
         config=config(first.study),
-        index=_link(index, folder) if (index := last.root.parent / INDEX).exists() else None,
+        index=_link(index, folder) if index.exists() else None,
         files=[name for name in _FILES if (folder / name).exists()],
     )
 
@@ -73,17 +70,18 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
-            for run in (r for r in setting.runs if r.id in results.results):
-                result = results.results[run.id]
-                yield {
-                    "id": run.id,
-                    "href": f"{_link(results.root / run.id, folder)}/",
-                    "status": result["status"],
-                    "chosen": setting is chosen,
-                    "seed": run.seed,
-                    "seconds": result.get("seconds"),
-                    "engine": result.get("engine", ""),
-                }
+            for run in setting.runs:
+                if run.id in results.results:
+                    result = results.results[run.id]
+                    yield {
+                        "id": run.id,
+                        "href": f"{_link(results.root / run.id, folder)}/",
+                        "status": result["status"],
+                        "chosen": setting is chosen,
+                        "seed": run.seed,
+                        "seconds": result.get("seconds"),
+                        "engine": result.get("engine", ""),
+                    }
 
 
 def config(study: Study) -> str:
@@ -95,46 +93,48 @@ def config(study: Study) -> str:
     return written(given, allow_unicode=True, width=100)
 
 
-def table(results: Results) -> dict[str, Any]:
+def table(record: StudyTable) -> dict[str, Any]:
     """Return header and rows of the table; parts that no row has are marked as absent."""
-    rows, study = comparison.rows(results), results.study
-    names = short_names([*rows[0].point, *study.select.tune])
-    labels = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
-    users = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
+    rows = record.rows
+    names = short_names([*rows[0].point, *record.tuned])
+    costs = [row.cost for row in rows if row.cost]
+
+    # A colour for each activation
+    labels = [record.label(row) for row in rows]
+    users = {label for label, row in zip(labels, rows, strict=True) if record.is_own(row)}
     colours = style.colours(labels, users)
     return {
         "points": [names[key] for key in rows[0].point],
-        "tuned": [names[key] for key in study.select.tune],
-        "settings": tables.shows_settings(results),
-        "reference": comparison.reference_text(results),
-        "ratios": any("bytes_relative" in (row.cost or {}) for row in rows),
-        "costs": any(row.cost for row in rows),
-        "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
-        "rows": [_row(results, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
+        "tuned": [names[key] for key in record.tuned],
+        "settings": record.tried,
+        "reference": record.reference_text,
+        "ratios": any("bytes_relative" in cost for cost in costs),
+        "costs": bool(costs),
+        "columns": [_column([row.columns[number] for row in rows]) for number in record.shown],
+        "rows": [_row(record, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
     }
 
 
-def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
-    *chosen, tried, runs = tables.trained(results, row).values()
-    cost = tables.cost(row.cost, comparison.reference_text(results))
+def _row(record: StudyTable, row: Row, colour: str) -> dict[str, Any]:
+    *chosen, tried, runs = tables.trained(record, row).values()
     return {
         "chosen": [text or tables.NONE for text in chosen],
         "settings": tried,
         "runs": runs,
-        "labels": [results.text(key, value) for key, value in row.point.items()],
-        "own": results.study.has_own(row.point),
+        "labels": list(tables.point(record, row).values()),
+        "own": record.is_own(row),
         "colour": colour,
         "dark": style.on_dark(colour),
-        "cost": list(cost.values()),
+        "cost": list(tables.cost(row.cost, record.reference_text).values()),
     }
 
 
-def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
+def _column(cells: Sequence[Cell]) -> dict[str, Any]:
     return {
-        "name": tables.title(results, cells[0].column),
+        "name": tables.title(cells[0]),
         "cells": [*zip(cells, _places(cells), strict=True)],
-        "sd": any(cell.mean_and_sd for cell in cells),
-        "published": any(cell.published for cell in cells),
+        "sd": any(cell.mean is not None for cell in cells),
+        "published": any(cell.published is not None for cell in cells),
         "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
         "better": any(tables.probability(cell) != tables.NONE for cell in cells),
         "test_set": any(cell.sampling_error for cell in cells),
@@ -144,16 +144,23 @@ def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
 
 def _places(cells: Sequence[Cell]) -> list[dict[str, float]]:
     """Return the positions of the marks of each cell between the smallest and largest of all, in percent."""
-    marks = []
+    marks: list[dict[str, float]] = []
     for cell in cells:
         low, high = cell.interval[:2] if cell.interval else (None, None)
-        published = cell.published and cell.published.value
-        of = {"low": low, "high": high, "median": cell.median, "published": published}
-        marks.append({name: v for name, v in of.items() if v is not None and math.isfinite(v)})
-    known = [value for of_cell in marks for value in of_cell.values()]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    span = high - low
-    return [{x: round(100 * (v - low) / span, 2) if span else 50.0 for x, v in of.items()} for of in marks]
+        of_cell = {"low": low, "high": high, "median": cell.median, "published": cell.published}
+        known = {name: value for name, value in of_cell.items() if value is not None}
+        marks.append({name: value for name, value in known.items() if math.isfinite(value)})
+
+    # Scale from the smallest to the largest of all
+    values = [value for known in marks for value in known.values()]
+    low, span = min(values, default=0.0), max(values, default=0.0) - min(values, default=0.0)
+    places = []
+    for known in marks:
+        if span:
+            places.append({name: round(100 * (value - low) / span, 2) for name, value in known.items()})
+        else:
+            places.append(dict.fromkeys(known, 50.0))
+    return places
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
