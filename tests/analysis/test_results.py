@@ -52,8 +52,8 @@ def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
         finished(tmp_path, tested, {"test/error": [0.8]}).columns  # noqa: B018 (checked when it is built)
     loaded = finished(tmp_path, lost, {"test/error": [0.8], "val/loss": [3.0]})
-    assert (loaded.columns, len(loaded.unrecorded)) == ([], 1)
-    assert "unknown metric 'val/lost'" in loaded.unrecorded[0]
+    assert (loaded.columns, len(loaded.metrics.unrecorded(loaded.planned))) == ([], 1)
+    assert "unknown metric 'val/lost'" in loaded.metrics.unrecorded(loaded.planned)[0]
 
 
 def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_metric_that_was_not_recorded_leaves_the_other_columns(
 ) -> None:
     loaded = noisy(tmp_path, one_unit(table=({"metric": "test/error"}, entry)))
     assert [cell.median for row in table_of(loaded).rows for cell in row.columns] == [0.9]
-    (line,) = loaded.unrecorded
+    (line,) = loaded.metrics.unrecorded(loaded.planned)
     assert message in line
 
 

@@ -210,4 +210,4 @@ def test_runs_that_are_missing_may_record_them(tmp_path):
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert [cell.median for cell in table_of(loaded).rows[1].columns] == [0.1, 0.5]
     with pytest.raises(ActlabError, match="condition of activation/beta"):
-        loaded.check("activation/beta", "layer=7")
+        loaded.metrics.check("activation/beta", "layer=7")

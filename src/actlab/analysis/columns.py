@@ -14,7 +14,7 @@ from actlab.analysis.statistics import sampling_error
 from actlab.analysis.wording import digits
 from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, unknown
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
@@ -232,6 +232,31 @@ def watched(column: Column, study: Study) -> Column | None:
 def columns_of(study: Study) -> list[Column]:
     """Return the columns of a study's table, as its file gives them."""
     return [column(entry, study) for entry in study.table]
+
+
+def learnt(conditions: Mapping[str, Iterable[str]], planned: list[Column]) -> list[Column]:
+    """Return columns of the learnt parameters of activations that ``planned`` has not, of each layer."""
+    known = {column.key for column in planned}
+    columns = []
+    for metric in filter(is_parameter, conditions):
+        for layer in sorted(filter(None, conditions[metric]), key=lambda layer: (len(layer), layer)):
+            column = Column(metric, mode="", condition=layer, ranked=False)
+            if column.key not in known:
+                columns.append(column)
+    return columns
+
+
+def primary(study: Study, planned: list[Column]) -> Column | None:
+    """Return the column that answers a study's question: the stated one, else the first that is ranked."""
+    if not study.primary:
+        return next((column for column in planned if column.ranked), None)
+    where = {"metric": "", "at": "last", "condition": ""} | study.primary
+    fits = [c for c in planned if all(getattr(c, key) == value for key, value in where.items())]
+    if not fits or not fits[0].ranked:
+        shown = [Column(**where).key, *(column.key for column in planned if column.ranked)]
+        remedy = "'primary' gives metric, at and condition of a ranked column of the table."
+        raise unknown("primary column", shown[0], shown[1:], remedy)
+    return fits[0]
 
 
 def undirected(study: Study, columns: list[Column]) -> list[str]:

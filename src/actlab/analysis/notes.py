@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from textwrap import shorten
 
+from actlab.analysis import costs, selection
 from actlab.analysis.choice import STABLE, Choice
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
@@ -35,7 +36,7 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
         state(results),
         length(table.cut),
         *results.left_out,
-        *results.unrecorded,
+        *results.metrics.unrecorded(results.planned),
         _surrogates(results),
         _gaps(table, results),
         _interval_text(table, cells),
@@ -64,19 +65,20 @@ def _surrogates(results: Results) -> str:
 
 
 def _cost(table: StudyTable, results: Results) -> str:
-    if results.results and not results.costed:
+    measured = costs.read(results.folder)[0] or not results.study.reference
+    if results.results and not measured:
         return (
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
             "trained them measures them when it is repeated."
         )
-    costs = [row.cost for row in table.rows if row.cost]
-    if not costs:
+    known = [row.cost for row in table.rows if row.cost]
+    if not known:
         return ""
     text = (
         "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-        f"measured on {costs[0]['hardware']}"
+        f"measured on {known[0]['hardware']}"
     )
-    rounds = min(cost["rounds"] for cost in costs)
+    rounds = min(cost["rounds"] for cost in known)
     how = "in one round, which can be far off"
     if rounds > 1:
         how = f"the fastest of {rounds} rounds in turns"
@@ -145,7 +147,7 @@ def _gaps(table: StudyTable, results: Results) -> str:
     for number, column in enumerate(table.rows[0].columns):
         lacking = []
         for row, group in zip(table.rows, results.groups, strict=True):
-            cell, setting = row.columns[number], results.chosen(group)
+            cell, setting = row.columns[number], selection.chosen(results, group)
             if setting is None or (column.is_parameter and not cell.values):
                 continue  # not each activation has a parameter of this name
             ended = [run for run in setting.runs if run.id in results.results]
@@ -200,7 +202,7 @@ def _choice(table: StudyTable, results: Results) -> str:
     """Return which choices other seeds would often not make, and what these settings give on other seeds."""
     if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
-    words = results.selected_by.text
+    words = selection.selected_by(results.study).text
     known = [(row.point.in_words(table.compare, table.text), row.choice) for row in table.rows if row.choice]
     if not known:
         return ""

@@ -97,16 +97,16 @@ class Cell(Column):
     reference_at_chance: bool = False
     primary: bool
     learnt: bool = False  # whether it is a learnt parameter that the study's file does not list
-    biased: bool
+    biased: bool = False
     family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
-    pairs: int  # seeds that both sides have
+    pairs: int = 0  # seeds that both sides have
     missing: int = 0  # planned runs of both sides that have not ended
     failures: tuple[int, int] = (0, 0)  # runs of each side that failed, see `Column.failed`, of those paired
-    paired: Difference
+    paired: Difference = field(default_factory=Difference)
     better: Superiority | None = None  # None without values of both sides
     decides: Literal["mean", "probability"] = "mean"  # the probability where a run of either side failed
-    p: float | None  # of what decides
-    p_holm: float | None  # corrected over its family, and for earlier looks
+    p: float | None = None  # of what decides
+    p_holm: float | None = None  # corrected over its family, and for earlier looks
     has_margin: bool = False  # whether the study states a margin
     p_equivalent: float | None = None  # two one-sided tests against the margin
     p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from actlab.analysis import notes, parameters
+from actlab.analysis import notes, parameters, selection
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import FAMILIES, NAME, StudyTable
 from actlab.analysis.wording import plural
@@ -84,10 +84,11 @@ def _latex_caption(table: StudyTable, title: str, head: Iterable[str]) -> str:
 def to_csv(results: Results) -> str:
     """Return the values of all runs of all settings as CSV: errors as fractions, a diverged run as ``inf``."""
     keys, columns, lines = results.study.keys, list(results.columns), []
-    if results.study.select.tune and results.selected_by.key not in {column.key for column in columns}:
-        columns.append(results.selected_by)
+    selected_by = selection.selected_by(results.study)
+    if results.study.select.tune and selected_by.key not in {column.key for column in columns}:
+        columns.append(selected_by)
     for group in results.groups:
-        chosen = results.chosen(group)
+        chosen = selection.chosen(results, group)
         for setting in group.settings:
             for run in setting.runs:
                 if run.id in results.results:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from actlab.analysis import parameters
+from actlab.analysis import parameters, selection
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.analysis.wording import duration
@@ -68,7 +68,7 @@ def _link(path: Path, folder: Path) -> str:
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
     for group in results.groups:
-        chosen = results.chosen(group)
+        chosen = selection.chosen(results, group)
         for setting in group.settings:
             for run in setting.runs:
                 if run.id in results.results:
@@ -199,11 +199,11 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
     rows = []
     for setting, point in zip(settings, points, strict=True):
         ended = sum(run.id in searched.results for run in setting.runs)
-        score = searched.scores([setting])[0] if ended else None
+        score = selection.scores(searched, [setting])[0] if ended else None
         rows.append(
             {
                 "values": [searched.text(key, point[key]) for key in keys],
-                "score": tables.NONE if score is None else tables.number(score, searched.selected_by),
+                "score": tables.number(score, selection.selected_by(searched.study)),
                 "n": ended,
                 "chosen": point in selected,
             }
@@ -217,11 +217,11 @@ def _text(results: Results, point: Point) -> str:
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
-    column, chosen = results.selected_by, results.chosen(group)
+    column, chosen = selection.selected_by(results.study), selection.chosen(results, group)
     tried = {_text(results, setting.tuned): setting for setting in group.settings}
     ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
     begun = [text for text, n in ended.items() if n]
-    scores = dict(zip(begun, results.scores([tried[text] for text in begun]), strict=True))
+    scores = dict(zip(begun, selection.scores(results, [tried[text] for text in begun]), strict=True))
     return [
         {
             "text": tables.number(scores[text], column) if text in scores else tables.NONE,
