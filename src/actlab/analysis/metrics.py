@@ -29,16 +29,21 @@ class Metrics:
 
     def lacks(self, column: Column) -> list[str]:
         """Return the metrics of a column that no finished run recorded and that are not awaited."""
-        read = [shown.metric for shown in (column, watched(column, self.study)) if shown]
         if not self.conditions:
             return []
+        read = [column.metric]
+        if of_best := watched(column, self.study):
+            read.append(of_best.metric)
         return [metric for metric in read if metric not in self.conditions and not self.awaits(metric)]
 
     def unrecorded(self, columns: Iterable[Column]) -> list[str]:
         """Return a line for each metric of columns that no finished run recorded, with the remedy."""
-        lacking = dict.fromkeys(metric for column in columns for metric in self.lacks(column))
-        errors = [unknown_metric(metric, self.conditions, _RECORDED) for metric in lacking]
-        return [f"The table leaves out what no finished run recorded: {error}" for error in errors]
+        lines: dict[str, None] = {}
+        for column in columns:
+            for metric in self.lacks(column):
+                error = unknown_metric(metric, self.conditions, _RECORDED)
+                lines[f"The table leaves out what no finished run recorded: {error}"] = None
+        return list(lines)
 
     def awaits(self, metric: str) -> bool:
         """Return whether a metric belongs to runs that are missing, or to a probe not evaluated yet."""
@@ -78,12 +83,15 @@ class Metrics:
     def check_validation(self, metric: str, what: str) -> None:
         """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric."""
         # Of actlab's tasks the name says so; of other modules the loop that logged it, once it has.
-        loops, named = list(self.loops.get(metric, ())), metrics.loop_of(metric)
-        allowed = loops == ["val"] or (not loops and named in ("", "val"))
-        if metric.startswith("val/") or (allowed and not self.of_actlab):
+        if metric.startswith("val/"):
             return
-        logged = ", ".join(name for name in self.conditions if list(self.loops.get(name, ())) == ["val"])
-        such = "val/loss" if self.of_actlab else logged or "what validation_step logs"
+        such = "val/loss"
+        if not self.of_actlab:
+            loops = self.loops.get(metric) or [metrics.loop_of(metric) or "val"]
+            if list(loops) == ["val"]:
+                return
+            logged = [name for name in self.conditions if list(self.loops.get(name, ())) == ["val"]]
+            such = ", ".join(logged) or "what validation_step logs"
         raise ActlabError(f"{what} is not a validation metric: give one, such as {such}")
 
 

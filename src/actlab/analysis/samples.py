@@ -19,9 +19,11 @@ def number_of(results: Results, column: Column) -> int | None:
     runs = [run for run in results.runs if run.id in results.results]
     ended = [results.results[run.id] for run in runs]
     number = scored(ended, column, results.study)
-    if number and any("scored" in result for result in ended):  # not by older runs
-        values = [results.recorded(run, column) for run in runs]
-        if not all(value is None or is_share(value, number) for value in values):
+    if not number or not any("scored" in result for result in ended):  # as of older runs
+        return number
+    for run in runs:
+        value = results.recorded(run, column)
+        if value is not None and not is_share(value, number):
             return None
     return number
 
@@ -34,11 +36,13 @@ def error_of(
     That of a mean after training is the median over the runs that recorded it; that of another share
     follows from the number of samples.
     """
-    known: list[float] = []
+    known = []
     if read_where(column.at, results.study) == "last" and not column.condition:
-        ended = [results.results[run.id] for run in setting.runs if run.id in results.results]
-        every = [result.get("sampling_errors", {}).get(column.metric) for result in ended]
-        known = [error for error in every if error is not None]
+        for run in setting.runs:
+            if run.id in results.results:
+                errors = results.results[run.id].get("sampling_errors", {})
+                if column.metric in errors:
+                    known.append(errors[column.metric])
     if known and value is not None and math.isfinite(value):
         return median(known)
     return sampling_error(value, samples)

@@ -19,7 +19,7 @@ def selected_by(study: Study) -> Column:
     return Column(study.select.metric, study.select.at, mode=study.select.mode)
 
 
-def check(results: Results) -> None:
+def check_selection(results: Results) -> None:
     """Raise an ActlabError unless the metric that selects settings is a recorded one of validation."""
     metric = results.study.select.metric
     results.metrics.check_validation(metric, f"'select: metric: {metric}'")
@@ -29,17 +29,23 @@ def check(results: Results) -> None:
 def scores(results: Results, settings: Iterable[Setting]) -> list[float]:
     """Return the median of the selection metric at each setting; its worst value where no run has one."""
     column = selected_by(results.study)
-    check(results)
+    check_selection(results)
     return [median(results.values(setting, column).values(), column.worst) for setting in settings]
 
 
 def chosen(results: Results, place: Group) -> Setting | None:
     """Return the setting with the best median of the selection metric; None if no run has ended."""
-    begun = [setting for setting in place.settings if any(run.id in results.results for run in setting.runs)]
-    if len(place.settings) == 1 or not begun:
-        return begun[0] if begun else None
-    sign = -1 if results.study.select.mode == "max" else 1
-    return begun[int(np.argmin([sign * score for score in scores(results, begun)]))]
+    begun = []
+    for setting in place.settings:
+        if any(run.id in results.results for run in setting.runs):
+            begun.append(setting)
+    if not begun:
+        return None
+    if len(place.settings) == 1:
+        return begun[0]
+    values = np.array(scores(results, begun))
+    is_max = results.study.select.mode == "max"
+    return begun[int(values.argmax() if is_max else values.argmin())]
 
 
 def missing_at(results: Results, place: Group) -> int:
@@ -62,13 +68,16 @@ def choice_at(results: Results, place: Group) -> Choice | None:
 
 def _earlier_choice(results: Results, before: Results, place: Group) -> Choice | None:
     """Return the choice of an earlier stage, with the median over fresh seeds."""
-    groups = {group.point: group for group in before.groups}
-    if place.point not in groups:
-        return None
-    group = groups[place.point]
-    setting, stability = chosen(before, group), choice_at(before, group)
-    if not setting or not stability or setting.tuned != place.settings[0].tuned:
+    group = next((group for group in before.groups if group.point == place.point), None)
+    setting = group and chosen(before, group)
+    if not group or not setting or setting.tuned != place.settings[0].tuned:
         return None  # other runs chose
+    stability = choice_at(before, group)
+    if not stability:
+        return None
+
+    # Their median over fresh seeds
     here = chosen(results, place)
-    fresh = results.values(here, selected_by(results.study)).values() if here else ()
-    return stability._replace(elsewhere=median(fresh) if fresh else None)
+    fresh = results.values(here, selected_by(results.study)) if here else {}
+    elsewhere = median(fresh.values()) if fresh else None
+    return stability._replace(elsewhere=elsewhere)

@@ -146,7 +146,7 @@ def advised(table: StudyTable) -> int | None:
 
 def _more_looks(table: StudyTable) -> int:
     """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
-    return int(any(verdict.outcome in DECIDED for verdict in table.verdicts))
+    return int(any(case.outcome in DECIDED for case in cases(table)))
 
 
 def lines(table: StudyTable, results: Results) -> list[str]:

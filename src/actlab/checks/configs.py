@@ -55,7 +55,7 @@ def check(study: Study) -> list[str]:
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
     if study.select.tune or any(stage.search for stage in study.stages):
-        selection.check(last)
+        selection.check_selection(last)
     if unknown := undirected(study, columns_of(study)):
         raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none

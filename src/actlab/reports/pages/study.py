@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from actlab.analysis import parameters, selection
 from actlab.analysis.results import Results
-from actlab.analysis.study_table import Cell, Row, StudyTable
+from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import duration
 from actlab.config.values import shareable
 from actlab.reports import plots, style, tables
@@ -94,51 +94,42 @@ def config(study: Study) -> str:
 
 
 def table(record: StudyTable) -> dict[str, Any]:
-    """Return header and rows of the table; parts that no row has are marked as absent."""
-    rows = record.rows
-    names = short_names([*rows[0].point, *record.tuned])
-    costs = [row.cost for row in rows if row.cost]
+    """Return columns and rows of the table, as the template shows them."""
+    points = [tables.point(record, row) for row in record.rows]
 
     # A colour for each activation
-    labels = [record.label(row) for row in rows]
-    users = {label for label, row in zip(labels, rows, strict=True) if record.is_own(row)}
+    labels = [record.label(row) for row in record.rows]
+    users = {label for label, row in zip(labels, record.rows, strict=True) if record.is_own(row)}
     colours = style.colours(labels, users)
+
+    # The cells of each column, with the positions of their marks
+    columns = []
+    for number in record.shown:
+        cells = [row.columns[number] for row in record.rows]
+        columns.append([*zip(cells, _places(cells), strict=True)])
+
+    rows = []
+    for row, point, label in zip(record.rows, points, labels, strict=True):
+        *chosen, tried, runs = tables.trained(record, row).values()
+        costs = tables.cost(row.cost, record.reference_text)
+        rows.append(
+            {
+                "labels": list(point.values()),
+                "chosen": [text or tables.NONE for text in chosen],
+                "settings": tried,
+                "runs": runs,
+                "cost": list(costs.values()),
+                "own": record.is_own(row),
+                "colour": colours[label],
+                "dark": style.on_dark(colours[label]),
+            }
+        )
+    names = short_names([*record.rows[0].point, *record.tuned])
     return {
-        "points": [names[key] for key in rows[0].point],
+        "points": list(points[0]),
         "tuned": [names[key] for key in record.tuned],
-        "settings": record.tried,
-        "reference": record.reference_text,
-        "ratios": any("bytes_relative" in cost for cost in costs),
-        "costs": bool(costs),
-        "columns": [_column([row.columns[number] for row in rows]) for number in record.shown],
-        "rows": [_row(record, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
-    }
-
-
-def _row(record: StudyTable, row: Row, colour: str) -> dict[str, Any]:
-    *chosen, tried, runs = tables.trained(record, row).values()
-    return {
-        "chosen": [text or tables.NONE for text in chosen],
-        "settings": tried,
-        "runs": runs,
-        "labels": list(tables.point(record, row).values()),
-        "own": record.is_own(row),
-        "colour": colour,
-        "dark": style.on_dark(colour),
-        "cost": list(tables.cost(row.cost, record.reference_text).values()),
-    }
-
-
-def _column(cells: Sequence[Cell]) -> dict[str, Any]:
-    return {
-        "name": tables.title(cells[0]),
-        "cells": [*zip(cells, _places(cells), strict=True)],
-        "sd": any(cell.mean is not None for cell in cells),
-        "published": any(cell.published is not None for cell in cells),
-        "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
-        "better": any(tables.probability(cell) != tables.NONE for cell in cells),
-        "test_set": any(cell.sampling_error for cell in cells),
-        "p": any(cell.p is not None for cell in cells),
+        "columns": columns,
+        "rows": rows,
     }
 
 
@@ -244,16 +235,19 @@ def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
-    lines, users = plot.lines, plot.users
-    colours = style.colours((line.label for line in lines), users)
-    bands = ["bands"] if any(line.ours.shaded for line in lines) else []
-    kinds = [*plot.kinds, *bands]
+    colours = style.colours((line.label for line in plot.lines), plot.users)
+    units = []
+    for label, colour in colours.items():
+        dark = style.on_dark(colour)
+        units.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
+
+    kinds = plot.kinds
+    if any(line.ours.shaded for line in plot.lines):
+        kinds.append("bands")
     return {
         "name": plot.name,
         "caption": plot.caption,
-        "units": [
-            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
-        ],
+        "units": units,
         "kinds": kinds,
         "dashes": {kind: plot.dash_of(kind) for kind in kinds},
         "panels": [_panel(plot, panel) for panel in plot.panels],
@@ -262,23 +256,32 @@ def drawing(plot: Plot) -> dict[str, Any]:
 
 def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
     return {
-        **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "log")},
+        "xlabel": panel.xlabel,
+        "ylabel": panel.ylabel,
+        "over_epochs": panel.over_epochs,
+        "log": panel.log,
         "title": panel.title or panel.ylabel,
         "ylim": _rounded(limits(panel)),
-        "lines": [_line(line, panel.scale, plot) for line in panel.lines],
+        "lines": [_line(plot, line, panel.scale) for line in panel.lines],
     }
 
 
-def _line(line: Line, scale: float, plot: Plot) -> dict[str, Any]:
-    band, kind = line.ours.band, plot.kind_of(line)
+def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
+    kind, band = plot.kind_of(line), line.ours.band
+    published = None
+    if line.published:
+        published = [_rounded(line.published.x), _rounded(line.published.values)]
     return {
-        **{name: getattr(line, name) for name in ("label", "metric")},
+        "label": line.label,
+        "metric": line.metric,
         "kind": kind,
         "dash": plot.dash_of(kind),
         "shaded": line.ours.shaded,
         "x": _rounded(line.ours.x),
-        **{name: _rounded(getattr(band, name) * scale) for name in ("median", "low", "high")},
-        "published": [*map(_rounded, line.published[:2])] if line.published else None,
+        "median": _rounded(band.median * scale),
+        "low": _rounded(band.low * scale),
+        "high": _rounded(band.high * scale),
+        "published": published,
     }
 
 
