@@ -364,7 +364,7 @@ def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
 def test_a_table_is_read_as_it_was_made(tmp_path: Path) -> None:
     """With a run that diverged, which JSON cannot represent, and an activation with arguments."""
     elu = {"name": "elu", "alpha": 0.5}
-    table = ({"metric": "test/error", "percent": True, "margin": "5 %"}, {"metric": "val/loss", "at": "best"})
+    table = ({"metric": "test/error", "percent": True, "margin": "5 %"}, {"metric": "val/loss", "at": 1})
     grid = {ACT: ["gelu", "relu", elu]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(8)), table=table)
     recorded = lambda run: {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0 + run.seed]}  # noqa: E731

@@ -42,7 +42,7 @@ class Column:
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
-    at: str | float = "last"
+    at: str | int | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
     mode: str = "min"  # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition

@@ -20,6 +20,7 @@ from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
 from actlab.analysis.study_table import (
+    FAMILIES,
     Cell,
     Comparison,
     Correction,
@@ -71,9 +72,10 @@ def cases(table: StudyTable) -> list[Case]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
     reference = table.reference_text
     rest = {row.point.without([table.compare]): row for row in table.rows if table.label(row) == reference}
+    corrections = {family: table.correction(family) for family in FAMILIES}
     found = []
     for row, cell in table.compared:
-        correction = table.correction(cell.family)
+        correction = corrections[cell.family]
         judged = outcome(cell, correction.strictness())
         reference_row = rest.get(row.point.without([table.compare]))
         found.append(Case(_name(table, row), reference, judged, correction, cell, row, reference_row))
