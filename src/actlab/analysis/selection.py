@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median
 from actlab.studies.groups import Group, Setting
-from actlab.studies.plan import Study
+from actlab.studies.plan import Run, Study
 
 
 def selected_by(study: Study) -> Column:
@@ -46,6 +46,16 @@ def chosen(results: Results, place: Group) -> Setting | None:
     values = np.array(scores(results, begun))
     is_max = results.study.select.mode == "max"
     return begun[int(values.argmax() if is_max else values.argmin())]
+
+
+def ended(results: Results) -> Iterator[tuple[Run, bool]]:
+    """Yield the runs that have ended, by group, and whether each has the selected setting."""
+    for group in results.groups:
+        selected = chosen(results, group)
+        for setting in group.settings:
+            for run in setting.runs:
+                if run.id in results.results:
+                    yield run, setting is selected
 
 
 def missing_at(results: Results, place: Group) -> int:

@@ -87,15 +87,11 @@ def to_csv(results: Results) -> str:
     selected_by = selection.selected_by(results.study)
     if results.study.select.tune and selected_by.key not in {column.key for column in columns}:
         columns.append(selected_by)
-    for group in results.groups:
-        chosen = selection.chosen(results, group)
-        for setting in group.settings:
-            for run in setting.runs:
-                if run.id in results.results:
-                    point = [_in_csv(results, key, run.point[key]) for key in keys]
-                    status = results.results[run.id]["status"]
-                    values = [results.value(run, column) for column in columns]
-                    lines.append([*point, run.seed, int(setting is chosen), status, *values, run.id])
+    for run, is_chosen in selection.ended(results):
+        point = [_in_csv(results, key, run.point[key]) for key in keys]
+        status = results.results[run.id]["status"]
+        values = [results.value(run, column) for column in columns]
+        lines.append([*point, run.seed, int(is_chosen), status, *values, run.id])
     head = [*keys, "seed", "chosen", "status", *(column.key for column in columns), "run"]
     return pd.DataFrame(lines, columns=head).to_csv(index=False, lineterminator="\n")
 

@@ -67,21 +67,17 @@ def _link(path: Path, folder: Path) -> str:
 
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
-    for group in results.groups:
-        chosen = selection.chosen(results, group)
-        for setting in group.settings:
-            for run in setting.runs:
-                if run.id in results.results:
-                    result = results.results[run.id]
-                    yield {
-                        "id": run.id,
-                        "href": f"{_link(results.root / run.id, folder)}/",
-                        "status": result["status"],
-                        "chosen": setting is chosen,
-                        "seed": run.seed,
-                        "seconds": result.get("seconds"),
-                        "engine": result.get("engine", ""),
-                    }
+    for run, is_chosen in selection.ended(results):
+        result = results.results[run.id]
+        yield {
+            "id": run.id,
+            "href": f"{_link(results.root / run.id, folder)}/",
+            "status": result["status"],
+            "chosen": is_chosen,
+            "seed": run.seed,
+            "seconds": result.get("seconds"),
+            "engine": result.get("engine", ""),
+        }
 
 
 def config(study: Study) -> str:
