@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from actlab.analysis.study_table import StudyTable
+from actlab.storage.files import checked
 
 
 def cell(values: dict[str, float | None], median: float | None, **column: Any) -> dict[str, Any]:
@@ -30,8 +29,7 @@ def table(name: str, compare: str, rows: list[dict[str, Any]], **given: Any) -> 
 
 def as_record(one: dict[str, Any]) -> StudyTable:
     """A table as reports read it."""
-    record: StudyTable = TypeAdapter(StudyTable).validate_json(json.dumps(one), strict=True)
-    return record
+    return checked(one, StudyTable)
 
 
 def leave(runs: Path, *tables: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from actlab.analysis.statistics import Interval, Number
 from actlab.analysis.wording import plural
 from actlab.config.keys import by_key
 from actlab.config.values import in_full, mapped, printers, shareable
-from actlab.storage.files import read_record
+from actlab.storage.files import read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point
 
@@ -299,7 +299,7 @@ class StudyTable:
 
 def read(path: Path, remedy: str = REMEDY) -> StudyTable:
     """Read a ``table.json``; a DamagedError ends with the remedy."""
-    return read_record(path, StudyTable, remedy)
+    return read_json(path, StudyTable, remedy)
 
 
 def _plain(value: Any) -> Any:

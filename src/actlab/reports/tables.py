@@ -26,7 +26,7 @@ def grid(table: StudyTable) -> tuple[list[str], list[list[str]]]:
         line = point(table, row) | trained(table, row)
         for number in shown:
             cell = row.columns[number]
-            for head, text in _whole(cell, reference).items():
+            for head, text in _cells(cell, reference, brief=False).items():
                 line[_joined(cell.name, head)] = text
         lines.append(line | cost(row.cost, reference))
     return _filled(lines)
@@ -51,8 +51,7 @@ def sections(table: StudyTable, brief: bool = False) -> list[Part]:
         lines = []
         for of_point, row in zip(points, table.rows, strict=True):
             cell = row.columns[number]
-            texts = _brief(cell, reference) if brief else _whole(cell, reference)
-            lines.append(of_point | texts)
+            lines.append(of_point | _cells(cell, reference, brief))
         parts.append((title(table.rows[0].columns[number]), *_filled(lines)))
     return parts
 
@@ -122,25 +121,18 @@ def _joined(name: str, head: str) -> str:
     return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
 
 
-def _whole(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell),
-        "published (ours - it)": published(cell),
-        f"difference to {reference}\nmean [interval] / median": difference(cell),
-        f"better than {reference}\nprobability [interval]": probability(cell),
-        f"p vs {reference}\nalone / Holm": p_values(cell),
-    }
-
-
-def _brief(cell: Cell, reference: str) -> dict[str, str]:
-    return {
-        "median": ours(cell),
-        "test set\n±": number(cell.sampling_error, cell),
-        "published\n(ours - it)": published(cell),
-        f"difference to {reference}\nmean [interval]": mean_difference(cell),
-        "p\nalone / Holm": p_values(cell),
-    }
+def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
+    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell)}
+    if brief:  # within 80 characters
+        texts["published\n(ours - it)"] = published(cell)
+        texts[f"difference to {reference}\nmean [interval]"] = mean_difference(cell)
+        texts["p\nalone / Holm"] = p_values(cell)
+    else:
+        texts["published (ours - it)"] = published(cell)
+        texts[f"difference to {reference}\nmean [interval] / median"] = difference(cell)
+        texts[f"better than {reference}\nprobability [interval]"] = probability(cell)
+        texts[f"p vs {reference}\nalone / Holm"] = p_values(cell)
+    return texts
 
 
 def p_values(cell: Cell) -> str:

@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -145,7 +146,7 @@ def damaged_part(path: str | Path | IO[Any]) -> str | None:
 
 
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return the values of a JSON file that have the type ``kind``, such as a ``TypedDict``.
+    """Return the values of a JSON file that have the type ``kind``: a ``TypedDict``, or a dataclass.
 
     Entries that ``kind`` does not declare are kept, so that actlab can read files of other versions. A
     DamagedError ends with the ``remedy``.
@@ -182,36 +183,25 @@ def _parse_int(digits: str) -> int:
     return int(digits)
 
 
-def read_record(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return a JSON file as a dataclass whose fields are its keys; it fails as `read_json` does."""
-    try:
-        text = json.dumps(parsed(regular(path).read_text(encoding="utf-8")))
-        with _first_fault():
-            record: Kind = _type_adapter(cast(Any, kind)).validate_json(text, strict=True)
-    except (ValueError, OSError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
-    return record
-
-
 def checked(values: Any, kind: type[Kind]) -> Kind:
-    """Return plain values unchanged; a ValueError names the first value that has not the type ``kind``."""
-    with _first_fault():
-        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
-    return values  # type: ignore[no-any-return]
+    """Return plain values unchanged, or as the dataclass ``kind``, whose fields are their keys.
 
-
-@contextmanager
-def _first_fault() -> Iterator[None]:
-    """Raise a ValueError with the first fault that pydantic found."""
+    A ValueError names the first value that has not the type ``kind``.
+    """
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
+    adapter = _type_adapter(cast(Any, kind))
     try:
-        yield
+        if is_dataclass(kind):
+            record: Kind = adapter.validate_json(json.dumps(values), strict=True)
+            return record
+        adapter.validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
         given = "" if first["type"] == "missing" else f", not {repr(first['input'])[:60]}"
         raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}{given}") from error
+    return values  # type: ignore[no-any-return]
 
 
 @lru_cache
