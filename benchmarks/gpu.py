@@ -18,6 +18,10 @@ resume from their last epoch. The folder ``--out`` holds all that is needed for 
   blocks as studies have them, replayed as a CUDA graph (on a CPU as traced operators), and in JAX, whose turns
   hold validations and the test set too; and an update of
   ``convnet``'s network alone against its kernels, on embedded images. Milliseconds an update and run.
+- ``correct``: trainings with and without CUDA graphs, in 29 cases (`graphs.py`). Where all are right, graphs
+  are the default of devices of this name, once the file lies in ``benchmarks/`` as ``gpu_NAME.json``.
+- ``epochs``: ``convnet`` for three epochs with one seed, with and without CUDA graphs: seconds an epoch, and
+  why updates were not replayed.
 
 ``convnet`` and ``resnet`` train for 200 epochs and read CIFAR-10 from a folder in the hub's layout,
 ``plain_text/train-00000-of-00001.parquet`` (84 MiB) and ``plain_text/test-00000-of-00001.parquet`` (17 MiB).
@@ -50,6 +54,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from xml.etree import ElementTree
 
+import graphs
 import jax_table
 import pytorch_lightning as pl
 import sides
@@ -142,15 +147,7 @@ def training(
 ) -> Iterator[Entry]:
     """Train a network for CIFAR-10 with some activations and three seeds, as a study."""
     file = options.out / f"{base}.yaml"
-    content = {
-        "base": base,
-        "set": {"trainer.precision": "bf16-mixed", "trainer.benchmark": True},
-        "grid": {"model.activation": activations},
-        "seeds": 3,
-        "table": [{"metric": "test/error", "at": "last", "percent": True}],
-        "smoke": {"data.batch_size": 10, **smoke},
-    }
-    write_json(file, content)
+    write_json(file, study_of(base, activations, smoke, seeds=3))
     data = {"data.dataset": str(options.cifar10), "data.cache_dir": str(options.out / "cache")}
     study = actlab.load_study(file, settings={} if options.smoke else data, smoke=options.smoke)
     found = actlab.run_study(study, runs_dir=options.out / "runs", jobs=options.jobs)
@@ -159,6 +156,42 @@ def training(
     values = found.values[["model.activation", "seed", "status", "test/error@last", "run"]]
     results = (read_json(found.root / run / "result.json", Entry, "delete it") for run in values["run"])
     yield {"runs": values.assign(seconds=[one["seconds"] for one in results]).to_dict("records")}
+
+
+def study_of(
+    base: str, activations: list[str], smoke: Mapping[str, Any], seeds: int, settings: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """The file of a study of a network for CIFAR-10 in bf16-mixed."""
+    return {
+        "base": base,
+        "set": {"trainer.precision": "bf16-mixed", "trainer.benchmark": True, **settings},
+        "grid": {"model.activation": activations},
+        "seeds": seeds,
+        "table": [{"metric": "test/error", "at": "last", "percent": True}],
+        "smoke": {"data.batch_size": 10, **smoke},
+    }
+
+
+def epochs(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Train a network with convolutions with and without CUDA graphs, each side in a folder of its own."""
+    number = 3
+    smoke = {"model.network.widths": [8, 8], "trainer.max_steps": 31}
+    settings = {"trainer.max_epochs": number, "data.cache_dir": str(options.out / "cache")}
+    if not options.smoke:
+        settings["data.dataset"] = str(options.cifar10)
+    file = options.out / "epochs.yaml"
+    write_json(file, study_of("cifar10_convnet", ["gelu_tanh"], smoke, 1, settings))
+    words = ["study", "run", str(file), "--jobs=1", *(["--smoke"] if options.smoke else [])]
+
+    for side in ("graphs", "no-graphs"):
+        if side in entry:
+            continue
+        root = options.out / side
+        subprocess.run([sys.executable, "-m", "actlab", *words, f"--{side}", f"--runs-dir={root}"], check=True)
+        results = [read_json(path, Entry, "delete it") for path in root.rglob("result.json")]
+        seconds = [result["seconds"] / number for result in results]
+        reasons = [result.get("not_replayed") or result.get("single_updates") or "" for result in results]
+        yield {side: {"seconds_an_epoch": seconds, "reasons": reasons}}
 
 
 def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
@@ -281,6 +314,17 @@ def blocks(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
             yield {"convnet": against_kernels(data, sizes.convnet, sizes.rounds)}
 
 
+def correct(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
+    """Train each case with and without graphs; those that have a row are not trained again."""
+    stacks.as_a_study_does()
+    updates = graphs.FEW if options.smoke else graphs.UPDATES
+    rows = entry.get("rows", [])
+    yield {"about": {"device": name_of(torch.device(DEVICE)), "smoke": options.smoke}}
+    for case in graphs.CASES[len(rows) : 2 if options.smoke else None]:
+        rows = [*rows, graphs.row_of(case, updates)]
+        yield {"rows": rows}
+
+
 class Part(NamedTuple):
     """A part: in which precision it computes, and a function that yields its figures, to be kept one by one."""
 
@@ -303,6 +347,8 @@ PARTS = {
     "resnet": Part("bf16-mixed", RESNET, needs_data=True),
     "gpt": Part("bf16-mixed", gpt),
     "blocks": Part("float32, with convolutions bf16-mixed", blocks),
+    "correct": Part("of each case", correct),
+    "epochs": Part("bf16-mixed", epochs, needs_data=True),
 }
 
 

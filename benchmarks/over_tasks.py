@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from actlab.analysis.hierarchy import effect, over_tasks
+from actlab.scoreboard.statistic import effect, over_tasks
 
-BOARDS, RUNS, NOISE = 2_000, (8, 15), 0.03  # simulated boards; runs a side, and their standard deviation
+SCOREBOARDS, RUNS, NOISE = 2_000, (8, 15), 0.03  # simulated; runs a side, and their standard deviation
 
 
 def main() -> None:
@@ -18,14 +18,14 @@ def main() -> None:
     for tasks, datasets in ((3, 1), (3, 3), (5, 2)):
         for tau in (0.0, 0.05, 0.2, 0.6, 1.5):
             for sigma in (0.02, 0.3):
-                inside, width = board_coverage(tasks, datasets, tau, sigma)
+                inside, width = coverage(tasks, datasets, tau, sigma)
                 print(f"{tasks:5}  {datasets:9}  {tau:17}  {sigma:14}  {inside:7.3f}  {width:.3g}", flush=True)
 
 
-def board_coverage(tasks: int, datasets: int, tau: float, sigma: float) -> tuple[float, float]:
+def coverage(tasks: int, datasets: int, tau: float, sigma: float) -> tuple[float, float]:
     """Return the coverage, and the median ratio of the ends, where errors are equal in the mean over tasks."""
     rng, found = np.random.default_rng(0), []
-    for _ in range(BOARDS):
+    for _ in range(SCOREBOARDS):
         means = tau * rng.standard_normal((tasks, 1)) + sigma * rng.standard_normal((tasks, datasets))
         noise = [NOISE * rng.standard_normal((tasks, datasets, runs)) for runs in RUNS]
         sides = np.exp(means[..., None] + noise[0]), np.exp(noise[1])

@@ -86,7 +86,7 @@ def as_a_study_does() -> None:
 
 
 def alone(runs: Sequence[plan.Run], blocks: int = BLOCK, now: Callable[[], float] = time.perf_counter) -> float:
-    """Milliseconds an update of runs that the sequential engine trains: mean over the runs."""
+    """Milliseconds an update of stacks of one: mean over the runs."""
     taken = []
     for run in runs:
         clock = Clock(blocks, now)

@@ -198,24 +198,12 @@ def _timed_in_one_round() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes time is tried where the mark ``tries_stacks`` asks for it.
+    """What takes time is tried where the mark ``tries_stacks`` asks for it."""
+    trains = {"actlab.engines.running", "actlab.checks.stack_trial"} & sys.modules.keys()
+    if trains and "tries_stacks" not in request.keywords:
+        from tiny_study import leave_untried
 
-    That are stacks, builds in two orders, and what users' code opens.
-    """
-    if "actlab.engines.running" in sys.modules and "two_hash_seeds" not in request.keywords:
-        # A forked process, because another one loads the libraries itself
-        monkeypatch.setattr("actlab.engines.running.OTHER_HASH_SEED", 0)
-    if "tries_stacks" in request.keywords:
-        return
-    if "actlab.engines.running" in sys.modules:
-        monkeypatch.setattr("actlab.engines.running._faults_of_state", lambda *_: {})
-        monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
-    if "actlab.checks.stack_trial" in sys.modules:
-        from child_processes import serve_untried
-
-        monkeypatch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
-        monkeypatch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
-        monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
+        leave_untried(monkeypatch)
 
 
 @pytest.fixture
@@ -271,6 +259,11 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    def succeeded(self) -> str:
+        """Standard output of a command that must end well."""
+        assert self.code == 0, self.err
+        return self.out
+
     @property
     def rejection(self) -> str:
         """The one line of a command that rejected its input."""
@@ -294,7 +287,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     from actlab.engines.workers import Inline
 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
-    monkeypatch.setattr("actlab.checks.cost.ROUNDS", 3)  # times of tests say nothing
+    monkeypatch.setattr("actlab.checks.cost.ROUNDS", 1)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
     monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)  # a busy machine adds no line
 
@@ -307,6 +300,18 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         except SystemExit as stop:  # --help of a parser
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def succeed(cli: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Run ``actlab`` as `cli` does; the command must succeed."""
+
+    def run(*words: object) -> Outcome:
+        outcome = cli(*words)
+        assert outcome.code == 0, outcome.out + outcome.err
+        return outcome
 
     return run
 

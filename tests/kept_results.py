@@ -77,6 +77,10 @@ def with_range(sample: Any) -> Numbers:
     return [np.median(sample), min(sample), max(sample)]
 
 
+def median_and_interval(sample: Any) -> Numbers:
+    return [np.median(sample), *interval(sample)]
+
+
 def number_in(label: str) -> float:
     return float(re.findall(r"\d*\.?\d+(?:e-\d+)?", label)[0])
 
@@ -91,7 +95,7 @@ def with_interval(runs: pd.DataFrame, label: str) -> Numbers:
         "test error % after 50 epochs": "test/error@last",
     }[label]
     found = runs[name] * (100 if "%" in label else 1)
-    return [found.median(), *interval(found)]
+    return median_and_interval(found)
 
 
 def tables_of(text: str) -> list[list[list[str]]]:

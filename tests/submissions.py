@@ -1,31 +1,50 @@
-"""What is wrong with a folder of `results/board/submitted`, in sentences."""
+"""What is wrong with a folder of `results/scoreboard/submitted`, in sentences."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from actlab.analysis import board, study_table
+from typing_extensions import TypedDict
+
+from actlab.analysis import study_table
 from actlab.analysis.statistics import median
 from actlab.analysis.study_table import NAME as TABLE
 from actlab.analysis.study_table import Cell, Row, StudyTable
+from actlab.scoreboard import definition
+from actlab.scoreboard.tables import comparable
 from actlab.storage import contents
 from actlab.storage.files import read_json
 from actlab.storage.resources import resource
 from actlab.studies.points import Point
 from actlab.studies.reading import load
+from actlab.studies.seeds import seed_list
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+SUBMISSION = "submission.json"
 SPDX = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
+
+
+class Submission(TypedDict):
+    """An activation that its author put on the scoreboard, in a folder of its name.
+
+    The folder has the author's file, and the table of each data set as ``TASK/DATA/table.json``.
+    """
+
+    activation: Any  # its value in studies
+    code: str  # digest of the file, as its tables have it; empty without a file
+    source: str  # who made it: a paper or a person
+    licence: str  # an SPDX expression
 
 
 def problems(folder: Path) -> list[str]:
     """Return what is wrong with a submission, with the place."""
-    submission = read_json(folder / board.SUBMISSION, board.Submission, "write it again")
+    submission = read_json(folder / SUBMISSION, Submission, "write it again")
     found = []
     if not NAME.fullmatch(folder.name):
         found.append(f"{folder.name} is not a name")
-    if folder.name in _names_of_the_board():
-        found.append(f"the board has an activation called {folder.name}")
+    if folder.name in _names_on_the_scoreboard():
+        found.append(f"the scoreboard has an activation called {folder.name}")
     if not SPDX.fullmatch(submission["licence"]):
         found.append(f"licence {submission['licence']!r} is not of SPDX's form")
     if not submission["source"]:
@@ -40,33 +59,33 @@ def problems(folder: Path) -> list[str]:
         if text != submission["code"]:
             found.append(f"{name} is not the code of the runs")
 
-    # Each data set of the board has its table
-    for task, of_task in board.board_file()["tasks"].items():
-        for data, entry in board.data_of(of_task).items():
+    # Each data set of the scoreboard has its table
+    for task, stated in definition.load().tasks.items():
+        for data, data_set in stated.data.items():
             file = folder / task / data / TABLE
             if not file.exists():
                 found.append(f"{task}, {data}: no {TABLE}")
                 continue
-            stored = study_table.read(resource(f"results/{entry['table']}") / TABLE)
-            seeds = load(of_task["study"]).stages[-1].seeds
-            if data not in of_task["data"]:
-                seeds = board.seeds_of(of_task, data)
+            stored = study_table.read(resource(data_set.table) / TABLE)
+            seeds = load(stated.study).stages[-1].seeds
+            if data_set.seeds:
+                seeds = seed_list(data_set.seeds)
             table = study_table.read(file)
             found += [f"{task}, {data}: {what}" for what in _faults(table, stored, list(seeds), text)]
     return found
 
 
-def _names_of_the_board() -> set[str]:
+def _names_on_the_scoreboard() -> set[str]:
     names = set()
-    for of_task in board.board_file()["tasks"].values():
-        for entry in board.data_of(of_task).values():
-            stored = study_table.read(resource(f"results/{entry['table']}") / TABLE)
+    for task in definition.load().tasks.values():
+        for data_set in task.data.values():
+            stored = study_table.read(resource(data_set.table) / TABLE)
             names |= {str(row.point.get(stored.compare)) for row in stored.rows}
     return names
 
 
 def _faults(table: StudyTable, stored: StudyTable, seeds: list[int], digest: str) -> list[str]:
-    """Return what is wrong with a table beside the one of the board, which has the reference's rows."""
+    """Return what is wrong with a table beside the stored one, which has the reference's rows."""
     found = []
     if digest and digest not in table.sources.values():
         found.append("the runs are of other code than the file")
@@ -98,5 +117,4 @@ def _faults_of_cell(cell: Cell, seeds: list[int]) -> list[str]:
 
 def _points(rows: Sequence[Row], stored: StudyTable) -> list[Point]:
     """Return the points of rows without the activation."""
-    comparable = board.comparable(rows, stored)
-    return [row.point.without([stored.compare]) for row in comparable]
+    return [row.point.without([stored.compare]) for row in comparable(rows, stored)]

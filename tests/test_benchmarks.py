@@ -1,16 +1,20 @@
 """The benchmarks use actlab as it is: what they name exists. `make bench` runs them."""
 
+import argparse
 import ast
 import importlib
 import json
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import actlab
+from actlab.tasks import graphs
 
 ORDINARY = ("normal", "unequal spread", "skewed", "errors of 1,000", "errors of 10,000", "kept runs")
 BENCHMARKS = sorted((Path(__file__).parent.parent / "benchmarks").glob("*.py"))
@@ -62,6 +66,8 @@ PARTS = {
     "resnet": {"runs"},
     "gpt": {"stacks", "differs", "chosen"},
     "blocks": {"jax", "runs_2", "convnet"},
+    "correct": {"about", "rows"},
+    "epochs": {"graphs", "no-graphs"},
 }
 FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
 
@@ -70,7 +76,11 @@ FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
     ("words", "device", "reason"),
     [
         ([], "cpu", "torch finds no CUDA device: give --smoke"),
-        (["cifar"], "cuda", "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, blocks"),
+        (
+            ["cifar"],
+            "cuda",
+            "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, blocks, correct, epochs",
+        ),
         (["--cifar10", "nowhere"], "cuda", "--cifar10 nowhere: no such folder"),
         (["resnet"], "cuda", "resnet: give the folder of CIFAR-10 by --cifar10 FOLDER"),
         (["gpt", "--minutes=0"], "cuda", "gpt: not begun"),
@@ -119,6 +129,80 @@ def test_the_benchmark_of_a_gpu_in_its_small_form(tmp_path):
     assert third["gpt"]["stacks"] == first["gpt"]["stacks"]
     assert third["gpt"].keys() == first["gpt"].keys()
     assert [run["run"] for run in third["convnet"]["runs"]] == [run["run"] for run in first["convnet"]["runs"]]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The module of the benchmark."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
+    return importlib.import_module("gpu")
+
+
+def test_graphs_become_the_default_by_the_file_of_the_benchmark(gpu, tmp_path, monkeypatch, capsys):
+    """On a device with a name of its own the part is measured in two calls; then its file is copied."""
+    trained: list[str] = []
+    shown = tmp_path / "benchmarks"
+    shown.mkdir()
+    monkeypatch.setattr(gpu, "name_of", lambda device: "NVIDIA H300")
+    monkeypatch.setattr(gpu.os, "setsid", lambda: None)
+    monkeypatch.setattr(gpu.torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr("actlab.tasks.graphs.resource", lambda name: shown)
+
+    def row_of(case, updates):
+        if len(trained) == 20:
+            raise KeyboardInterrupt
+        trained.append(case.name)
+        return {"case": case.name, "runs": case.runs, "verdict": "bits", "distance": "0.0e+00"}
+
+    def are_shown():
+        graphs.are_shown.cache_clear()
+        shutil.copy(tmp_path / "gpu.json", shown / "gpu_h300.json")
+        return graphs.are_shown("NVIDIA H300")
+
+    monkeypatch.setattr(gpu.graphs, "row_of", row_of)
+    options = argparse.Namespace(out=tmp_path, smoke=False)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.measure("correct", options)
+    assert not are_shown()
+    trained.append("the 21st, which was cut off")
+    gpu.measure("correct", options)
+    del trained[20]
+    assert trained == [case.name for case in gpu.graphs.CASES]
+    assert are_shown()
+    graphs.are_shown.cache_clear()
+
+
+def test_the_benchmark_of_graphs_has_enough_cases(gpu):
+    assert len(gpu.graphs.CASES) >= graphs.CASES
+    assert len({case.name for case in gpu.graphs.CASES}) == len(gpu.graphs.CASES)
+
+
+@pytest.mark.parametrize(
+    ("again", "replayed", "loss", "number", "verdict"),
+    [
+        (1.0, 1.0, 2.0, 3, "bits"),
+        (1.0, 1.0, 2.1, 3, "differs"),
+        (1.001, 1.005, 2.0, 3, "noise"),
+        (1.001, 1.02, 2.0, 3, "differs"),
+        (1.0, 1.001, 2.0, 3, "differs"),
+        (1.0, float("nan"), 2.0, 3, "differs"),
+        (float("nan"), 1.02, 2.0, 3, "differs"),
+        (1.0, 1.0, 2.0, 0, "eager"),
+    ],
+)
+def test_the_verdict_on_graphs(gpu, again, replayed, loss, number, verdict):
+    def trained(weight, loss=2.0, number=0):
+        return gpu.graphs.Trained(torch.tensor([weight]), torch.tensor([loss]), 50, number, "")
+
+    assert gpu.graphs.verdict_of(trained(1.0), trained(again), trained(replayed, loss, number)) == verdict
+
+
+def test_a_case_with_and_without_graphs(gpu):
+    """Traced, on a CPU."""
+    assert gpu.graphs.row_of(gpu.graphs.CASES[0], 8) == {
+        **{"case": "classifier", "runs": 1, "verdict": "bits", "updates": 8, "replayed": 1, "reason": ""},
+        **{"distance": "0.0e+00", "noise": "0.0e+00"},
+    }
 
 
 def attribute(owner, name):

@@ -31,16 +31,16 @@ def ledger() -> Any:
     return program("claims")
 
 
-def test_every_claim_is_listed_once() -> None:
+def test_every_claim_is_listed_once():
     expected = [f"P{n}" for n in range(1, 29)] + [f"E{n}" for n in range(1, 23)]
     assert sorted(claim["id"] for claim in CLAIMS) == sorted(expected)
 
 
-def test_the_page_is_what_the_runs_give(ledger: Any) -> None:
+def test_the_page_is_what_the_runs_give(ledger):
     assert_same_page(RESULTS / "claims.md", ledger.page(), "run: python results/claims.py")
 
 
-def test_tests_and_studies_of_the_claims_exist() -> None:
+def test_tests_and_studies_of_the_claims_exist():
     for claim in CLAIMS:
         assert {"shown", "hypotheses", "note", "command", "planned"} & set(claim), claim["id"]
         for place in claim.get("shown", ()):
@@ -67,7 +67,7 @@ def hypothesis(ledger: Any, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("mean", [-1.5, -0.2, 0.0, 0.3, 2.0])
-def test_p_values_are_those_of_all_sign_patterns(ledger: Any, mean: float) -> None:
+def test_p_values_are_those_of_all_sign_patterns(ledger, mean):
     d = mean + 0.7 * np.random.default_rng(1).standard_normal(10)
     d += mean - d.mean()
     assert judged(ledger, "lower", d).p == pytest.approx(two_sided(d))
@@ -89,7 +89,7 @@ def test_p_values_are_those_of_all_sign_patterns(ledger: Any, mean: float) -> No
         ("equal", {0.1: "holds", 0.5: "open", -1.0: "fails"}),
     ],
 )
-def test_verdicts_follow_direction_and_p(ledger: Any, kind: str, verdicts: dict[float, str]) -> None:
+def test_verdicts_follow_direction_and_p(ledger, kind, verdicts):
     for mean, verdict in verdicts.items():
         one = judged(ledger, kind, np.linspace(-0.2, 0.2, 10) + mean, 0.0 if kind == "lower" else 0.5)
         assert one._replace(p_holm=one.p).verdict == verdict
@@ -97,7 +97,7 @@ def test_verdicts_follow_direction_and_p(ledger: Any, kind: str, verdicts: dict[
         assert one._replace(found=None).verdict == "not run"
 
 
-def test_a_claim_holds_when_all_its_hypotheses_do(ledger: Any) -> None:
+def test_a_claim_holds_when_all_its_hypotheses_do(ledger):
     cases: list[tuple[Mapping[str, Any], str, str]] = [
         *(({}, "holds holds", "holds by runs"), ({}, "holds open", "open"), ({}, "holds not_run", "open")),
         *(({}, "open fails", "fails"), ({}, "not_run", "not run")),
@@ -124,7 +124,7 @@ def recomputed(ledger: Any, h: Any, never: float) -> float:
     return two_sided(d - h.margin * (np.sign(d.mean()) if h.kind == "equal" else 1))
 
 
-def test_every_p_is_recomputed_from_the_values(ledger: Any) -> None:
+def test_every_p_is_recomputed_from_the_values(ledger):
     """Alone, and corrected over the hypotheses of the paper that have one."""
     number = 0
     for paper in yaml.safe_load((ROOT / "results/claims.yaml").read_text(encoding="utf-8")):
@@ -150,9 +150,7 @@ def test_every_p_is_recomputed_from_the_values(ledger: Any) -> None:
 
 
 @pytest.mark.parametrize(("verdict", "more", "fewer"), [("holds", 6, 0), ("open", 2, 1), ("fails", 0, 6)])
-def test_diverging_is_judged_by_the_share_of_diverged_runs(
-    ledger: Any, verdict: str, more: int, fewer: int
-) -> None:
+def test_diverging_is_judged_by_the_share_of_diverged_runs(ledger, verdict, more, fewer):
     runs = pd.DataFrame({"unit": ["a"] * 6 + ["b"] * 6, "seed": [*range(6)] * 2})
     runs["status"] = ["diverged" if s < (more if u == "a" else fewer) else "finished" for u, s in runs.values]
     asked = hypothesis(ledger, "diverges")
@@ -161,14 +159,14 @@ def test_diverging_is_judged_by_the_share_of_diverged_runs(
     assert f"| {more} against {fewer} diverged |" in f"| {ledger._outcome(one)} |"
 
 
-def test_a_diverged_run_is_judged_by_the_probability_of_being_better(ledger: Any) -> None:
+def test_a_diverged_run_is_judged_by_the_probability_of_being_better(ledger):
     few = ledger._judged(hypothesis(ledger, "lower"), {}, [1.0, 2, 3, 4, 5, 6], [7.0, 8, 9, 10, 11, np.inf])
     assert few.p == pytest.approx(2 / 924)  # the two splits of 12 values that are as far apart
     assert few._replace(p_holm=few.p).verdict == "holds"
     assert ledger._judged(hypothesis(ledger, "equal"), {"margin": 1}, [np.inf] * 6, [1.0] * 6).p is None
 
 
-def test_a_hypothesis_is_written_in_symbols(ledger: Any) -> None:
+def test_a_hypothesis_is_written_in_symbols(ledger):
     units, at, rates = ("gelu_tanh", "elu"), {"model.network.dropout": 0.5}, (0.01, 1e-5)
     cases: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         "GELU (tanh) < ELU (dropout 0.5)": ("model.activation", units, at),
@@ -186,9 +184,7 @@ def page_of(ledger: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, **paper:
     return str(ledger.page())
 
 
-def test_two_values_of_one_seed_are_rejected(
-    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_values_of_one_seed_are_rejected(ledger, tmp_path, monkeypatch):
     """As in the first stage of a study, where each seed was run at three learning rates."""
     study, file = "gelu_mnist_silu/choose", "gelu_mnist_silu/choose/values.csv"
     (tmp_path / study).mkdir(parents=True)
@@ -202,9 +198,7 @@ def test_two_values_of_one_seed_are_rejected(
     assert "\n" not in str(found.value)
 
 
-def test_a_family_of_another_size_needs_a_new_date(
-    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_of_another_size_needs_a_new_date(ledger, tmp_path, monkeypatch):
     claim = {"id": "P1", "section": 1, "claim": "Lower.", "shown": ["tests/test_claims.py::test_it"]}
     with pytest.raises(
         SystemExit, match="0 hypotheses have a p-value, and 'judged' says 2 on 2026-01-02; give"
@@ -212,7 +206,7 @@ def test_a_family_of_another_size_needs_a_new_date(
         page_of(ledger, tmp_path, monkeypatch, judged={"date": "2026-01-02", "hypotheses": 2}, claims=[claim])
 
 
-def test_the_note_on_the_last_epoch_has_its_p(ledger: Any) -> None:
+def test_the_note_on_the_last_epoch_has_its_p(ledger):
     runs = ledger.values_of("gelu_mnist_classifier").query("`model.network.dropout` == 0")
     of = runs.pivot(index="seed", columns="model.activation", values="train/clean_loss@last")
     p = ledger.paired_difference(of["gelu_tanh"], of["relu"]).p
@@ -220,7 +214,7 @@ def test_the_note_on_the_last_epoch_has_its_p(ledger: Any) -> None:
     assert f"(p = {p:.2f} alone)" in claim["note"]
 
 
-def test_the_area_under_noise_is_that_of_the_trapezoids(ledger: Any) -> None:
+def test_the_area_under_noise_is_that_of_the_trapezoids(ledger):
     """Of one run, from its folder in the archive: 13 strengths, a quarter apart."""
     runs = ledger.areas_of("gelu_mnist_noise", "error")
     assert runs["area"].notna().all()

@@ -85,8 +85,7 @@ def test_each_example_is_set_to_run_on_a_sample(path):
 def test_each_study_file_is_valid(path, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(FOLDER)
-    outcome = cli("study", "plan", path)
-    assert outcome.code == 0, outcome.err
+    cli("study", "plan", path).succeeded()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=stem)

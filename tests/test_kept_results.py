@@ -33,6 +33,7 @@ from kept_results import (
     assert_same,
     curve,
     interval,
+    median_and_interval,
     number_in,
     rows,
     table,
@@ -130,7 +131,7 @@ def elu_mnist_units(row: list[str], column: str) -> Numbers:
         "the same after the last": "units/median_of_means@last",
         "lowest validation loss": "val/loss@best",
     }[label.partition("'")[0]]
-    return [runs[name].median(), *interval(runs[name])]
+    return median_and_interval(runs[name])
 
 
 def elu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
@@ -217,14 +218,14 @@ def claim_gradients(row: list[str], column: str) -> Numbers:
     slopes = rows("claim_gradients", 15, model__activation=unit)[
         "gradients/slope@0" if row[0] == "before training" else "gradients/slope@last"
     ]
-    return [slopes.median(), *interval(slopes)]
+    return median_and_interval(slopes)
 
 
 def claim_functions(row: list[str], column: str) -> Numbers:
     runs = rows("claim_functions", 40, model__activation=column.lower())
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
-    return [runs["test/loss"].median(), *interval(runs["test/loss"])]
+    return median_and_interval(runs["test/loss"])
 
 
 def claim_depth(row: list[str], column: str) -> Numbers:
@@ -238,7 +239,7 @@ def claim_unit_norm_rows(row: list[str], column: str) -> Numbers:
     rule = {"rows of unit norm": "unit_norm_rows", "He": "he", "Glorot": "glorot"}[row[0]]
     where = {"model__network__init": rule, "model__activation": UNITS[column]}
     losses = rows("claim_unit_norm_rows", 15, **where)["val/loss@best"]
-    return [losses.median(), *interval(losses)]
+    return median_and_interval(losses)
 
 
 OF_LAYERS = {
@@ -277,7 +278,7 @@ def claim_sparse_inputs(row: list[str], column: str) -> Numbers:
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
     found = runs["val/loss@best"] if row[0] == "lowest validation loss" else 100 * runs["test/error@last"]
-    return [found.median(), *interval(found)]
+    return median_and_interval(found)
 
 
 TODAY = {
@@ -293,7 +294,7 @@ def of_today(study: str, metric: str, *tuned: str) -> Callable[[list[str], str],
         runs = rows(study, 15, model__activation=TODAY[row[0]])
         if column.startswith("rate"):
             return [runs[key].unique().item() for key in (LR, *tuned)]
-        return [runs[metric].median(), *interval(runs[metric])]
+        return median_and_interval(runs[metric])
 
     return cell
 
@@ -302,7 +303,7 @@ def gpt_gates(row: list[str], column: str) -> Numbers:
     form, _, what = column.partition(": ")
     runs = rows("gpt_gates", 15, block=form, model__activation=TODAY[row[0]])
     losses = runs["test/loss@last"]
-    return runs[LR].unique().tolist() if what == "rate" else [losses.median(), *interval(losses)]
+    return runs[LR].unique().tolist() if what == "rate" else median_and_interval(losses)
 
 
 def gpt_plain_init(row: list[str], column: str) -> Numbers:
@@ -312,7 +313,6 @@ def gpt_plain_init(row: list[str], column: str) -> Numbers:
 
 
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
-    "board": [],
     "claim_depth": [claim_depth],
     "claim_functions": [claim_functions],
     "claim_gradients": [claim_gradients],
@@ -337,13 +337,14 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gpt_plain_init": [gpt_plain_init],
     "inr_image": [of_today("inr_image", "test/psnr@last", "model.network.omega")],
     "pinn_helmholtz": [of_today("pinn_helmholtz", "test/relative_error@last", "model.network.gain")],
+    "scoreboard": [],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
 }
 
 
 @pytest.mark.parametrize("readme", READMES, ids=[path.parent.name for path in READMES])
-def test_every_table_agrees_with_the_data_beside_it(readme: Path) -> None:
+def test_every_table_agrees_with_the_data_beside_it(readme):
     tables = tables_of(readme.read_text(encoding="utf-8"))
     recomputed = TABLES[readme.parent.name]
     assert len(tables) == len(recomputed), "a table without a recomputation: add one to TABLES"
@@ -354,7 +355,7 @@ def test_every_table_agrees_with_the_data_beside_it(readme: Path) -> None:
                 assert_same(cell, recompute(row[:1], column) if cell else [], f"{row[0]}, {column}")
 
 
-def test_a_number_that_is_off_by_a_digit_is_found() -> None:
+def test_a_number_that_is_off_by_a_digit_is_found():
     assert_same("**2.03** [1.99, 2.13]", [2.034, 1.9851, 2.1349], "")
     assert_same("1,120; no curve", [1119.6], "")
     for wrong in ([2.036, 1.99, 2.13], [2.03, 1.99], [2.03, 1.99, 2.136]):
@@ -391,14 +392,14 @@ ROWS = {
 }
 
 
-def test_every_archive_is_compared() -> None:
+def test_every_archive_is_compared():
     assert {path.parent.name for path in RESULTS.glob("*/runs.tar.xz")} == ROWS.keys()
 
 
 @pytest.mark.parametrize(  # seconds for each archive of hundreds of runs
     "study", [pytest.param(name, marks=pytest.mark.slow if n >= 100 else ()) for name, (n, _) in ROWS.items()]
 )
-def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str, tmp_path: Path) -> None:
+def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study, tmp_path):
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
         parts = {part.name: archive.extractfile(part) for part in archive if part.isfile()}
         files = {Path(name): content.read() for name, content in parts.items() if content}
@@ -426,7 +427,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
         assert read_json(tmp_path / COSTS, list[Cost], "")
 
 
-def test_what_was_chosen_has_the_best_median_on_validation_data() -> None:
+def test_what_was_chosen_has_the_best_median_on_validation_data():
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
     assert len(stages) == 12
@@ -543,7 +544,7 @@ OVERVIEW: dict[str, Callable[[str], Numbers]] = {
 }
 
 
-def test_the_overview_agrees_with_the_data() -> None:
+def test_the_overview_agrees_with_the_data():
     text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     ((head, *body),) = (table for table in tables_of(text) if table[0][0] == "study")
     assert head == ["study", "seeds", *PAPER, "published: GELU, ReLU, ELU"]
@@ -554,7 +555,7 @@ def test_the_overview_agrees_with_the_data() -> None:
                 assert_same(cell, readme_row(row, column), f"{row[0]}, {column}")
 
 
-def test_the_readme_has_rows_of_the_overview() -> None:
+def test_the_readme_has_rows_of_the_overview():
     whole = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     rows = [

@@ -187,9 +187,9 @@ def of_quoted_rows() -> list[str]:
     return [f"| {unit} | {row} |" for unit, row in zip(("relu", "elu"), cut, strict=True)]
 
 
-def of_board() -> list[str]:
+def of_scoreboard() -> list[str]:
     """The sentence over tasks that the page quotes, and what it says in words."""
-    kept = (RESULTS / "board/board.md").read_text(encoding="utf-8")
+    kept = (RESULTS / "scoreboard/scoreboard.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
     low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
     return [said, f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's"]
@@ -197,7 +197,7 @@ def of_board() -> list[str]:
 
 SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
-    "docs/guide/board.md": [of_board],
+    "docs/guide/scoreboard.md": [of_scoreboard],
     "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
     "docs/guide/speed.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],
@@ -211,7 +211,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("path", SENTENCES)
-def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
+def test_sentences_have_the_numbers_that_the_data_give(path):
     text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
     for recomputed in SENTENCES[path]:
         for words in recomputed():
@@ -229,94 +229,135 @@ TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "s
 GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
 EQUATION, IMAGE = "pinn_helmholtz", "inr_image"
 ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
-# What a README says of one comparison: p alone and after Holm, of equivalence, and the interval; d, l and h are
-# the difference with its interval in points.
-COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
-    (FIG2, LOSSES, ("gelu_tanh", 0.0), "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
-    (FIG2, LATE, ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
-    (FIG2, TEST, ("gelu_tanh", 0.0), "p {p} alone for GELU and"),
-    (FIG2, TEST, ("elu", 0.0), "and {p} for ELU, {holm} after Holm's correction for 4 comparisons"),
-    (NOISE, NOISY, ("gelu_tanh",), "p {p} alone and after Holm's correction for 2"),
-    (NOISE, NOISIER, ("gelu_tanh",), "p {holm} after Holm"),
-    (NOISE, NOISY, ("elu",), "points at 1, p {holm} after Holm"),
-    (TWEETS, TEST, ("gelu_tanh",), "p {p} alone, {holm} after Holm) and ELU"),
-    (TWEETS, TEST, ("elu",), "p {p} alone, {holm} after Holm). Fifteen"),
-    (TWEETS, TEST, ("gelu_tanh",), "two one-sided tests, p {equivalent} and"),
-    (TWEETS, TEST, ("elu",), "and {equivalent} after Holm), a margin"),
-    (TWEETS, "val/error@best_epoch", ("elu",), "(ELU − ReLU: p {holm} after Holm)"),
-    (SOI, TEST, ("SOI map",), "p {p} alone and after Holm"),
-    (SOI, BEST, ("SOI map",), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
-    (SOI, "val/loss@best_epoch", ("SOI map",), "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
-    (ON_TWEETS, TEST, ("ReLU, dropout 0.25",), "all p {holm} after Holm"),
-    (ON_TWEETS, "val/loss@best_epoch", ("ReLU",), "(p {holm} each after Holm)"),
-    (ON_TWEETS, "val/error@best_epoch", ("ReLU, dropout 0.25",), "open against 0.25 (p {holm})"),
-    (UNIT_MEANS, MEANS, ("relu",), "p {p} each before correction"),
-    (UNIT_MEANS, "train/clean_loss@below 0.01", ("relu",), "p at most {holm} after Holm in this table"),
-    (SGD, LATE, ("gelu_tanh", 0.9), "p {p} before correction"),
-    (SGD, BEST, ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
-    (SILU, BEST, ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
-    (SILU, LOSSES, ("gelu",), "(each p {holm} after Holm)"),
-    (FIG2, LOSSES, ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
-    (NOISE, NOISY, ("gelu_tanh",), "by {d:.2f} points at 1 (95 % interval {h:.2f} to"),
-    (NOISE, NOISIER, ("gelu_tanh",), "by {d:.2f} at 2 ({h:.2f} to {l:.2f},"),
-    (NOISE, NOISY, ("elu",), "({d:.1f} points at 1,"),
-    (TWEETS, TEST, ("gelu_tanh",), "is +{d:.2f} points (95 % interval −{l:.2f} to +{h:.2f},"),
-    (TWEETS, TEST, ("elu",), "ELU − ReLU +{d:.2f} (−{l:.2f} to +{h:.2f},"),
-    (SOI, TEST, ("SOI map",), "{d:.2f} points lower in the mean (95 % interval −{l:.2f} to +{h:.2f},"),
-    (SOI, BEST, ("SOI map",), "loss is lower, by {mean:.4f}"),
-    (SOI, "val/loss@best_epoch", ("SOI map",), "at its best {mean:.0f} epochs later"),
-    (
-        ON_TWEETS,
-        TEST,
-        ("ReLU",),
-        "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})",
-    ),
-    (UNIT_MEANS, MEANS, ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
-    (UNIT_MEANS, BEST, ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
-    (SGD, LATE, ("gelu_tanh", 0.9), "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},"),
-    (SGD, BEST, ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
-    (SILU, BEST, ("relu",), "lower than ReLU's by {mean:.4f}"),
-    ("gelu_mnist_sigmoid", BEST, ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
-    (GATES, LOSS, ("plain", "sine"), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
-    (GATES, LOSS, ("gated", "sine"), "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
-    (GATES, LOSS, ("plain", "mish"), "Mish by {mean:.3f}, ReLU by"),
-    (GATES, LOSS, ("plain", "relu"), "ReLU by {mean:.3f}, SiLU by"),
-    (GATES, LOSS, ("plain", "relu"), "(each p ≤ {holm} after Holm)"),
-    (GATES, LOSS, ("plain", "silu"), "SiLU by {mean:.3f}, leaky ReLU by"),
-    (GATES, LOSS, ("plain", "leaky_relu"), "leaky ReLU by {mean:.3f}, tanh by"),
-    (GATES, LOSS, ("plain", "tanh"), "tanh by {mean:.3f}, ELU by"),
-    (GATES, LOSS, ("plain", "elu"), "ELU by {mean:.3f}, identity by"),
-    (GATES, LOSS, ("plain", "identity"), "identity by {mean:.3f} (each p"),
-    (INIT, LOSS, ("relu_squared",), "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
-    (INIT, LOSS, ("silu",), "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
-    (INIT, LOSS, ("relu",), "undecided (−{0:.3f} to +{1:.3f})"),
-    (EQUATION, ERROR, ("sine",), "{mean} times GELU's ({0} to {1}; p {holm} after Holm's correction for 9"),
-    (EQUATION, ERROR, ("silu",), "undecided ({0} to {1} times)"),
-    (EQUATION, ERROR, ("tanh",), "has {mean} times GELU's error ({0} to {1}), Mish"),
-    (EQUATION, ERROR, ("mish",), "Mish {mean} times ({0} to {1}), and"),
-    (EQUATION, ERROR, ("relu_squared",), "ReLU² {mean} times ({0} to {1}; each p {holm} after Holm)"),
-    (
-        IMAGE,
-        PSNR,
-        ("sine",),
-        "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10",
-    ),
-    (IMAGE, PSNR, ("gauss",), "{mean:.1f} dB in the fourteen pairs in which both succeed (p {holm} after Holm"),
-    (IMAGE, PSNR, ("tanh",), "Tanh is better by {mean:.1f} ({0:.1f} to {1:.1f}; p {holm} after Holm)"),
-    (IMAGE, PSNR, ("relu",), "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
-    (IMAGE, PSNR, ("leaky_relu",), "leaky ReLU by {mean:.3f}, Mish"),
-    (IMAGE, PSNR, ("mish",), "Mish by {mean:.3f}, SiLU"),
-    (IMAGE, PSNR, ("silu",), "SiLU by {mean:.3f}, ELU"),
-    (IMAGE, PSNR, ("elu",), "ELU by {mean:.2f}, ReLU²"),
-    (IMAGE, PSNR, ("relu_squared",), "ReLU² by {mean:.2f} and"),
-    (IMAGE, PSNR, ("identity",), "identity by {mean:.2f} (each p {holm} after Holm)"),
-    (GATES, LOSS, ("gated", "identity"), "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
-]
+# What a README says of comparisons, by study and column: values of the compared point, and words with p alone,
+# after Holm and of equivalence, and the interval; d, l and h are the difference with its interval in points.
+COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
+    (FIG2, LOSSES): [
+        ("gelu_tanh", 0.0, "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
+        ("gelu_tanh", 0.0, "(difference −{mean:.4f}, 95 % interval"),
+    ],
+    (FIG2, LATE): [
+        ("gelu_tanh", 0.0, "without dropout (p {p} alone and after Holm)"),
+    ],
+    (FIG2, TEST): [
+        ("gelu_tanh", 0.0, "p {p} alone for GELU and"),
+        ("elu", 0.0, "and {p} for ELU, {holm} after Holm's correction for 4 comparisons"),
+    ],
+    (NOISE, NOISY): [
+        ("gelu_tanh", "p {p} alone and after Holm's correction for 2"),
+        ("elu", "points at 1, p {holm} after Holm"),
+        ("gelu_tanh", "by {d:.2f} points at 1 (95 % interval {h:.2f} to"),
+        ("elu", "({d:.1f} points at 1,"),
+    ],
+    (NOISE, NOISIER): [
+        ("gelu_tanh", "p {holm} after Holm"),
+        ("gelu_tanh", "by {d:.2f} at 2 ({h:.2f} to {l:.2f},"),
+    ],
+    (TWEETS, TEST): [
+        ("gelu_tanh", "p {p} alone, {holm} after Holm) and ELU"),
+        ("elu", "p {p} alone, {holm} after Holm). Fifteen"),
+        ("gelu_tanh", "two one-sided tests, p {equivalent} and"),
+        ("elu", "and {equivalent} after Holm), a margin"),
+        ("gelu_tanh", "is +{d:.2f} points (95 % interval −{l:.2f} to +{h:.2f},"),
+        ("elu", "ELU − ReLU +{d:.2f} (−{l:.2f} to +{h:.2f},"),
+    ],
+    (TWEETS, "val/error@best_epoch"): [
+        ("elu", "(ELU − ReLU: p {holm} after Holm)"),
+    ],
+    (SOI, TEST): [
+        ("SOI map", "p {p} alone and after Holm"),
+        ("SOI map", "{d:.2f} points lower in the mean (95 % interval −{l:.2f} to +{h:.2f},"),
+    ],
+    (SOI, BEST): [
+        ("SOI map", "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+        ("SOI map", "loss is lower, by {mean:.4f}"),
+    ],
+    (SOI, "val/loss@best_epoch"): [
+        ("SOI map", "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
+        ("SOI map", "at its best {mean:.0f} epochs later"),
+    ],
+    (ON_TWEETS, TEST): [
+        ("ReLU, dropout 0.25", "all p {holm} after Holm"),
+        ("ReLU", "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})"),
+    ],
+    (ON_TWEETS, "val/loss@best_epoch"): [
+        ("ReLU", "(p {holm} each after Holm)"),
+    ],
+    (ON_TWEETS, "val/error@best_epoch"): [
+        ("ReLU, dropout 0.25", "open against 0.25 (p {holm})"),
+    ],
+    (UNIT_MEANS, MEANS): [
+        ("relu", "p {p} each before correction"),
+        ("relu", "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    ],
+    (UNIT_MEANS, "train/clean_loss@below 0.01"): [
+        ("relu", "p at most {holm} after Holm in this table"),
+    ],
+    (SGD, LATE): [
+        ("gelu_tanh", 0.9, "p {p} before correction"),
+        ("gelu_tanh", 0.9, "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},"),
+    ],
+    (SGD, BEST): [
+        ("gelu_tanh", 0.9, "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+        ("gelu_tanh", 0.9, "with momentum, by {mean:.4f}"),
+    ],
+    (SILU, BEST): [
+        ("relu", "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+        ("relu", "lower than ReLU's by {mean:.4f}"),
+    ],
+    (SILU, LOSSES): [
+        ("gelu", "(each p {holm} after Holm)"),
+    ],
+    (UNIT_MEANS, BEST): [
+        ("relu", "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
+    ],
+    ("gelu_mnist_sigmoid", BEST): [
+        ("sigmoid", "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    ],
+    (GATES, LOSS): [
+        ("plain", "sine", "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
+        ("gated", "sine", "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
+        ("plain", "mish", "Mish by {mean:.3f}, ReLU by"),
+        ("plain", "relu", "ReLU by {mean:.3f}, SiLU by"),
+        ("plain", "relu", "(each p ≤ {holm} after Holm)"),
+        ("plain", "silu", "SiLU by {mean:.3f}, leaky ReLU by"),
+        ("plain", "leaky_relu", "leaky ReLU by {mean:.3f}, tanh by"),
+        ("plain", "tanh", "tanh by {mean:.3f}, ELU by"),
+        ("plain", "elu", "ELU by {mean:.3f}, identity by"),
+        ("plain", "identity", "identity by {mean:.3f} (each p"),
+        ("gated", "identity", "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
+    ],
+    (INIT, LOSS): [
+        ("relu_squared", "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
+        ("silu", "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
+        ("relu", "undecided (−{0:.3f} to +{1:.3f})"),
+    ],
+    (EQUATION, ERROR): [
+        ("sine", "{mean} times GELU's ({0} to {1}; p {holm} after Holm's correction for 9"),
+        ("silu", "undecided ({0} to {1} times)"),
+        ("tanh", "has {mean} times GELU's error ({0} to {1}), Mish"),
+        ("mish", "Mish {mean} times ({0} to {1}), and"),
+        ("relu_squared", "ReLU² {mean} times ({0} to {1}; each p {holm} after Holm)"),
+    ],
+    (IMAGE, PSNR): [
+        ("sine", "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10"),
+        ("gauss", "{mean:.1f} dB in the fourteen pairs in which both succeed (p {holm} after Holm"),
+        ("tanh", "Tanh is better by {mean:.1f} ({0:.1f} to {1:.1f}; p {holm} after Holm)"),
+        ("relu", "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
+        ("leaky_relu", "leaky ReLU by {mean:.3f}, Mish"),
+        ("mish", "Mish by {mean:.3f}, SiLU"),
+        ("silu", "SiLU by {mean:.3f}, ELU"),
+        ("elu", "ELU by {mean:.2f}, ReLU²"),
+        ("relu_squared", "ReLU² by {mean:.2f} and"),
+        ("identity", "identity by {mean:.2f} (each p {holm} after Holm)"),
+    ],
+}
 
 
-def test_comparisons_in_sentences_are_those_of_the_table() -> None:
+def test_comparisons_in_sentences_are_those_of_the_table():
     wrong = []
-    for study, name, point, words in COMPARED:
+    rows = [(*of, *row) for of, compared in COMPARED.items() for row in compared]
+    for study, name, *point, words in rows:
         found = cell(study, name, *point)
         ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
         paired: list[Any] = [found["paired"][key] for key in ("mean", "low", "high")]
@@ -397,7 +438,7 @@ def answers() -> list[str]:
     ]
 
 
-def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> None:
+def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables():
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
     distances = {unit: apart(GATES, LOSS, "plain", unit)[0] for unit in TODAY}
     forms = itertools.product(("plain", "gated"), TODAY)
@@ -422,7 +463,7 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables() -> No
         assert words in text
 
 
-def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables() -> None:
+def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
     compared = ("sine", "mish", "tanh", "relu_squared")  # the others' runs failed, or nothing is said of them
     error = {unit: ratio_text(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
@@ -451,7 +492,7 @@ def taking(study: str, *point: Any) -> str:
     return f"{cost['relative_to_reference']:.2f} times ({min(parts):.2f} to {max(parts):.2f})"
 
 
-def test_which_activation_is_answered_by_the_tables() -> None:
+def test_which_activation_is_answered_by_the_tables():
     text = (ROOT / "docs/guide/which_activation.md").read_text(encoding="utf-8")
     ((head, *body),) = tables_of(text)
     units = [UNITS[name] for name in head[1:4]]
@@ -463,7 +504,7 @@ def test_which_activation_is_answered_by_the_tables() -> None:
     assert [words for words in answers() if words not in prose] == []
 
 
-def test_the_gpt_on_its_validation_passage_is_recomputed() -> None:
+def test_the_gpt_on_its_validation_passage_is_recomputed():
     runs = values(GATES)
     losses = runs.pivot(index="seed", columns=["block", UNIT], values="val/loss@last")
     others = [(form, unit) for form in ("plain", "gated") for unit in TODAY]

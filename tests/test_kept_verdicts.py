@@ -95,7 +95,7 @@ def p_of(a: Any, b: Any, cell: dict[str, Any]) -> float | None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_p_values_follow_from_the_runs(study: str) -> None:
+def test_p_values_follow_from_the_runs(study):
     table = Table(study)
     assert table.tested
     for name in ("primary", "secondary"):
@@ -143,7 +143,7 @@ def outcome(cell: dict[str, Any], hypotheses: int) -> str:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_outcomes_follow_from_the_p_values(study: str) -> None:
+def test_outcomes_follow_from_the_p_values(study):
     table = Table(study)
     expected = []
     for name in ("primary", "secondary"):
@@ -153,7 +153,7 @@ def test_outcomes_follow_from_the_p_values(study: str) -> None:
     assert [(one["family"], one["outcome"]) for one in table.kept["verdicts"]] == expected
 
 
-def test_kept_verdicts_are_of_several_kinds() -> None:
+def test_kept_verdicts_are_of_several_kinds():
     found = [one["outcome"] for study in STUDIES for one in Table(study).kept["verdicts"]]
     assert {"better", "worse", "equivalent", "undecided", "too few pairs"} <= set(found)
     assert len(STUDIES) > 10
@@ -161,7 +161,7 @@ def test_kept_verdicts_are_of_several_kinds() -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_every_error_has_its_number_of_samples(study: str) -> None:
+def test_every_error_has_its_number_of_samples(study):
     """As the runs recorded it, or as the study file states it for runs that did not."""
     cells = [cell for row in Table(study).kept["rows"] for cell in row["columns"]]
     errors = [cell for cell in cells if cell["percent"] and cell["metric"].endswith("/error") and cell["n"]]

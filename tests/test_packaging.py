@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from actlab.scoreboard import definition
 from page_blocks import blocks_of, outputs_of
 
 ROOT = Path(__file__).parents[1]
@@ -77,12 +78,15 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 def test_wheel_carries_what_travels(wheel):
     carried = {info.filename: info.file_size for info in zipfile.ZipFile(wheel).infolist()}
-    for folder in ("configs", "data/samples", "data/published", "src/actlab/reports/pages/templates"):
+    shipped = ("configs", "data/samples", "data/published", "results/scoreboard")
+    for folder in (*shipped, "src/actlab/reports/pages/templates"):
         found = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.name[0] != "."]
         names = {f"actlab/{path.relative_to(ROOT).as_posix()}".replace("actlab/src/", "") for path in found}
         assert names
         assert names <= carried.keys()
         assert [name for name in names if carried[name] == 0] == [], "an empty file was packed"
+    for task in definition.load().tasks.values():
+        assert {f"actlab/{data_set.table}/table.json" for data_set in task.data.values()} <= carried.keys()
 
 
 def test_wheel_has_the_licence_and_is_small(wheel):

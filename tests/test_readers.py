@@ -111,7 +111,7 @@ def test_a_link_to_a_regular_file_is_one(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "{]", "nul", '"\\ud800"', '{"a": "\\udfff"}', "9" * 400, "[" * 100_000, "\ufeff{}", "{} {}"],
+    ["", "[", "{]", "nul", "[" * 100_000, "\ufeff{}", "{} {}"],
     ids=lambda text: text[:12],
 )
 def test_what_is_not_json_is_damaged(tmp_path, text):

@@ -11,10 +11,10 @@ import pytest
 
 from actlab.config.signatures import locate, parameters
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.studies import reading
 
-CONFIGS = sorted(path for path in resource("configs").glob("*.yaml") if "model" in read_mapping(path))
+CONFIGS = [config_file(name) for name in names_in("configs")]
 STUDIES = sorted(resource("configs/studies").glob("*.yaml"))
 SHORT = {"sample": "true", "batch_size": 4, "eval_batch_size": 4, "workers": 0}  # of a datamodule that has them
 LIMITS = [f"--trainer.limit_{split}_batches={n}" for split, n in (("train", 2), ("val", 1), ("test", 1))]
@@ -35,14 +35,12 @@ def test_a_config_trains_and_its_checkpoint_is_tested(path, cli, tmp_path):
     """Two updates of the network as it is."""
     has = parameters(locate(read_mapping(path)["data"]["class_path"]))
     words = [f"--data.{name}={value}" for name, value in SHORT.items() if name in has]
-    outcome = cli(
+    cli(
         "fit", "-c", path, *words, *LIMITS, "--trainer.max_epochs=1", "--trainer.default_root_dir", tmp_path
-    )
-    assert outcome.code == 0, outcome.err
+    ).succeeded()
     (checkpoint,) = tmp_path.rglob("last.ckpt")
     assert "activation:" in (checkpoint.parents[1] / "config.yaml").read_text()
-    outcome = cli("test", "--ckpt_path", checkpoint, "--trainer.logger=false")
-    assert (outcome.code, "test/" in outcome.out) == (0, True), outcome.err
+    assert "test/" in cli("test", "--ckpt_path", checkpoint, "--trainer.logger=false").succeeded()
 
 
 def assert_complete(path, root, said, **options):
@@ -55,13 +53,13 @@ def assert_complete(path, root, said, **options):
 
 
 @pytest.mark.tries_stacks
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_study_of_each_kind_runs_with_one_seed_at_one_rate(name, cli, tmp_path):
     path = resource("configs/studies") / f"{name}.yaml"
     words = [word for change in BRIEF for word in ("--set", change)]
-    outcome = cli("study", "run", path, "--smoke", "--report", *words, "--runs-dir", tmp_path)
-    assert outcome.code == 0, outcome.err
-    assert_complete(path, tmp_path / f"{name}-smoke", outcome.out, overrides=BRIEF)
+    out = cli("study", "run", path, "--smoke", "--report", *words, "--runs-dir", tmp_path).succeeded()
+    assert_complete(path, tmp_path / f"{name}-smoke", out, overrides=BRIEF)
 
 
 @pytest.mark.smoke

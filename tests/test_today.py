@@ -28,13 +28,13 @@ def distances() -> Any:
     return (to_gelu["plain"] - to_gelu["gated"]).drop("gelu")
 
 
-def test_the_page_is_what_the_runs_give(gates: Any) -> None:
+def test_the_page_is_what_the_runs_give(gates):
     assert_same_page(
         RESULTS / "gates.md", gates.page(*gates.read()), "run: python results/today.py", atol=0.0011
     )
 
 
-def test_differences_and_their_p_values_follow_from_the_runs(gates: Any, distances: Any) -> None:
+def test_differences_and_their_p_values_follow_from_the_runs(gates, distances):
     """The sign-flip test by all patterns of signs."""
     signs = np.array(list(itertools.product([1, -1], repeat=distances.shape[1])))
     sums = np.abs(signs @ distances.to_numpy().T)  # (patterns, activations)
@@ -50,7 +50,7 @@ def test_differences_and_their_p_values_follow_from_the_runs(gates: Any, distanc
         assert rows[name].verdict.startswith(("closer", "farther")) == (corrected < 0.05)
 
 
-def test_the_ratio_of_spreads_follows_from_the_runs(gates: Any) -> None:
+def test_the_ratio_of_spreads_follows_from_the_runs(gates):
     runs = pd.read_csv(RESULTS / "gpt_gates/values.csv")
     means = runs.groupby(["block", "model.activation"])["test/loss@last"].mean()
     spread = means.groupby("block").std()
@@ -63,7 +63,7 @@ def test_the_ratio_of_spreads_follows_from_the_runs(gates: Any) -> None:
     assert gates.ratio_interval(alike) == pytest.approx((0.5, 0.5))
 
 
-def test_missing_runs_are_named(gates: Any, tmp_path: Any) -> None:
+def test_missing_runs_are_named(gates, tmp_path):
     runs = pd.read_csv(RESULTS / "gpt_gates/values.csv")
     runs.drop(index=7).to_csv(tmp_path / "values.csv")
     with pytest.raises(SystemExit, match="a loss is missing or not finite"):
@@ -71,7 +71,7 @@ def test_missing_runs_are_named(gates: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/guide/today.md", "results/gpt_gates/README.md"])
-def test_pages_say_what_the_statement_says(gates: Any, path: str) -> None:
+def test_pages_say_what_the_statement_says(gates, path):
     losses, rates = gates.read()
     text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
     plain, gated, ratio = gates.spreads(losses)

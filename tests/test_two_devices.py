@@ -34,8 +34,7 @@ def test_a_spawned_fit_with_the_default_logger_and_bar(cli, tmp_path, monkeypatc
     words = ["--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.max_epochs", "1"]
     words += [f"--trainer.limit_{part}_batches=2" for part in ("train", "val", "test")]
     words += ["--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp_spawn"]
-    outcome = cli("fit", "-c", "mnist_classifier", *words)
-    assert outcome.code == 0, outcome.err
+    cli("fit", "-c", "mnist_classifier", *words).succeeded()
     assert [len(list(tmp_path.glob(f"runs/**/{name}"))) for name in ("*.wandb", "last.ckpt")] == [1, 1]
 
 

@@ -23,9 +23,9 @@ def file_of(tmp_path: Path, content: str | bytes, name: str = "file.txt") -> Pat
     return path
 
 
-def refusal(read: Any, *arguments: Any) -> str:
+def refusal(read: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(ActlabError) as caught:
-        read(*arguments)
+        read(*arguments, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 

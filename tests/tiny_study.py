@@ -10,6 +10,7 @@ import torch
 from actlab.__main__ import main
 from actlab.engines import packing, training, workers
 from actlab.studies import plan, reading
+from child_processes import serve_untried
 
 STUDY = """\
 base: mnist_classifier
@@ -26,6 +27,7 @@ seeds: 2
 select: {tune: [model.optimizer.lr]}
 """
 RELU = ["model.activation=relu", "model.network.dropout=0.0"]  # four of the runs, which draw no masks
+PLAIN = "trained as plain modules"  # why stacks are not tried
 TWO = [*RELU, "model.optimizer.lr=0.01"]
 
 
@@ -54,12 +56,19 @@ def load(folder, **options):
     return reading.load(str(path), **options)
 
 
+def leave_untried(patch):
+    """Let ``patch`` leave out trials of stacks and of what users' code opens, as in tests without the mark."""
+    patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
+    patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
+    patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
+    patch.setattr("actlab.engines.workers._serve", serve_untried)
+
+
 @contextlib.contextmanager
 def untried():
-    """Try no stacks, as in tests without the mark: fixtures of a module come before the one that sees to it."""
+    """Leave out these trials in a fixture of a module, which comes before the fixture that sees to it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
-        patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
+        leave_untried(patch)
         yield
 
 
@@ -69,7 +78,7 @@ def trained_once(folder, text, name="tiny", *words):
     words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
     with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:
         patch.setattr("actlab.cli.study.Worker", workers.Inline)
-        patch.setattr("actlab.checks.cost.ROUNDS", 3)
+        patch.setattr("actlab.checks.cost.ROUNDS", 1)
         with contextlib.redirect_stdout(out):
             assert main(["study", "run", str(folder / f"{name}.yaml"), *words]) == 0
     return folder / "runs"
@@ -87,11 +96,11 @@ def shown_by(progress):
         yield
 
 
-def execute(runs, root, stacked=True, progress=ignore, most=None):
+def execute(runs, root, stacked=True, progress=ignore, most=plan.MAX_STACK):
     """Train some runs; as plain modules if they are not ``stacked``."""
     root.mkdir(parents=True, exist_ok=True)
     with shown_by(progress):
-        for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
+        for job in packing.pack(runs, root, most, untried="" if stacked else PLAIN).jobs:
             assert training.work(job, root)
 
 

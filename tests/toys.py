@@ -105,6 +105,13 @@ def trained_together(tasks, batches, steps=False):
     return stack, torch.tensor(losses, dtype=torch.float64).T
 
 
+def assert_members(stack, alone, rtol=1e-8, atol=1e-11):
+    """The weights and buffers of a stack's members are those of the tasks that were trained alone."""
+    for r, one in enumerate(alone):
+        expected = dict(one.network.state_dict())
+        torch.testing.assert_close(stack.network.member_state(r), expected, rtol=rtol, atol=atol)
+
+
 class FrameNetwork(nn.Sequential):
     """Linear layers on every frame: ``(B, T, D)`` → ``(B, T, K)``."""
 
@@ -162,7 +169,8 @@ class Frames(TensorDataModule):
     stackable = True
 
     def __init__(self, batch_size=12, seed=0, dtype=torch.float64, augment=True):
-        super().__init__(batch_size, 16, seed)
+        super().__init__(batch_size, 16, 0)
+        self.seed = seed  # of a run, or a list of those of a stack
         self.dtype, self.augment = dtype, augment
 
     def load(self, device):

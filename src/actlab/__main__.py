@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import pairwise, takewhile
 
-from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE
+from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE, WITH_WORKERS
 from actlab.cli.environment import ReaderGoneError, printing
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.runtime import interpreter
@@ -46,13 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _restart_once(args: Sequence[str]) -> None:
     """Start Python again where only its start can set the encoding, or the hash seed of users' code."""
-    in_this_process = "--jobs=0" in args or ("--jobs", "0") in pairwise(args)
-    runs_users_code = in_this_process or (len(args) > 0 and args[0] in FITS)
+    runs_users_code = _in_this_process(args) or (len(args) > 0 and args[0] in FITS)
     if sys.getfilesystemencoding() == "ascii":
         # In the C locale, Python decodes file names to text that cannot be written to our UTF-8 files.
         interpreter.restart(["-X", "utf8"])
     elif runs_users_code and interpreter.draws_hashes():
         interpreter.restart()
+
+
+def _in_this_process(args: Sequence[str]) -> bool:
+    """Return whether a command trains in this process instead of workers."""
+    return "--jobs=0" in args or ("--jobs", "0") in pairwise(args)
+
+
+def _needs_workers(args: Sequence[str]) -> bool:
+    """Return whether a command asks worker processes."""
+    named = args[0] in WITH_WORKERS or " ".join(args[:2]) in WITH_WORKERS
+    return named and not _in_this_process(args) and not {"-h", "--help"}.intersection(args)
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
@@ -88,6 +98,10 @@ def run(args: Sequence[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise unknown("command", command, list(COMMANDS))
+    if _needs_workers(args):
+        from actlab.engines.workers import start_server
+
+        start_server()  # it loads torch while this process imports the command
     module = import_module(COMMANDS[command])
     return module.main(args if command in FITS else rest) or 0
 

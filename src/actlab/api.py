@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -17,6 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Comparison, StudyTable
 from actlab.errors import ActlabError, reason, shown
+from actlab.storage.spec import Activation, Spec
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.validation import validated
@@ -24,8 +25,6 @@ from actlab.validation import validated
 if TYPE_CHECKING:
     from actlab.reports.canvas import Figure
 
-Activation = str | Mapping[str, Any] | Callable[..., Any]
-"""A name, ``package.module:Name``, ``./file.py:Name``, a name with parameters, or a class or function."""
 Seeds = int | str | Sequence[int] | range
 """Their number, a range such as ``"5-19"``, or the seeds themselves."""
 _MOST_BITS = 1024  # of a whole number; no larger one has a float
@@ -66,9 +65,10 @@ def load_study(
     changes = {key: _plain(value, f"settings: {key}") for key, value in (settings or {}).items()}
     if seeds is not None:
         changes["seeds"] = _plain(seeds, "seeds")
-    several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
+    is_one = isinstance(activations, Spec | str | Mapping) or callable(activations)
+    several: Any = [activations] if is_one else activations
     added = [spec_of(activation) for activation in several]
-    spec = None if reference is None else spec_of(reference)
+    spec = reference if isinstance(reference, str | None) else spec_of(reference)
     plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
     return replace(plan, more_seeds="seeds={}")
 
@@ -80,7 +80,6 @@ def run_study(
     runs_dir: str | Path = "runs",
     jobs: NonNegativeInt | None = None,
     max_stack: PositiveInt = MAX_STACK,
-    stacked: bool = True,
     **changes: Any,
 ) -> StudyResults:
     """Train the unfinished runs of a study, evaluate its probes and return the results.
@@ -94,7 +93,6 @@ def run_study(
         runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
         jobs: number of training processes; by default one a core in long studies; 0 trains in this process.
         max_stack: most runs in one stack.
-        stacked: train runs that differ only in seed or settings as stacks.
         **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
 
     Raises:
@@ -117,7 +115,7 @@ def run_study(
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
     with default_seed():  # with ``jobs=0`` each run sets that of this process
-        failed = run(folder, Engine(stacked, max_stack, None, jobs))
+        failed = run(folder, Engine(max_stack, jobs=jobs))
     trained = StudyResults(tuple(load(folder)), failed)
     looks.record(trained.stages[-1].folder, [comparison.outcome for comparison in trained.verdicts])
     keep(trained.stages, trained.record, folder.path)
@@ -147,21 +145,17 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     >>> spec_of(torch.nn.Softplus)
     'torch.nn.modules.activation:Softplus'
     """
-    if isinstance(activation, str):
-        return activation
-    if isinstance(activation, Mapping):
-        name = activation.get("name", "")
-        return {**_plain(activation, "activation"), "name": spec_of(name) if callable(name) else name}
-    name, module = getattr(activation, "__qualname__", None), getattr(activation, "__module__", None)
-    if name is None or module is None:
-        raise ActlabError(f"activation {activation!r}: give a class, a function, a name or './file.py:Name'")
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if "<" in name or (module == "__main__" and file is None):
+    spec = Spec.of(activation)
+    spec = spec.with_params(_plain(spec.params, "activation"))
+    if spec.source != "__main__":
+        return spec.plain
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
         raise ActlabError(
-            f"{name} cannot be imported by the processes that train: define it at the top level of a file, and "
-            f"give './FILE.py:{name.rpartition('.')[2]}' (in a notebook, %%writefile FILE.py writes the cell)"
+            f"{spec.name} cannot be imported by the processes that train: define it at the top level of a "
+            f"file, and give './FILE.py:{spec.name}' (in a notebook, %%writefile FILE.py writes the cell)"
         )
-    return f"{file}:{name}" if module == "__main__" else f"{module}:{name}"
+    return Spec(file, spec.name, spec.params).plain
 
 
 @dataclass(frozen=True)

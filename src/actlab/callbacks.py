@@ -200,10 +200,10 @@ class SeedEveryEpoch(Callback):
 class BlockProgressBar(RichProgressBar):
     """Lightning's progress bar with each metric on a line; it counts the updates in blocks."""
 
+    blocks = True
+
     def __init__(self) -> None:
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
-
-    blocks = True
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -218,12 +218,6 @@ class BlockProgressBar(RichProgressBar):
             if isinstance(column, BarColumn):
                 column.bar_width = 10  # characters
         return columns
-
-    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return the metrics shown next to the bar."""
-        metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
-        metrics.pop("v_num", None)  # a part of the logger's id
-        return metrics
 
 
 @contextmanager

@@ -23,6 +23,7 @@ Shape = Annotated[Sequence[Count], MinLen(1)]
 _CONFIG: ConfigDict = {"strict": True, "arbitrary_types_allowed": True, "allow_inf_nan": False}
 _WORDS = {  # pydantic's words → ours
     "a valid string": "text",
+    "an instance of Spec": "text",
     "a valid boolean": "true or false",
     "a valid integer": "a whole number",
     "a valid mapping": "a mapping",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from actlab.activations import Spec, create, is_elementwise, is_stochastic, names
+from actlab.activations import Activation, create, is_elementwise, is_stochastic, names
 from actlab.activations.gates import CDFS
 from actlab.activations.smooth import differentiable
 from actlab.random import streams
@@ -51,13 +51,13 @@ def orders(module: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
     return [order.detach() for order in found]
 
 
-def modes(spec: Spec) -> tuple[bool, ...]:
+def modes(spec: Activation) -> tuple[bool, ...]:
     """Evaluation, and training where it is another map."""
     return (False, True)[: 1 + is_stochastic(create(spec))]
 
 
 @SPECS
-def test_each_derivative_is_the_slope_of_the_one_below(spec: Spec) -> None:
+def test_each_derivative_is_the_slope_of_the_one_below(spec):
     for training in modes(spec):
         unit, h = with_equal_draws(create(spec), training), 1e-5
         found, above, below = (orders(unit, PLACES + step) for step in (0, h, -h))
@@ -67,7 +67,7 @@ def test_each_derivative_is_the_slope_of_the_one_below(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(name: str) -> None:
+def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(name):
     """Where torch's own are nan: in Mish and in the tanh form of GELU."""
     for dtype in (torch.float32, torch.float64):
         unit = differentiable(partial(create, name))().to(dtype).eval()
@@ -77,7 +77,7 @@ def test_three_derivatives_are_finite_far_from_0_in_losses_that_see_the_network(
 
 
 @pytest.mark.parametrize("name", ["mish", "gelu_tanh"])
-def test_replaced_activations_have_values_and_slopes_of_torchs(name: str) -> None:
+def test_replaced_activations_have_values_and_slopes_of_torchs(name):
     plain, smooth = create(name), differentiable(partial(create, name))()
     assert type(smooth) is not type(plain)
     assert is_elementwise(smooth)
@@ -87,7 +87,7 @@ def test_replaced_activations_have_values_and_slopes_of_torchs(name: str) -> Non
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
-def network(spec: Spec, training: bool) -> nn.Module:
+def network(spec: Activation, training: bool) -> nn.Module:
     """Two inputs, one output; also a smooth activation, so that no derivative vanishes everywhere."""
     torch.manual_seed(0)
     layers = [nn.Linear(2, 6), create(spec), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1)]
@@ -110,7 +110,7 @@ def moved(network: nn.Module, directions: list[Tensor], by: float) -> None:
 
 
 @SPECS
-def test_a_loss_of_second_derivatives_has_the_right_gradient(spec: Spec) -> None:
+def test_a_loss_of_second_derivatives_has_the_right_gradient(spec):
     for training in modes(spec):
         trained, h = network(spec, training), 1e-6
         loss = residual(trained)
@@ -131,7 +131,7 @@ def test_a_loss_of_second_derivatives_has_the_right_gradient(spec: Spec) -> None
     "spec",
     [pytest.param(n, marks=[] if n == "rrelu" else slow) for n in names() if is_stochastic(create(n))],
 )
-def test_compiled_masks_can_be_differentiated_as_often(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_masks_can_be_differentiated_as_often(spec, monkeypatch):
     """A compiled function cannot be differentiated twice, and the loss of an equation does so."""
     plain = network(spec, True)
     residual(plain).backward()

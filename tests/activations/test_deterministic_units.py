@@ -106,13 +106,13 @@ def value_and_gradient(module: Callable[[Tensor], Tensor], x: Tensor) -> tuple[T
     return y.detach(), gradient
 
 
-def test_every_unit_has_an_oracle() -> None:
+def test_every_unit_has_an_oracle():
     assert set(ORACLES) == set(names())
     assert set(ORACLES) - set(LIMITS) == set(LARGEST)
 
 
 @pytest.mark.parametrize("name", names())
-def test_value_and_gradient_in_evaluation(name: str) -> None:
+def test_value_and_gradient_in_evaluation(name):
     y, gradient = value_and_gradient(create(name).double().eval(), torch.from_numpy(RANGE))
     value, derivative = ORACLES[name]
     apart = LINEAR_ABOVE_20.get(name, 0)
@@ -123,7 +123,7 @@ def test_value_and_gradient_in_evaluation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_infinities_give_limits_and_nan_stays_nan(name: str) -> None:
+def test_infinities_give_limits_and_nan_stays_nan(name):
     for dtype in (torch.float16, torch.float32, torch.float64):
         module = create(name).to(dtype).eval()
         assert module(torch.full((3,), math.nan, dtype=dtype)).isnan().all()
@@ -134,7 +134,7 @@ def test_infinities_give_limits_and_nan_stays_nan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_finite_for_every_finite_input(name: str) -> None:
+def test_finite_for_every_finite_input(name):
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         for training in (True, False):
             info = torch.finfo(dtype)
@@ -155,7 +155,7 @@ def test_finite_for_every_finite_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_low_precision_is_accurate(name: str) -> None:
+def test_low_precision_is_accurate(name):
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         x = torch.linspace(-8, 8, 641, dtype=torch.float64).to(dtype)
         y, gradient = value_and_gradient(create(name).to(dtype).eval(), x)
@@ -165,7 +165,7 @@ def test_low_precision_is_accurate(name: str) -> None:
             assert (error <= 8 * torch.finfo(dtype).eps * wanted.abs().clamp_min(1)).all()
 
 
-def test_gelu_of_any_gaussian() -> None:
+def test_gelu_of_any_gaussian():
     x = torch.from_numpy(RANGE)
     y, gradient = value_and_gradient(create("gelu", mu=0.5, sigma=2.0), x)
     z = (RANGE - 0.5) / 2
@@ -173,7 +173,7 @@ def test_gelu_of_any_gaussian() -> None:
     np.testing.assert_allclose(gradient, Phi(z) + RANGE * phi(z) / 2, rtol=1e-9, atol=1e-15)
 
 
-def test_gelu_goes_to_relu_as_sigma_goes_to_0() -> None:
+def test_gelu_goes_to_relu_as_sigma_goes_to_0():
     x = torch.linspace(-5, 5, 1001, dtype=torch.float64)
     errors = [(create("gelu", sigma=s)(x) - x.relu()).abs().max().item() for s in (0.1, 0.01, 1e-6)]
     bound = 0.17  # max |x|Φ(−|x|), at σ = 1
@@ -181,7 +181,7 @@ def test_gelu_goes_to_relu_as_sigma_goes_to_0() -> None:
     assert all(e <= bound * s for e, s in zip(errors, (0.1, 0.01, 1e-6), strict=True))
 
 
-def test_gelu_and_relu_agree_far_from_0() -> None:
+def test_gelu_and_relu_agree_far_from_0():
     """They differ by |x|Φ(−|x|), at most φ(x), which falls faster than any power."""
     x = torch.tensor([-20.0, -10.0, -5.0, 5.0, 10.0, 20.0], dtype=torch.float64)
     apart = (create("gelu")(x) - x.relu()).abs()
@@ -189,7 +189,7 @@ def test_gelu_and_relu_agree_far_from_0() -> None:
     assert apart[2] > 10 * apart[1]
 
 
-def test_curvature_of_gelu_relu_and_elu() -> None:
+def test_curvature_of_gelu_relu_and_elu():
     """GELU″ = φ(x)(2 − x²): neither convex nor monotonic, flat at ±√2; ELU is convex for α ≤ 1."""
     x = torch.linspace(-5, 5, 2001, dtype=torch.float64, requires_grad=True)
 
@@ -208,7 +208,7 @@ def test_curvature_of_gelu_relu_and_elu() -> None:
     assert (create("elu", alpha=2.0)(x).detach().diff().diff() < -1e-4).any()
 
 
-def test_elu_saturates_at_minus_alpha() -> None:
+def test_elu_saturates_at_minus_alpha():
     """E §3: the value for x → −∞."""
     for alpha in (0.5, 1.0, 2.0):
         x = torch.tensor([-10.0, -20.0, -40.0], dtype=torch.float64)
@@ -219,7 +219,7 @@ def test_elu_saturates_at_minus_alpha() -> None:
 
 @pytest.mark.parametrize("learnable", [True, "mu", "sigma"])
 @pytest.mark.parametrize("channels", [None, 3])
-def test_learnt_gaussians(learnable: bool | str, channels: int | None) -> None:
+def test_learnt_gaussians(learnable, channels):
     module = create("gelu", mu=0.3, sigma=0.7, learnable=learnable, channels=channels).double()
     parameters = dict(module.named_parameters())
     assert set(parameters) == {True: {"mu", "log_sigma"}, "mu": {"mu"}, "sigma": {"log_sigma"}}[learnable]
@@ -233,14 +233,14 @@ def test_learnt_gaussians(learnable: bool | str, channels: int | None) -> None:
     assert torch.autograd.gradcheck(call, (x, *parameters.values()))
 
 
-def test_learnt_gaussians_survive_huge_inputs() -> None:
+def test_learnt_gaussians_survive_huge_inputs():
     module = create("gelu", sigma=0.01, learnable=True)
     x = torch.tensor([3.4e38, -3.4e38, 0, 1], requires_grad=True)
     module(x).sum().backward()
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (x, *module.parameters()))
 
 
-def test_the_network_gives_the_number_of_channels() -> None:
+def test_the_network_gives_the_number_of_channels():
     for spec in ({"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}):
         fixed = create(spec, channels=3)
         for given in ({"per_channel": True}, {"channels": "width"}):
@@ -260,7 +260,7 @@ def test_the_network_gives_the_number_of_channels() -> None:
     assert factory(inside)(5).get_parameter("activation.weight").shape == (5,)
 
 
-def test_elu_is_asymptotic_to_the_cauchy_form() -> None:
+def test_elu_is_asymptotic_to_the_cauchy_form():
     """P §5: ELU(α = 1/π) and xP(C ≤ x) part by 1/π on the right, by 0 on the left, like 1/x."""
     cauchy, elu = create("cauchy_lu"), create("elu", alpha=1 / math.pi)
     for x in (1e2, 1e4, 1e6):
@@ -269,14 +269,14 @@ def test_elu_is_asymptotic_to_the_cauchy_form() -> None:
         assert (elu(left) - cauchy(left)).abs() < 1 / x
 
 
-def test_logistic_and_normal_differ_by_a_tenth() -> None:
+def test_logistic_and_normal_differ_by_a_tenth():
     x = torch.linspace(-5, 5, 100_001, dtype=torch.float64)
     assert (torch.sigmoid(x) - CDFS["normal"](x)).abs().max().item() == pytest.approx(0.1174, abs=1e-4)
     assert (create("gelu")(x) - create("gelu_sigmoid")(x)).abs().max().item() < 0.021
     assert (create("gelu")(x) - create("gelu_tanh")(x)).abs().max().item() < 5e-4
 
 
-def test_torch_modules_are_torch_modules() -> None:
+def test_torch_modules_are_torch_modules():
     """All that torch has, but for the one whose draws belong to a run: so costs compare torch's kernels."""
     for name in ("ELU", "GELU", "Identity", "Mish", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softplus", "Tanh"):
         assert type(create(name.lower())) is getattr(nn, name)

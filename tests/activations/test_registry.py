@@ -59,7 +59,7 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
 
-def test_every_activation_is_registered_with_formula_and_source() -> None:
+def test_every_activation_is_registered_with_formula_and_source():
     assert set(NAMES) == {*PAPER_NAMES.split(), *NAMES_OF_TODAY}
     assert tuple(name for name in NAMES if name in NAMES_OF_TODAY) == NAMES_OF_TODAY
     for name in NAMES:
@@ -154,7 +154,7 @@ def says_rightly_whether_it_draws(spec: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, at the first use
 @pytest.mark.parametrize("spec", UNITS, ids=str)
-def test_every_unit(spec: Any) -> None:
+def test_every_unit(spec):
     """Each check above, as its name says."""
     for check in (
         *(keeps_shape_and_dtype, copies_pickles_and_reloads, factory_makes_fresh_equal_modules),
@@ -168,7 +168,7 @@ def test_every_unit(spec: Any) -> None:
 @pytest.mark.parametrize(
     "spec", [pytest.param(unit, marks=[] if unit in KINDS else pytest.mark.slow) for unit in UNITS], ids=str
 )
-def test_it_compiles_with_its_backward(spec: Any) -> None:
+def test_it_compiles_with_its_backward(spec):
     torch.compiler.reset()
     module = create(spec)
     compiled: Any = torch.compile(module, backend="aot_eager", fullgraph=True)
@@ -178,7 +178,7 @@ def test_it_compiles_with_its_backward(spec: Any) -> None:
         torch.testing.assert_close(found, expected)
 
 
-def test_parameters_reach_the_unit() -> None:
+def test_parameters_reach_the_unit():
     x = torch.tensor([-2.0, 1.0])
     assert create({"name": "leaky_relu", "slope": 0.5})(x).tolist() == [-1, 1]
     assert create({"name": "elu", "alpha": 3}, alpha=2.0)(x)[0].item() == pytest.approx(
@@ -189,7 +189,7 @@ def test_parameters_reach_the_unit() -> None:
     assert create({"name": "adaptive_dropout", "activation": {"name": "elu", "alpha": 2}}).activation.alpha == 2
 
 
-def test_mistakes_are_named_when_the_factory_is_made() -> None:
+def test_mistakes_are_named_when_the_factory_is_made():
     for spec, message in (
         ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
         ("Swish", r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists all. Or use"),
@@ -231,7 +231,7 @@ def test_mistakes_are_named_when_the_factory_is_made() -> None:
             factory(spec)  # type: ignore[arg-type]
 
 
-def test_importable_names() -> None:
+def test_importable_names():
     x = torch.linspace(-2, 2, 9)
     assert isinstance(create("torch.nn:Mish"), nn.Mish)
     assert create({"name": "torch.nn:Threshold", "threshold": 1, "value": 9})(x)[0] == 9
@@ -244,7 +244,7 @@ def test_importable_names() -> None:
     assert create({"name": "torch.nn.functional:leaky_relu", "negative_slope": 0.5})(x)[0] == -1
 
 
-def test_the_factory_leaves_the_global_generator_alone() -> None:
+def test_the_factory_leaves_the_global_generator_alone():
     state = torch.get_rng_state()
     factory({"name": "torch.nn.functional:dropout", "p": 0.5})
     assert torch.equal(torch.get_rng_state(), state)
@@ -261,7 +261,7 @@ def unit_file(program: Callable[[str], Path], tmp_path: Path, monkeypatch: pytes
     return program("activation_forms")
 
 
-def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_user(unit_file, monkeypatch):
     x = torch.linspace(-2, 2, 5)
     made = factory({"name": "./activation_forms.py:Swish", "beta": 2.0})
     monkeypatch.chdir("/")
@@ -281,7 +281,7 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not is_stochastic(square)
 
 
-def test_mistakes_in_a_file_of_the_user(unit_file: Path) -> None:
+def test_mistakes_in_a_file_of_the_user(unit_file):
     for name, message in (
         ("./activation_froms.py:Swish", "no such file: .*activation_froms.py"),
         (
@@ -315,14 +315,14 @@ def test_mistakes_in_a_file_of_the_user(unit_file: Path) -> None:
     ],
     ids=str,
 )
-def test_the_width_of_a_site_reaches_whoever_asks_for_it(spec: Any, shape: Any, width_file: str) -> None:
+def test_the_width_of_a_site_reaches_whoever_asks_for_it(spec, shape, width_file):
     named = {"name": spec} if isinstance(spec, str) else spec
     act = factory({**named, "name": f"{width_file}:{named['name']}"})
     (parameter,) = act(6).parameters()
     assert parameter.shape == shape
 
 
-def test_a_function_of_features_is_tried_on_a_tensor_first(width_file: str) -> None:
+def test_a_function_of_features_is_tried_on_a_tensor_first(width_file):
     for name in ("of_features", "of_pictures", "scaled_by"):
         spec = {"name": f"{width_file}:{name}"}
         made = factory(spec)(6)
@@ -341,7 +341,7 @@ def test_a_function_of_features_is_tried_on_a_tensor_first(width_file: str) -> N
     ],
     ids=str,
 )
-def test_a_network_that_gives_no_width_is_told_so(spec: Any, name: str, width_file: str) -> None:
+def test_a_network_that_gives_no_width_is_told_so(spec, name, width_file):
     named = {"name": spec} if isinstance(spec, str) else spec
     own = named["name"] if named["name"] == "prelu" else f"{width_file}:{named['name']}"
     act = factory({**named, "name": own})
@@ -350,14 +350,14 @@ def test_a_network_that_gives_no_width_is_told_so(spec: Any, name: str, width_fi
         act()
 
 
-def test_causes_are_chained(unit_file: Path) -> None:
+def test_causes_are_chained(unit_file):
     with pytest.raises(ActlabError, match="RuntimeError: no width fits") as caught:
         factory({"name": "./activation_forms.py:Odd", "width": 3})
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 @pytest.mark.usefixtures("own_entries")
-def test_registered_activations_are_listed_and_created_by_name() -> None:
+def test_registered_activations_are_listed_and_created_by_name():
     @register("cube", formula="x³", source="test")
     class Cube(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -379,7 +379,7 @@ def test_registered_activations_are_listed_and_created_by_name() -> None:
         register("my:relu", formula="x")
 
 
-def test_what_is_known_of_foreign_modules() -> None:
+def test_what_is_known_of_foreign_modules():
     assert is_elementwise(nn.Sequential(nn.ReLU(), nn.Tanh()))
     assert not is_stochastic(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     assert is_stochastic(nn.Sequential(nn.ReLU(), create("soi")))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import actlab
-from actlab.activations import FunctionalCall, Replacement
+from actlab.activations import FunctionalCall, Replacement, Spec
 from actlab.activations.plugins import resolve
 from actlab.errors import ActlabError
 from actlab.tasks import ClassificationTask
@@ -98,7 +98,7 @@ def test_a_module_at_several_places_becomes_several_and_a_shared_block_stays_sha
 def model_of_many():
     gelus = [nn.GELU(), nn.GELU("tanh")]
     parts = [nn.ELU(0.5), nn.ELU(), *gelus, nn.Threshold(0, 0), Subclass(), Slope(1), Slope(2)]
-    shifted: actlab.activations.Spec = {"name": "soi", "mu": 1.0}
+    shifted: actlab.activations.Activation = {"name": "soi", "mu": 1.0}
     named = ["srelu", "cauchy_lu", "laplace_lu", shifted, "soi", "adaptive_dropout"]
     return nn.Sequential(*parts, *map(actlab.create, named), actlab.activations.Function(swish, {}))
 
@@ -172,7 +172,7 @@ def test_mode_device_and_dtype_are_those_of_the_place():
 @pytest.fixture
 def bend(programs):
     """A class that takes the number of channels of pictures."""
-    return resolve(f"{programs}/sized_activations.py:Bend")
+    return resolve(Spec.of(f"{programs}/sized_activations.py:Bend"))
 
 
 class Twice(nn.Module):

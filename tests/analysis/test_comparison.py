@@ -28,7 +28,7 @@ def rows_of(
     return table_of(finished(root, planned, lambda run: {"test/error": [error(run)]}, **given)).rows
 
 
-def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path: Path) -> None:
+def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path):
     values = [
         {"where": {ACT: "elu(alpha=2)"}, "metric": "test/error", "at": "last", "value": 0.3},
         {"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1},
@@ -54,7 +54,7 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     assert [cell.difference for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
-def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
+def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path):
     plan = study(seeds=tuple(range(7)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
     base = lambda run: 0.1 + 0.05 * (run.seed % 3)  # noqa: E731
@@ -84,7 +84,7 @@ def diverging(tmp_path: Path, units: tuple[str, ...], bad: str, **changes: Any) 
     return {row.point[ACT]: row.columns[0] for row in rows}
 
 
-def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: Path) -> None:
+def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path):
     units = ("gelu", "elu", "silu")
     cells = diverging(tmp_path / "all", units, bad="none")
     fewer = diverging(tmp_path / "fewer", units, bad="silu")
@@ -95,7 +95,7 @@ def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: 
     assert (silu.paired.p, silu.p, silu.family) == (None, silu.better.p, "primary")
 
 
-def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
+def test_units_that_have_not_run_belong_to_the_family(tmp_path):
     plan = study(seeds=tuple(range(6)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     for run in plan.runs():
         if run.point[ACT] != "elu":
@@ -107,7 +107,7 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
     assert (elu.p, elu.missing) == (None, 6)
 
 
-def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp_path: Path) -> None:
+def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp_path):
     plan = study(seeds=tuple(range(8)), grids=({ACT: ["gelu", "relu"]},), select=Selection())
     gelu, _ = rows_of(tmp_path, replace(plan, seeds=tuple(range(7))), lambda run: 0.1 * run.seed)
     assert gelu.columns[0].p == 1
@@ -117,7 +117,7 @@ def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: Path, mode: str) -> None:
+def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path, mode):
     table = ({"metric": "test/error", "mode": mode},)
     worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
     better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
@@ -141,7 +141,7 @@ SELECTED = (
 )
 
 
-def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path: Path) -> None:
+def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path):
     grids = ({ACT: ["gelu", "elu"], LR: [0.1]}, {ACT: ["relu"], LR: [0.1, 0.01, 0.001]})
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED)
     loss = lambda run: [0.1 * run.seed + (run.point[ACT] == "relu")]  # noqa: E731
@@ -158,7 +158,7 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
     assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
 
 
-def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
+def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path):
     tried = {Point({ACT: unit}): 3 for unit in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
@@ -172,17 +172,20 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
         assert [bool(cell.family) for cell in gelu.columns] == [planned, planned, True, planned]
 
 
-def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
-    """A ``cost.json`` of measurements on some runs."""
+def leave_costs(
+    tmp_path: Path, runs: list[plan.Run], seconds: Callable[[plan.Run], float] = lambda run: 1.0
+) -> list[dict[str, Any]]:
+    """A ``cost.json`` of measurements on some runs, whose updates keep ten bytes a second."""
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        found.append({**COST, "point": dict(run.point), "run": run.id})
+        of_run = {"point": dict(run.point), "run": run.id, "seconds_per_update": seconds(run)}
+        found.append({**COST, **of_run, "bytes_kept": 10 * seconds(run)})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
 
-def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
+def test_a_cost_is_that_of_the_rows_own_runs(tmp_path):
     """Not of another dropout's, nor of runs that the study no longer has."""
     grid = {ACT: ["gelu", "relu"], DROP: [0.0, 0.5], LR: [0.1, 0.2]}
     before, after = (study(grids=(grid,), seeds=seeds) for seeds in ((0, 1), (1, 2)))
@@ -198,21 +201,17 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reference", "expected"), [("relu", (2.0, 1.0)), ("gelu", (1.0, 0.5))])
-def test_costs_are_relative_to_the_reference_that_is_asked_for(
-    tmp_path: Path, reference: str, expected: tuple[float, ...]
-) -> None:
+def test_costs_are_relative_to_the_reference_that_is_asked_for(tmp_path, reference, expected):
     """Whatever they were measured beside."""
     plan = study(grids=({ACT: ["gelu", "relu"]},), select=Selection(), seeds=(0,), reference=reference)
-    costs = leave_costs(tmp_path, plan.runs())
-    costs[0] |= {"seconds_per_update": 2.0}
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    leave_costs(tmp_path, plan.runs(), lambda run: 2.0 if run.point[ACT] == "gelu" else 1.0)
     loaded = results.load(StudyFolder(plan, tmp_path))
     found = [row.cost for row in table_of(loaded).rows]
     assert tuple(cost and cost["relative_to_reference"] for cost in found) == expected
     assert f"time\n/ {reference}" in tables.grid(table_of(loaded))[0]
 
 
-def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> None:
+def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path):
     values = [{"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1}]
     mine = "./mine.py:relu"
     plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
@@ -225,7 +224,7 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     assert registered.columns[0].pairs == 0
 
 
-def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
+def test_costs_belong_to_a_value_not_to_its_text(tmp_path):
     alike = [f"./{name}.py:bent" for name in ("one", "two")]
     plan = study(grids=({ACT: [*alike, {"name": "elu", "alpha": 2}]},), select=Selection())
     one_seed = [run for run in plan.runs() if run.seed == 0]
@@ -235,7 +234,7 @@ def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
     assert not any(head.startswith("time") for head in tables.grid(table_of(loaded))[0])  # without a reference
 
 
-def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
+def test_a_reference_that_the_grid_lacks_is_refused(tmp_path):
     plan = study(grids=({ACT: ["gelu", "./mine.py:bent"]},), select=Selection(), reference="glu")
     with pytest.raises(
         ActlabError, match=r"unknown reference 'glu'; did you mean 'gelu'.*Allowed: ./mine\.py:bent"
@@ -244,14 +243,14 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
-def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
+def test_without_the_default_reference_nothing_is_tested(tmp_path, units):
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
     assert table_of(results.load(StudyFolder(plan, tmp_path))).correction("primary").comparisons == 0
     assert [cell.pairs for row in rows for cell in row.columns] == [0, 0]
 
 
-def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
+def test_a_reference_may_be_written_as_it_is_printed(tmp_path):
     elu = {"name": "elu", "alpha": 2.0}
     plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
     gelu, _ = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
@@ -259,7 +258,7 @@ def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
     assert table_of(results.load(StudyFolder(plan, tmp_path))).reference_text == "elu(alpha=2)"
 
 
-def test_another_key_can_be_compared(tmp_path: Path) -> None:
+def test_another_key_can_be_compared(tmp_path):
     grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
     leave_costs(tmp_path, [run for run in plan.runs() if run.point[DROP]])
@@ -271,7 +270,7 @@ def test_another_key_can_be_compared(tmp_path: Path) -> None:
     assert [row.point[DROP] for row in rows if row.cost] == [0.5, 0.5]
 
 
-def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> None:
+def test_a_published_value_holds_under_its_condition_alone(tmp_path):
     entry = {"where": {}, "metric": "noise/test/error", "value": 0.4, "condition": "noise=1"}
     table = tuple({"metric": "noise/test/error", "condition": c} for c in ("noise=0", "noise=1"))
     plan = one_unit(table=table, published={"values": [entry]})
@@ -281,7 +280,7 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> No
     assert [cell.published for cell in row.columns] == [None, 0.4]
 
 
-def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_path: Path) -> None:
+def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_path):
     table = tuple({"metric": "test/error", "at": at} for at in ("last", 2))
     values = [{"metric": "test/error", "at": at, "value": 0.4} for at in ("last", 2)]
     for cut, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
@@ -292,7 +291,7 @@ def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_pa
         assert any(f"hese runs have {cut}" in text for text in table_of(loaded).footnotes) == bool(cut)
 
 
-def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
+def test_a_published_standard_deviation_asks_for_ours(tmp_path):
     values = [
         {"where": {ACT: "relu"}, "metric": "test/error", "value": 0.2, "sd": 0.03},
         {"where": {ACT: "gelu"}, "metric": "test/error", "value": 0.2},
@@ -308,7 +307,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
     assert (row.columns[0].median, row.columns[0].difference) == (0.3, None)  # no median in place of the mean
 
 
-def test_published_values_are_not_of_samples(tmp_path: Path) -> None:
+def test_published_values_are_not_of_samples(tmp_path):
     values = [{"metric": "test/error", "value": 0.2}]
     plan, parts = one_unit(published={"values": values}), ("limit_train_batches", "limit_val_batches")
     given: list[dict[str, Any]] = [{}, {"data.sample": True}, *({f"trainer.{part}": 1} for part in parts)]
@@ -318,32 +317,24 @@ def test_published_values_are_not_of_samples(tmp_path: Path) -> None:
         assert bool(row.columns[0].published) != bool(settings)
 
 
-def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Path) -> None:
+def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path):
     grids = ({ACT: ["soi"], DROP: [0.0]}, {ACT: ["relu"], DROP: [0.0, 0.5]})
     plan = study(grids=grids, select=Selection((DROP,)), seeds=(0,))
-    costs = []
+    seconds = lambda run: 3.0 if run.point[ACT] == "soi" else 1.0 + run.point[DROP]  # noqa: E731
     for run in plan.runs():
         write(tmp_path, run, {"val/loss": [0.5 - run.point[DROP]], "test/error": [0.1]})
-        price = {"soi": 3.0, "relu": 1.0 + run.point[DROP]}[run.point[ACT]]
-        costs.append(
-            {
-                **COST,
-                **{"point": dict(run.point), "run": run.id},
-                **{"seconds_per_update": price, "bytes_kept": 10 * price},
-            }
-        )
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    leave_costs(tmp_path, plan.runs(), seconds)
     soi, relu = table_of(results.load(StudyFolder(plan, tmp_path))).rows
     assert relu.chosen == {DROP: 0.5}
     assert (soi.cost["relative_to_reference"], soi.cost["bytes_relative"]) == (2.0, 2.0)
     assert relu.cost["seconds_per_update"] == 1.5
-    (tmp_path / "cost.json").write_text(json.dumps(costs[:2]))
-    (soi, relu) = table_of(results.load(StudyFolder(plan, tmp_path))).rows
+    leave_costs(tmp_path, plan.runs()[:2], seconds)
+    soi, relu = table_of(results.load(StudyFolder(plan, tmp_path))).rows
     assert "relative_to_reference" not in soi.cost
     assert (soi.cost["seconds_per_update"], relu.cost) == (3.0, None)
 
 
-def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
+def test_numbers_written_differently_are_one_point(tmp_path):
     grids = ({ACT: ["relu"], DROP: [0], LR: [1e-3]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
     plan = study(grids=grids, select=Selection(), seeds=tuple(range(6)))
     elu = rows_of(tmp_path, plan, lambda run: 0.2 if run.point[ACT] == "relu" else 0.3)[1]
@@ -351,7 +342,7 @@ def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
     assert elu.columns[0].paired.p == 2 / 64
 
 
-def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
+def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path):
     table = ({"metric": "test/f1", "mode": "max"}, {"metric": "test/f1", "at": "best"}, {"metric": "val/f1"})
     values = {"test/f1": [0.2, 0.9], "val/f1": [0.2, 0.9]}
     loaded = finished(tmp_path, one_unit(table=table, seeds=2), values, lambda run: run.seed == 1)

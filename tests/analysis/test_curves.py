@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from written_runs import ACT, LR, finished, one_unit, probe, study, write
 LOSS = Column("val/loss")
 
 
-def test_a_curve_is_the_median_and_range_over_seeds(full: results.Results) -> None:
+def test_a_curve_is_the_median_and_range_over_seeds(full):
     curve = over_epochs(full, full.groups[0], LOSS)
     assert curve.x.tolist() == [1, 2, 3]
     assert curve.band.median.tolist() == pytest.approx([1, 0.205, 0.5])
@@ -39,9 +38,7 @@ INF = math.inf
     ],
     ids=["diverged later", "diverged at once", "a NaN, which cuts no epoch"],
 )
-def test_runs_without_a_number_are_the_worst(
-    tmp_path: Path, whole: list[float], others: list[float], status: str, median: list[float], range_: Any
-) -> None:
+def test_runs_without_a_number_are_the_worst(tmp_path, whole, others, status, median, range_):
     """One run of three has recorded all values."""
     plan = one_unit(seeds=3)
     for run in plan.runs():
@@ -57,9 +54,7 @@ def test_runs_without_a_number_are_the_worst(
 
 
 @pytest.mark.parametrize("recorded", [[], [1.0, 0.9]])
-def test_a_group_of_which_all_diverged_is_infinite_where_others_were_measured(
-    tmp_path: Path, recorded: list[float]
-) -> None:
+def test_a_group_of_which_all_diverged_is_infinite_where_others_were_measured(tmp_path, recorded):
     plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
     bad = lambda run: run.point[ACT] == "elu"  # noqa: E731
     curves = lambda run: {"val/loss": recorded if bad(run) else [1.0, 0.9, 0.8, 0.7]}  # noqa: E731
@@ -90,9 +85,7 @@ def across(loaded: results.Results, condition: str = "", key: str = "noise") -> 
     ("lost", "n", "median", "high"),
     [({}, 3, 0.1, 0.2), ({"diverge": 2}, 3, 0.1, INF), ({"skip": 2}, 2, 0.05, 0.1)],
 )
-def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(
-    tmp_path: Path, lost: dict[str, int], n: int, median: float, high: float
-) -> None:
+def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(tmp_path, lost, n, median, high):
     """A diverged run is the worst at each number, a run without the probe is left out."""
     curve = across(noisy(tmp_path, **lost))
     assert (curve.n, curve.x.tolist(), curve.band.low.tolist()) == (n, [0, 0.5, 1], [0, 0.5, 1])
@@ -100,7 +93,7 @@ def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(
     assert curve.band.high.tolist() == pytest.approx([x + high for x in (0, 0.5, 1)])
 
 
-def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: Path) -> None:
+def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path):
     plan, later = one_unit(seeds=3), lambda run: run.seed > 0
     finished(tmp_path, plan, lambda run: {} if run.seed else {"test/error": [0.5]}, later)
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
@@ -111,7 +104,7 @@ def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: P
     assert (along.n, along.band.median.tolist()) == (3, [math.inf])
 
 
-def test_the_other_parts_of_a_condition_are_chosen(tmp_path: Path) -> None:
+def test_the_other_parts_of_a_condition_are_chosen(tmp_path):
     curve = across(noisy(tmp_path, seeds=1), "layer=2")
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([0, 0.5, 1], [0, 1, 2])
     layers = across(noisy(tmp_path, seeds=1), "noise=0.5", "layer")
@@ -130,15 +123,13 @@ def test_the_other_parts_of_a_condition_are_chosen(tmp_path: Path) -> None:
         ("test/error", "noise", "", "unknown key of conditions 'noise'"),
     ],
 )
-def test_an_axis_needs_numbers_that_were_measured(
-    tmp_path: Path, metric: str, key: str, condition: str, message: str
-) -> None:
+def test_an_axis_needs_numbers_that_were_measured(tmp_path, metric, key, condition, message):
     loaded = noisy(tmp_path, seeds=1)
     with pytest.raises(ActlabError, match=message):
         over_conditions(loaded, loaded.groups[0], Column(metric, condition=condition), key)
 
 
-def test_a_curve_over_epochs_may_be_of_one_condition(tmp_path: Path) -> None:
+def test_a_curve_over_epochs_may_be_of_one_condition(tmp_path):
     loaded = noisy(tmp_path, seeds=1)
     curve = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=0.5,layer=2"))
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([3], [1])

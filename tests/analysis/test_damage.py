@@ -24,7 +24,7 @@ def rows_of(loaded: results.Results) -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("name", ["result.json", "metrics.parquet"])
-def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name: str, how: str) -> None:
+def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path, name, how):
     plan, source = study(), random.Random(how + name)
     whole = finished(tmp_path / "whole", plan).with_rows()
     all_rows = rows_of(whole)
@@ -47,7 +47,7 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
             assert rows == {run: rows for run, rows in all_rows.items() if run not in lost}
 
 
-def test_a_result_of_another_kind_is_named(tmp_path: Path) -> None:
+def test_a_result_of_another_kind_is_named(tmp_path):
     for content in ("[]", "null", "3", "{}", '{"status": "finished"}'):
         plan = study()
         run = plan.runs()[0]
@@ -56,7 +56,7 @@ def test_a_result_of_another_kind_is_named(tmp_path: Path) -> None:
         assert "result.json is damaged" in results.load(StudyFolder(plan, tmp_path)).left_out[0]
 
 
-def test_no_bit_of_a_file_of_rows_changes_what_is_read(tmp_path: Path) -> None:
+def test_no_bit_of_a_file_of_rows_changes_what_is_read(tmp_path):
     """Pages have checksums; names, types and numbers of rows, which have none, are checked."""
     rows = [
         Row(e, int(e), *name, 1 / e) for e in (1.0, 2.0) for name in (("val", "loss", ""), ("", "x", "y=1"))

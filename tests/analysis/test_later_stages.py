@@ -35,7 +35,7 @@ def run_all(plan: Study, root: Path, *failed: str) -> list[Study]:
             return opened
 
 
-def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: Path) -> None:
+def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path):
     given = (Stage("choose", (0, 1)), Stage("compare", tuple(range(5, 13))), Stage("again", (20,)))
     plan = study(grids=THREE, stages=given)
     opened = run_all(plan, tmp_path, "elu")
@@ -61,14 +61,14 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path: P
     assert table_of(loaded).rows[0] == gelu
 
 
-def test_without_the_reference_there_is_no_verdict(tmp_path: Path) -> None:
+def test_without_the_reference_there_is_no_verdict(tmp_path):
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     assert len(run_all(plan, tmp_path, "relu")[-1].runs()) == 4
     (said,) = list(table_of(opening.load(StudyFolder(plan, tmp_path))[-1]).summary)
     assert "No verdict yet against relu on 2 comparisons: " in said
 
 
-def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path: Path) -> None:
+def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path):
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, tmp_path, "elu")
     first = opening.opened(StudyFolder(plan, tmp_path)).stages[0].study.runs()
@@ -76,7 +76,7 @@ def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path: Path) -> None:
     assert len(opening.opened(StudyFolder(plan, tmp_path)).stages) == 1
 
 
-def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:
+def test_what_the_first_stage_sets_stays_there(tmp_path):
     given = (Stage("choose", (0, 1), {ALL: False}), Stage("compare", (5,)), Stage("again", (6,), {ALL: None}))
     plan = study(stages=given)
     plan = replace(plan, blocks=tuple(replace(b, base={"data": {"train_on_all": True}}) for b in plan.blocks))
@@ -86,7 +86,7 @@ def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:
     assert [stage.title for stage in opened] == ["S, stage choose", "S, stage compare", "S, stage again"]
 
 
-def test_all_stages_before_count_as_those_that_chose(tmp_path: Path) -> None:
+def test_all_stages_before_count_as_those_that_chose(tmp_path):
     given = (Stage("choose", (0, 1)), Stage("compare", (5, 6, 7)), Stage("again", (8, 9)))
     assert [sorted(s.chosen_on) for s in run_all(study(stages=given), tmp_path)] == [
         [],
@@ -95,7 +95,7 @@ def test_all_stages_before_count_as_those_that_chose(tmp_path: Path) -> None:
     ]
 
 
-def test_a_seed_that_chose_is_not_compared(tmp_path: Path) -> None:
+def test_a_seed_that_chose_is_not_compared(tmp_path):
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, tmp_path)
     other = replace(plan, stages=(Stage("choose", (0, 7)), Stage("compare", (1, 2))))
@@ -112,13 +112,13 @@ def chose(folder: Path, *later: Stage) -> list[int]:
     return [cell["n"] for row in found["rows"] for cell in row["cells"]] if found else []
 
 
-def test_how_a_setting_was_chosen_shows_the_runs_that_chose(tmp_path: Path) -> None:
+def test_how_a_setting_was_chosen_shows_the_runs_that_chose(tmp_path):
     assert chose(tmp_path / "more", Stage("choose", (0, 1, 2, 3)), Stage("compare", (5, 6))) == [2] * 4
     assert chose(tmp_path / "mixed", Stage("choose", (0, 1, 5, 6)), Stage("compare", (7, 8))) == [2] * 4
     assert chose(tmp_path / "fewer", Stage("choose", (0,)), Stage("compare", (5, 6))) == []
 
 
-def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> None:
+def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path):
     """Here the better one is of the second grid, which has a key more and a base of its own."""
     blocks = (
         Block({ACT: ["relu"], LR: [0.1]}, {"data": {"size": 1}}),
@@ -137,7 +137,7 @@ def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")])
-def test_a_selection_by_another_rule_is_rejected(tmp_path: Path, rule: Selection) -> None:
+def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5,))))
     run_all(plan, tmp_path)
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path: Path, rule: Selection
         opening.opened(StudyFolder(replace(plan, select=rule), tmp_path))
 
 
-def test_blocks_that_a_table_could_not_tell_apart_are_refused() -> None:
+def test_blocks_that_a_table_could_not_tell_apart_are_refused():
     plan = study(select=Selection())
     blocks = tuple(Block({ACT: ["relu"]}, settings={"model.width": width}) for width in (64, 128))
     with pytest.raises(ActlabError, match=r"two blocks of s .* seed 0: give each block a 'name'"):

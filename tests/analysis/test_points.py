@@ -6,7 +6,7 @@ from actlab.config.values import in_full, named, printer, printers, same
 from actlab.studies.points import Point
 
 
-def test_one_value_written_in_two_ways_is_the_same() -> None:
+def test_one_value_written_in_two_ways_is_the_same():
     for one, other in (
         ("relu", "relu"),
         ("relu", {"name": "relu"}),
@@ -20,7 +20,7 @@ def test_one_value_written_in_two_ways_is_the_same() -> None:
         assert same(other, one)
 
 
-def test_a_text_names_a_value_of_the_grid_but_is_not_the_same() -> None:
+def test_a_text_names_a_value_of_the_grid_but_is_not_the_same():
     for text, value in (
         ("elu(alpha=2)", {"name": "elu", "alpha": 2}),
         ("elu(alpha=2)", {"name": "elu", "alpha": 2.0}),
@@ -38,7 +38,7 @@ def test_a_text_names_a_value_of_the_grid_but_is_not_the_same() -> None:
         assert named(text, ["other"]) == text
 
 
-def test_different_values_do_not_match() -> None:
+def test_different_values_do_not_match():
     for one, other in (
         ("relu", "./mine.py:relu"),
         ("relu", "pkg.units:relu"),
@@ -63,7 +63,7 @@ def test_different_values_do_not_match() -> None:
     assert not Point({}).matches({"a": None})
 
 
-def test_a_point_in_words_tells_values_that_look_alike_apart() -> None:
+def test_a_point_in_words_tells_values_that_look_alike_apart():
     points = [
         Point({"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"}) for name in ("a", "b")
     ]
@@ -74,7 +74,7 @@ def test_a_point_in_words_tells_values_that_look_alike_apart() -> None:
     ]
 
 
-def test_values_that_look_alike_are_written_in_full() -> None:
+def test_values_that_look_alike_are_written_in_full():
     alike = ["pkg.one:Unit", {"class_path": "pkg.two.Unit"}, 0.12345678, 0.12345679, "gelu"]
     text = printer(alike)
     assert [text(value) for value in alike] == [*map(in_full, alike[:4]), "gelu"]

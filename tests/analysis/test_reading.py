@@ -22,7 +22,7 @@ def written(tmp_path: Path) -> tuple[Study, Run, Path]:
     return plan, run, RunFolder(tmp_path, run).path
 
 
-def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
+def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path):
     plan, run, _ = written(tmp_path)
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert set(loaded.series[run.id].summaries) == {("test/error", ""), ("my_score", "")}
@@ -30,7 +30,7 @@ def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
     assert loaded.series[run.id].summaries["test/error", ""] == (0.4, 0.4, 2.0, 0.5, 1.0)
 
 
-def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> None:
+def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path):
     plan = one_unit()
     (run,) = plan.runs()
     folder = RunFolder(tmp_path, run)
@@ -45,7 +45,7 @@ def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> Non
     assert loaded.series[run.id]["val/dead", "layer=2"][1].tolist() == [0.2]
 
 
-def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
+def test_a_probe_puts_its_name_in_front(tmp_path):
     plan, run, _ = written(tmp_path)
     probe(tmp_path, run, "noise", {("test/error", "noise=0.5"): 0.7, ("area", ""): 3.0})
     probe(tmp_path, run, "units", {("test/error", ""): 0.1})
@@ -56,7 +56,7 @@ def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
     assert loaded.series[run.id]["test/error", ""][1].tolist() == [0.5, 0.4]
 
 
-def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
+def test_probes_are_read_in_the_order_of_their_epochs(tmp_path):
     plan, run, folder = written(tmp_path)
     late = probe(tmp_path, run, "late", {("test/error", ""): 0.2}, epoch=2)
     early = probe(tmp_path, run, "early", {("test/error", ""): 0.1}, epoch=1)
@@ -66,7 +66,7 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     assert [values.tolist() for values in loaded.series[run.id]["both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
 
 
-def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> None:
+def test_missing_columns_and_names_taken_twice_are_refused(tmp_path):
     plan, run, _ = written(tmp_path)
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
@@ -81,7 +81,7 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["noise-v2", "noise"])
-def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path: Path, name: str) -> None:
+def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path, name):
     asking = one_unit(probes=(ProbePart(name=name, class_path="actlab.probes.InputNoise"),))
     (run,) = asking.runs()
     question = probe_files.request_of(asking.probes[0], asking.keep)
@@ -94,7 +94,7 @@ def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path: Path, name: str)
     assert [*probe_files.found_in(tmp_path / run.id)] == [name]
 
 
-def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> None:
+def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path):
     plan, run, _ = written(tmp_path)
     probe(tmp_path, run, "noise", {("test/error", "noise=1"): 0.7})
     assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).metrics.conditions
@@ -107,7 +107,7 @@ def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> Non
     assert "noise/test/error" not in loaded.metrics.conditions
 
 
-def test_what_an_unfinished_run_left_is_not_read(tmp_path: Path) -> None:
+def test_what_an_unfinished_run_left_is_not_read(tmp_path):
     plan, _, folder = written(tmp_path)
     (folder / "result.json").unlink()
     assert results.load(StudyFolder(plan, tmp_path)).series == {}

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actlab.analysis import results, scoreboard
+from actlab.analysis import results
 from actlab.analysis.comparison import table_of
 from actlab.reports import stored, table_files
-from actlab.reports.pages import index
+from actlab.scoreboard import studies_page, tables
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import COSTS, SELECTION, StudyFolder
 from fuzzing import OTHER_TYPES, listed, retyped, tried
@@ -52,9 +52,7 @@ each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), 
 
 @each_value
 @pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 15)])
-def test_values_of_other_types_in_records_are_named(
-    whole: Path, tmp_path: Path, name: str, least: int, each: int
-) -> None:
+def test_values_of_other_types_in_records_are_named(whole, tmp_path, name, least, each):
     """Each place, with some values or every one: what is of another type is named, or is not read."""
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     file = min(root.rglob(name))
@@ -76,9 +74,7 @@ def unsealed(file: Path) -> Any:
 
 
 @each_value
-def test_tables_of_other_types_are_named_and_the_others_shown(
-    cli: Any, whole: Path, tmp_path: Path, each: int
-) -> None:
+def test_tables_of_other_types_are_named_and_the_others_shown(cli, whole, tmp_path, each):
     """Each place of table.json, with some values or every one: on the page."""
     for name in ("a", "b"):
         shutil.copytree(whole, tmp_path / name)
@@ -86,7 +82,7 @@ def test_tables_of_other_types_are_named_and_the_others_shown(
     faults, named = {}, 0
     for case, content, _ in retyped(small(unsealed(file)), each):
         file.write_text(json.dumps(content))
-        found, fault = tried(lambda: boards(tmp_path))
+        found, fault = tried(lambda: listed_tables(tmp_path))
         if not fault and found.left_out:
             named += 1
             fault = "" if found.left_out[0].startswith(f"{file} is damaged (") else f"{found.left_out}"
@@ -108,17 +104,17 @@ def small(table: Any) -> Any:
     return {**table, "rows": rows, "verdicts": table["verdicts"][:2]}
 
 
-def boards(runs: Path) -> scoreboard.Tables:
+def listed_tables(runs: Path) -> tables.Tables:
     """The tables of a folder, after the page has shown them."""
-    found = scoreboard.read(runs)
-    index.write(runs, found)
+    found = tables.read(runs)
+    studies_page.write(runs, found)
     return found
 
 
 SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, "runs": ["x"]}
 
 
-def test_selections_of_other_types_are_named(tmp_path: Path) -> None:
+def test_selections_of_other_types_are_named(tmp_path):
     file, faults = tmp_path / SELECTION, {}
     for case, content, _ in retyped({"compare": {"{}": SELECTED}}):
         file.write_text(json.dumps(content))
@@ -149,7 +145,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("change", COLUMNS.values(), ids=COLUMNS)
-def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_rows_of_a_probe_of_other_types_are_named(tmp_path, change):
     plan = study()
     finished(tmp_path, plan)
     file = probe(tmp_path, plan.runs()[0], "noise", {("test/loss", ""): 0.5})
@@ -162,7 +158,7 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
     assert results.load(StudyFolder(plan, tmp_path)).left_out[0].startswith(f"{file} is damaged (")
 
 
-def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
+def test_a_study_without_costs_says_so(whole, tmp_path):
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     assert "Costs were not measured" not in shown(root)
     (root / COSTS).unlink()
@@ -179,14 +175,14 @@ def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
         *(("seconds_in_parts", [1e-300]), ("bytes_kept", float("inf"))),
     ],
 )
-def test_costs_of_no_machine_are_named(whole: Path, tmp_path: Path, key: str, value: Any) -> None:
+def test_costs_of_no_machine_are_named(whole, tmp_path, key, value):
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     costs = json.loads((root / COSTS).read_text())
     (root / COSTS).write_text(json.dumps([{**cost, key: value} for cost in costs]))
     assert f"{root / COSTS} is damaged (0" in shown(root)
 
 
-def test_malformed_curves_are_named(tmp_path: Path) -> None:
+def test_malformed_curves_are_named(tmp_path):
     for content in ("", "a,b\n1,2\n", "\0", "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n"):
         (tmp_path / "curves.csv").write_text(content)
         with pytest.raises(

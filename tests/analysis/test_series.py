@@ -66,7 +66,7 @@ def columns_of(rows: Iterable[Row], plan: Study) -> Iterator[Column]:
 
 @given(st.lists(ROWS, min_size=1, max_size=25))
 @settings(max_examples=20, deadline=None)
-def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) -> None:
+def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows):
     plan = one_unit()
     (run,) = plan.runs()
     with TemporaryDirectory() as root:
@@ -87,14 +87,14 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
 
 
 @pytest.mark.parametrize("at", PLACES)
-def test_a_nan_is_never_best(tmp_path: Path, at: str | float) -> None:
+def test_a_nan_is_never_best(tmp_path, at):
     loaded = finished(tmp_path, one_unit(), {"val/accuracy": [0.5, math.nan, 0.9, 0.8]})
     expected = {"last": 0.8, "best": 0.9, "best_epoch": 3, 1: 0.5, 2: -math.inf}
     read = column({"metric": "val/accuracy", "at": at}, loaded.study)
     assert loaded.value(loaded.runs[0], read) == expected.get(at)
 
 
-def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path, monkeypatch):
     places = ("last", "best", "best_epoch")
     table = (
         *({"metric": "test/error", "at": at} for at in places),
@@ -111,7 +111,7 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypat
     assert read == []
 
 
-def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
+def test_a_summary_of_unknown_form_is_named(tmp_path):
     for entry in ({"val/loss": 1.0}, {"val/loss": {"": {"last": 1.0}}}, [1]):
         plan = one_unit(seeds=2)
         finished(tmp_path, plan, {"test/error": [0.5]})
@@ -123,14 +123,14 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path) -> None:
         assert "run the study again" in loaded.left_out[0]
 
 
-def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
+def test_a_run_without_rows_has_no_series(tmp_path):
     loaded = finished(tmp_path, one_unit(), {}, lambda run: True)
     (run,) = loaded.runs
     assert (loaded.series[run.id].summaries, loaded.diverged) == ({}, 1)
     assert series.read(RunFolder(tmp_path, run).metrics) == {}
 
 
-def test_texts_of_any_type_are_read(tmp_path: Path) -> None:
+def test_texts_of_any_type_are_read(tmp_path):
     rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields[:-1])
     rows["metric"] = rows["metric"].astype("category")
     rows.to_parquet(tmp_path / "x.parquet", row_group_size=1)

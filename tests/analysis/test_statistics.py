@@ -19,12 +19,12 @@ from actlab.analysis.statistics import (
 )
 
 
-def test_few_values_give_their_range() -> None:
+def test_few_values_give_their_range():
     assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range", 1 - 2 / 32)
     assert median_interval([3.0]) == (3.0, 3.0, "range", 0.0)
 
 
-def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent() -> None:
+def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent():
     for n in range(6, 21):
         draws = np.random.default_rng(n).exponential(size=(n, 20_000))  # skewed: its median is log 2
         band = median_band(draws)
@@ -34,7 +34,7 @@ def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_perc
         assert covered > 0.945
 
 
-def test_the_interval_is_scipys_by_the_binomial_quantile() -> None:
+def test_the_interval_is_scipys_by_the_binomial_quantile():
     for n in range(6, 21):
         found: Any = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
         interval = median_interval(range(1, n + 1))
@@ -44,14 +44,14 @@ def test_the_interval_is_scipys_by_the_binomial_quantile() -> None:
         assert 1 - 2 * stats.binom.cdf(k, n, 0.5) < 0.95  # one further in would be too narrow
 
 
-def test_a_diverged_run_is_the_worst_value() -> None:
+def test_a_diverged_run_is_the_worst_value():
     assert median_interval([1.0, 2.0, math.inf])[:3] == (1.0, math.inf, "range")
     assert median_interval([1, 2, 3, 4, 5, 6, math.inf])[:2] == (1, math.inf)
     assert median_interval([*range(8), math.inf])[:2] == (1, 7)
     assert median_interval([math.inf] * 7)[:3] == (math.inf, math.inf, "interval")
 
 
-def test_a_band_is_an_interval_at_each_place() -> None:
+def test_a_band_is_an_interval_at_each_place():
     values = np.random.default_rng(3).normal(size=(7, 4))
     band = median_band(values)
     singly = [median_interval(column) for column in values.T]
@@ -59,7 +59,7 @@ def test_a_band_is_an_interval_at_each_place() -> None:
     assert band.median == pytest.approx(np.median(values, axis=0))
 
 
-def test_holm_by_hand() -> None:
+def test_holm_by_hand():
     assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
     assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
     assert holm([None, None]) == [None, None]
@@ -68,21 +68,21 @@ def test_holm_by_hand() -> None:
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
-def test_holm_lies_between_the_p_and_bonferroni_and_keeps_the_order(ps: list[float]) -> None:
+def test_holm_lies_between_the_p_and_bonferroni_and_keeps_the_order(ps):
     corrected = [c for c in holm(ps) if c is not None]
     assert all(p <= c <= min(1, len(ps) * p) + 1e-12 for p, c in zip(ps, corrected, strict=True))
     order = np.argsort(ps, kind="stable")
     assert (np.diff(np.array(corrected)[order]) >= 0).all()
 
 
-def test_the_pairs_needed_are_the_fewest() -> None:
+def test_the_pairs_needed_are_the_fewest():
     for hypotheses in (1, 2, 12, 50):
         n = pairs_needed(hypotheses)
         assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
         assert pairs_needed(1) == 6
 
 
-def test_a_share_in_float32_is_read_as_its_count() -> None:
+def test_a_share_in_float32_is_read_as_its_count():
     for of in (1_000, 7_152, 10_000, 50_000):
         for count in {0, 1, 3, of // 7, of // 2, of - 1, of}:
             assert on_grid(float(np.float32(count / of)), of) == count / of
@@ -91,6 +91,6 @@ def test_a_share_in_float32_is_read_as_its_count() -> None:
         assert on_grid(0.123456789, None) == 0.123456789
 
 
-def test_the_sampling_error_of_a_share() -> None:
+def test_the_sampling_error_of_a_share():
     assert sampling_error(0.02, 10_000) == pytest.approx(0.0014)
     assert [sampling_error(share, n) for share, n in ((None, 10), (0.1, None), (2.3, 10))] == [None] * 3

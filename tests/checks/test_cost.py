@@ -64,7 +64,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     return measure
 
 
-def test_costs_are_those_of_undisturbed_updates(measured: Any) -> None:
+def test_costs_are_those_of_undisturbed_updates(measured):
     """Where one of three updates is let alone, so that no four in a row are."""
     relu, elu = measured(Clock(lambda update: 7.0 * (update % 3 > 0)), load=9.5)
     assert (relu["seconds_per_update"], elu["seconds_per_update"]) == (1.0, 1.5)
@@ -74,7 +74,7 @@ def test_costs_are_those_of_undisturbed_updates(measured: Any) -> None:
     assert elu["machine"]["cpu_per_second"] < 0.5
 
 
-def test_in_processor_time_other_programs_add_nothing(measured: Any) -> None:
+def test_in_processor_time_other_programs_add_nothing(measured):
     """Every update is held up, as on a machine with more programs than cores."""
     wall = [entry["seconds_per_update"] for entry in measured(Clock(lambda update: 7.0), load=9.5)]
     assert wall == [8.0, 8.5]
@@ -82,7 +82,7 @@ def test_in_processor_time_other_programs_add_nothing(measured: Any) -> None:
     assert [entry["seconds_per_update"] for entry in estimated] == [1.0, 1.5]
 
 
-def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured: Any) -> None:
+def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured):
     """Every update of the last round takes a tenth of a second longer; 3 + 4 + 4 of each come before."""
     relu, elu = measured(Clock(lambda update: 0.1 * (update >= 22)), load=1.0)
     assert relu["seconds_in_parts"] == pytest.approx([1.0, 1.0, 1.1])
@@ -91,9 +91,7 @@ def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured: Any) -> None:
 
 
 @pytest.mark.parametrize(("dropout", "passes"), [(0.0, 2), (0.5, 1)], ids=["clean pass", "no other pass"])
-def test_an_activation_costs_the_same_under_any_declaration(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float, passes: int
-) -> None:
+def test_an_activation_costs_the_same_under_any_declaration(program, tmp_path, monkeypatch, dropout, passes):
     """A forward pass takes a second, and six where actlab seeds; the clean loss has a pass of its own."""
     file, clock = program("declared_gelus"), SimpleNamespace(now=0.0)
     forms = {name: f"{file}:{name}" for name in ("undeclared", "Undeclared", "drawing", "deterministic")}
@@ -116,17 +114,14 @@ def test_an_activation_costs_the_same_under_any_declaration(
     assert added == dict.fromkeys(found, by_seeding) | {"gelu": None, "deterministic": None}
 
 
-def test_what_actlab_adds_is_a_note(
-    cli: Any, program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_actlab_adds_is_a_note(cli, program, tmp_path, monkeypatch):
     program("declared_gelus")
     monkeypatch.chdir(tmp_path)
     forms = ",".join(f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic"))
     Path("gelus.yaml").write_text(STUDY)
     words = ["--reference", "gelu", "--smoke"]  # one round of timing
-    outcome = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]")
-    assert outcome.code == 0, outcome.err
-    (note,) = [line for line in outcome.out.splitlines() if line.startswith("These times leave out")]
+    out = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]").succeeded()
+    (note,) = [line for line in out.splitlines() if line.startswith("These times leave out")]
     of_each = re.findall(r"(?:[\d.]+ to [\d.]+ ms|nothing measurable) for (\w+)", note)
     assert of_each == ["undeclared", "Undeclared"]
     outcome = cli("study", "show", "gelus.yaml", *words, "--set", "model.activation=[gelu]")

@@ -27,13 +27,13 @@ from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.runtime import devices
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import config_file, resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.tasks import ClassificationTask
 from hub_folders import write_hub_folder
 from toys import Frames, FrameTask, fitted
 
 pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of a copied folder
-CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
+CONFIGS = names_in("configs")
 assert "mnist_classifier" in CONFIGS
 QUICK = [
     *("--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "6"),
@@ -131,7 +131,7 @@ def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, e
     assert second.name.startswith("elu-seed4-")
 
 
-def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, cli, tmp_path, monkeypatch):
+def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, succeed, tmp_path, monkeypatch):
     there, here = tmp_path / "there", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -140,7 +140,7 @@ def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, cli, tmp_
     (first,) = there.iterdir()
     assert {path.name for path in first.glob("[!.]*")} == {"config.yaml", "checkpoints", "wandb", "logger.json"}
     before = files_of(first)
-    assert cli("fit", "-c", first / "config.yaml").code == 0  # the same again, beside it
+    succeed("fit", "-c", first / "config.yaml")  # the same again, beside it
     second = there / f"{first.name}-1"
     words += ["--trainer.max_epochs", "2", "--ckpt_path"]
     assert fit(*words, "last").code == 0  # with the newest
@@ -165,11 +165,11 @@ def test_last_and_best_are_of_the_run_that_the_words_say(fit, elu):
     assert "no checkpoint 'best' of this run" in fit("--ckpt_path", "best", command="test").rejection
 
 
-def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, cli, tmp_path):
+def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, succeed, tmp_path):
     assert fit().code == 0
     (last,) = tmp_path.glob("runs/**/last.ckpt")
     before = value_of(fit("--ckpt_path", "best", command="validate"), "val/loss")
-    assert cli("fit", "--ckpt_path", last, "--trainer.max_epochs", "2", *QUICK[-2:]).code == 0
+    succeed("fit", "--ckpt_path", last, "--trainer.max_epochs", "2", *QUICK[-2:])
     assert value_of(fit("--ckpt_path", "best", command="validate"), "val/loss") == before
 
 
@@ -246,7 +246,7 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
             torch.testing.assert_close(two[name], value, rtol=1e-9, atol=1e-11)
 
 
-def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path):
+def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, succeed, tmp_path):
     (tmp_path / "my_unit.py").write_text("from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n")
     slope = "import torch\n\nclass Slope(torch.nn.{}):\n    pass\n"
     (tmp_path / "my_slope.py").write_text(slope.format("ReLU"))
@@ -256,8 +256,7 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     tested = cli("test", "--ckpt_path", last, "--trust")
     assert (tested.code, "changed" in tested.err) == (0, False)
     (tmp_path / "my_slope.py").write_text(slope.format("ELU"))
-    tested = cli("test", "--ckpt_path", last, "--trust")
-    assert tested.code == 0
+    tested = succeed("test", "--ckpt_path", last, "--trust")
     assert "note: ./my_unit.py:MyUnit has changed since" in tested.err
     with pytest.warns(UserWarning, match="my_unit.py:MyUnit has changed since"):
         ClassificationTask.load_from_checkpoint(last, trust=True)
@@ -266,7 +265,7 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     assert "restore it" in line
 
 
-def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, cli, tmp_path):
+def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, succeed, tmp_path):
     digits = write_hub_folder(tmp_path)
     small = ["--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5"]
     small += ["--data.dataset", str(digits)]
@@ -275,8 +274,7 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
     longer = ("--ckpt_path", last, "--trainer.max_epochs")
     assert fit(*small, *longer, "2").code == 0
     write_hub_folder(tmp_path, change=lambda files, labels: labels.reverse())
-    tested = cli("test", "--ckpt_path", last)
-    assert tested.code == 0
+    tested = succeed("test", "--ckpt_path", last)
     assert f"note: {digits} has changed since" in tested.err
     assert f"{digits} has changed since" in fit(*small, *longer, "3").rejection
 
@@ -394,9 +392,8 @@ def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study
         (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),
     ],
 )
-def test_what_lightning_prints_is_printed(cli, words, part):
-    outcome = cli("fit", *words)
-    assert outcome.code == 0
+def test_what_lightning_prints_is_printed(succeed, words, part):
+    outcome = succeed("fit", *words)
     assert part in outcome.out
 
 
@@ -442,20 +439,20 @@ def test_a_metric_that_is_never_logged_is_one_line(fit, callback):
     assert "val/loss" in line
 
 
-def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path):
+def test_a_section_of_a_config_may_stand_in_its_own_file(cli, succeed, tmp_path):
     for name, hidden in (("good", "hidden"), ("bad", "hiden")):
         network = f"{{class_path: actlab.networks.MLP, init_args: {{{hidden}: [8]}}}}"
         model = f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
         (tmp_path / f"{name}_model.yaml").write_text(model)
         (tmp_path / f"{name}.yaml").write_text(f"model: {name}_model.yaml\n{DATA}\n")
-    assert cli("fit", "-c", "good.yaml", *QUICK).code == 0
+    succeed("fit", "-c", "good.yaml", *QUICK)
     assert "'model.network.hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
 
 
-def test_a_resolved_config_runs_again_also_as_lightning_writes_it(cli, elu, tmp_path):
+def test_a_resolved_config_runs_again_also_as_lightning_writes_it(succeed, elu, tmp_path):
     text = (elu.parents[1] / "config.yaml").read_text()
     (tmp_path / "old.yaml").write_text(f"{text}optimizer: null\nlr_scheduler: null\n")
-    assert cli("test", "-c", "old.yaml", "--ckpt_path", elu).code == 0
+    succeed("test", "-c", "old.yaml", "--ckpt_path", elu)
 
 
 @pytest.mark.parametrize(
@@ -483,11 +480,10 @@ def test_a_mistake_before_anything_runs(cli, words, part):
     assert part in cli(*words).rejection
 
 
-def test_usage_version_and_the_table_of_units(cli):
+def test_usage_version_and_the_table_of_units(cli, succeed):
     assert "actlab COMMAND" in cli().out
     assert cli("--version").out.strip() == version("actlab")
-    outcome = cli("activations")
-    assert outcome.code == 0
+    outcome = succeed("activations")
     assert all(name in outcome.out for name in names())
 
 
@@ -504,16 +500,15 @@ def test_a_checkpoint_says_what_it_is(cli, succeed, elu):
     losses = [(task.loss(batch), len(batch[1])) for batch in data.test_dataloader()]
     expected = sum(float(loss.detach()) * n for loss, n in losses) / sum(n for _, n in losses)
     assert value_of(outcome) == pytest.approx(expected, rel=1e-4)
-    assert cli("validate", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
+    succeed("validate", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
     data_of_words = cli("test", "--ckpt_path", elu, "--data.eval_batch_size", "17")
     assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path):
+def test_a_checkpoint_says_how_precise_it_is(fit, cli, succeed, tmp_path):
     assert fit("--trainer.precision", "64-true", "--model.activation", "torch.nn:Mish").code == 0
     (path,) = tmp_path.glob("runs/**/last.ckpt")
-    alone = cli("test", "--ckpt_path", path)
-    assert alone.code == 0, alone.err
+    alone = succeed("test", "--ckpt_path", path)
     asked = cli("test", "--ckpt_path", path, "--trainer.precision", "64-true")
     assert value_of(alone) == value_of(asked)
 

@@ -168,24 +168,3 @@ def test_commands_that_run_users_code_have_one_hash_seed(tmp_path, words, seed):
         randomized, last = done.stdout.split()
         assert int(randomized) == seed
         assert (last == str(folder)) == (options == [])
-
-
-ACCENTS = """\
-base: mnist_classifier
-set: {data.sample: true, data.cache_dir: "./caché"}
-grid: {model.activation: [relu, "./unité.py:mine"]}
-seeds: 1
-"""
-
-
-def test_paths_need_not_be_ascii_in_the_locale_c(tmp_path):
-    folder = tmp_path / "étude"
-    folder.mkdir()
-    (folder / "unité.py").write_text("def mine(x):\n    return x.relu()\n", encoding="utf-8")
-    (folder / "tiny.yaml").write_text(ACCENTS, encoding="utf-8")
-    words = ("study", "plan", "tiny.yaml", "--reference", f"{folder / 'unité.py'}:mine", "--runs-dir", "été")
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "actlab", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "tiny: 2 runs, 2 not finished" in done.stdout

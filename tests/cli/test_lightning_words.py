@@ -58,6 +58,43 @@ def test_another_data_class_keeps_what_it_accepts(shown):
 
 
 @pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        ("model.network.class_path=own_modules.Counted", "model.network.hiden"),
+        (
+            "model.network=own_modules.Counted model.network.norm=torch.nn.BatchNorm1d "
+            "model.network.norm.momentum=0.5 model.network.norm=torch.nn.LayerNorm",
+            "model.network.norm.ep",
+        ),
+        ("model.optimizer.betas=[0.8,0.9] model.optimizer=SGD", "model.optimizer.momentm"),
+        (
+            "model.activation=torch.nn:ELU model.activation.alpha=2 model.activation=torch.nn.Softplus",
+            "model.activation.bta",
+        ),
+        ("model=own_modules.Bare", "model.wdth"),
+        ("data.dataset=./folder data=SquareDataModule", "data.smaple"),
+        (
+            "trainer.logger=CSVLogger trainer.logger.flush_logs_every_n_steps=7 "
+            "trainer.logger.class_path=TensorBoardLogger",
+            "trainer.logger.log_grph",
+        ),
+    ],
+)
+def test_a_mistake_after_another_class_is_named_and_no_argument_of_the_old_class(cli, words, mistake):
+    line = cli("fit", "-c", "mnist_classifier", *(f"--{word}" for word in words.split()), f"--{mistake}=3")
+    assert f"'{mistake}'" in line.rejection or f"'{mistake.rpartition('.')[2]}'" in line.rejection
+
+
+def test_arguments_of_the_old_class_that_another_accepts_are_kept(shown):
+    config, printed = shown("--model.network.dropout", "0.5", "--model.network", "own_modules.Counted")
+    assert config["model"]["init_args"]["network"]["init_args"] == {"hidden": 4, "dropout": 0.5, "norm": None}
+    assert (
+        "note: own_modules.Counted does not accept model.network.hidden, model.network.init: left out"
+        in printed
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "value"),
     [
         (["elu", "--model.activation.alpha", "0.5"], {"name": "elu", "alpha": 0.5}),

@@ -15,8 +15,8 @@ QUICK = [
 ]
 
 
-def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, succeed, tmp_path):
-    assert cli("fit", "-c", "mnist_classifier", *QUICK).code == 0
+def test_predict_writes_one_row_a_sample_into_the_runs_folder(succeed, tmp_path):
+    succeed("fit", "-c", "mnist_classifier", *QUICK)
     (checkpoint,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
     words = ("--trainer.enable_progress_bar", "false", "--data.eval_batch_size", "300")
     outcome = succeed("predict", "--ckpt_path", checkpoint, *words)
@@ -43,7 +43,7 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, succeed, tmp_
     assert table["predicted_class"].tolist() == [str(label) for label in found.argmax(1).tolist()]
     assert table["probability"].tolist() == found.amax(1).tolist()
     path.unlink()
-    assert cli("predict", "-c", "mnist_classifier", *QUICK, "--ckpt_path", "last").code == 0
+    succeed("predict", "-c", "mnist_classifier", *QUICK, "--ckpt_path", "last")
     assert path.exists(), "the words of the fit find its folder"
 
 

@@ -48,7 +48,7 @@ def groups(checkpoint):
     return state["param_groups"]
 
 
-def test_the_recipe_of_a_gpt_from_the_command_line(fit, cli):
+def test_the_recipe_of_a_gpt_from_the_command_line(fit, succeed):
     path = fit(*schedule(WARMUP), *GPT)
     decayed, free = groups(path)
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
@@ -59,7 +59,7 @@ def test_the_recipe_of_a_gpt_from_the_command_line(fit, cli):
     assert task.schedules == {"lr": Warmup(0.5, then=Cosine(final=0.1))}
     assert task.l2 is not None
     assert (task.l2.strength, task.l2.of, task.penalised) == (0.1, ("weights", "embeddings"), False)
-    assert cli("test", "--ckpt_path", path, "--trainer.logger", "false").code == 0
+    succeed("test", "--ckpt_path", path, "--trainer.logger", "false")
 
 
 def test_a_config_gives_nested_schedules_and_steps_by_shares(fit, tmp_path, cli):
@@ -105,10 +105,10 @@ def test_members_of_a_study_have_their_own_warm_ups(succeed, tmp_path):
     """Stacked as alone, in float64: the trial of the stack sees clipping, schedules and decay."""
     (tmp_path / "warm.yaml").write_text(STUDY)
     names, found = [run.id for run in reading.load("warm.yaml").runs()], []
-    for engine, size in (("auto", 3), ("sequential", 1)):
-        succeed("study", "run", "warm.yaml", "--runs-dir", engine, "--engine", engine)
-        results = [json.loads((tmp_path / engine / f"warm/{name}/result.json").read_text()) for name in names]
-        assert [one["stack"]["size"] for one in results] == [size] * 3
+    for size in ("3", "1"):
+        succeed("study", "run", "warm.yaml", "--runs-dir", size, "--max-stack", size)
+        results = [json.loads((tmp_path / size / f"warm/{name}/result.json").read_text()) for name in names]
+        assert [one["stack"]["size"] for one in results] == [int(size)] * 3
         assert not any("train/penalised_loss" in one["summary"] for one in results)
         found.append([one["summary"]["train/loss"][""]["last"] for one in results])
     assert found[0] == found[1]

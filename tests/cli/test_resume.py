@@ -123,7 +123,9 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
 BRIEF = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
 
 
-def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoint(cli, program, tmp_path):
+def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoint(
+    cli, succeed, program, tmp_path
+):
     """With Lightning's own names of checkpoints."""
     program("plain_lightning")
     words = ["fit", "--model", "plain_lightning.MyModule", "--data", "plain_lightning.MyData", *BRIEF]
@@ -134,8 +136,7 @@ def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoi
     assert said.startswith(f"{folder.relative_to(tmp_path)}: ")
     assert re.search(r"val/loss 0\.\d{2,4}.* at epoch 2, step 8$", said)
     assert following.startswith("next: actlab validate --model plain_lightning.MyModule")
-    evaluated = cli(*shlex.split(following.removeprefix("next: actlab ")))
-    assert evaluated.code == 0, evaluated.err
+    succeed(*shlex.split(following.removeprefix("next: actlab ")))
     outcome = cli(*words, "3", "--ckpt_path", "last")
     assert (outcome.code, [*tmp_path.glob("runs/MyModule/*")]) == (0, [folder]), outcome.err
     assert (folder / "checkpoints/epoch=2-step=12.ckpt").exists()
@@ -146,7 +147,7 @@ def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoi
     [({"filename": "{epoch}-{val/loss:.2f}"}, "last"), ({"dirpath": "mine"}, "mine")],
     ids=["slash", "dirpath"],
 )
-def test_a_checkpoint_below_or_outside_its_folder_is_found(cli, program, tmp_path, place, name):
+def test_a_checkpoint_below_or_outside_its_folder_is_found(cli, succeed, program, tmp_path, place, name):
     """Lightning makes a folder of a slash in the name of a metric."""
     program("plain_lightning")
     callback = {"class_path": "ModelCheckpoint", "init_args": {"monitor": "val/loss", "mode": "max", **place}}
@@ -157,22 +158,21 @@ def test_a_checkpoint_below_or_outside_its_folder_is_found(cli, program, tmp_pat
     following = first.out.splitlines()[-1]
     assert f"--ckpt_path {tmp_path / name if name == 'mine' else name}" in following, first.out
     for command in (following.removeprefix("next: actlab "), following.replace("next: actlab validate", "fit")):
-        outcome = cli(*shlex.split(command))
-        assert outcome.code == 0, outcome.err
+        succeed(*shlex.split(command))
     assert len([*tmp_path.glob("runs/MyModule/*")]) == 1
 
     if name == "last":
-        assert cli("validate", *words, "--ckpt_path=best").code == 0
-        assert cli("validate", "--ckpt_path", stored, "--trust").code == 0
-        assert cli("fit", *words, "--trainer.max_epochs=1").code == 0
+        succeed("validate", *words, "--ckpt_path=best")
+        succeed("validate", "--ckpt_path", stored, "--trust")
+        succeed("fit", *words, "--trainer.max_epochs=1")
         assert len([*tmp_path.glob("runs/MyModule/*")]) == 2  # no checkpoint is overwritten
 
 
-def test_a_fit_of_a_task_can_be_tested_by_the_command_that_it_prints(cli):
+def test_a_fit_of_a_task_can_be_tested_by_the_command_that_it_prints(cli, succeed):
     made = cli("fit", "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.max_epochs=1")
     following = made.out.splitlines()[-1].removeprefix("next: actlab ")
     assert following.startswith("test -c mnist_classifier --data.sample true"), made.out
-    assert cli(*shlex.split(following)).code == 0
+    succeed(*shlex.split(following))
 
 
 def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program, tmp_path):
@@ -182,7 +182,7 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     (tmp_path / "splits.py").write_text(text)
     words = ["fit", "--model", "plain_lightning.MyModule", "--data", "splits.Split", "--print_config"]
     assert (
-        "data.seed is 7, that of the run, not splits.Split's default 42"
+        "data.seed is the seed of the run, not splits.Split's default 42"
         in cli(*words, "--seed_everything=7").err
     )
     assert "default 42" not in cli(*words, "--seed_everything=42").err
@@ -192,13 +192,12 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
     (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
     planned = cli("study", "plan", "own.yaml")
-    assert "data.seed is the seed of each run, not splits.Split's default 42" in planned.out + planned.err
+    assert "data.seed is the seed of the run, not splits.Split's default 42" in planned.out + planned.err
     assert ".seed is" not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
 
 
 @pytest.mark.parametrize("command", ["fit", "predict"])
-def test_a_brief_run_leaves_no_folder(cli, tmp_path, command):
-    outcome = cli(command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true")
-    assert outcome.code == 0, outcome.err
+def test_a_brief_run_leaves_no_folder(succeed, tmp_path, command):
+    outcome = succeed(command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true")
     assert not [*tmp_path.iterdir()]
     assert "next: " not in outcome.out

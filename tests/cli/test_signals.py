@@ -15,17 +15,19 @@ set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 300}  # 
 grid: {model.activation: [relu]}
 seeds: 2
 """
+ACCENTS = STUDY.replace("{data.sample", '{data.cache_dir: "./caché", data.sample')
+ACCENTS = ACCENTS.replace("[relu]", '[relu, "./unité.py:mine"]').replace("seeds: 2", "seeds: 1")
 
 
-def started(tmp_path, *words, stdout=subprocess.PIPE):
-    (tmp_path / "long.yaml").write_text(STUDY)
+def started(folder, *words, stdout=subprocess.PIPE):
+    """Start a command in the locale C, whose encoding is ASCII."""
     return subprocess.Popen(
         [sys.executable, "-u", "-m", "actlab", *words],
-        cwd=tmp_path,
+        cwd=folder,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        encoding="utf-8",
+        env={**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
     )
 
 
@@ -38,28 +40,35 @@ def started(tmp_path, *words, stdout=subprocess.PIPE):
         pytest.param(signal.SIGTERM, 143, "at start", marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, number, code, moment):
-    """After one in training, ``plan`` shows how far the runs are."""
-    process = started(tmp_path, "study", "run", "long.yaml")
+def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number, code, moment):
+    """After one in training, ``plan`` shows how far the runs are. No path needs to be in ASCII."""
+    folder = tmp_path / "étude"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "unité.py").write_text("def mine(x):\n    return x.relu()\n", encoding="utf-8")
+    (folder / "long.yaml").write_text(ACCENTS, encoding="utf-8")
+    words = ("long.yaml", "--reference", f"{folder / 'unité.py'}:mine", "--runs-dir", "été")
+    process = started(folder, "study", "run", *words)
     if moment == "in training":
-        deadline = time.monotonic() + 100
-        while not _rows(tmp_path) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 200
+        while not _rows(folder) and time.monotonic() < deadline:
             time.sleep(0.2)
     else:
         time.sleep(1.0)  # libraries are being imported
     process.send_signal(number)
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == code
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == code, err
     # Without Lightning's own note, and without the phases that a busy machine names.
     lines = [line for line in err.splitlines() if line.strip() and not re.search("SIGTERM|…$", line)]
     assert lines == ["actlab: stopped; the same command resumes"]
     if moment == "in training":
-        assert "started  " in cli("study", "plan", "long.yaml").out
+        assert "long: 2 runs, 0 finished, 2 to run, in été/long\n" in out
+        assert "started  " in cli("study", "plan", *words).out
 
 
 def _rows(folder):
     """The files in which runs have recorded an epoch."""
-    return [path for path in folder.glob("runs/long/*/metrics.csv") if path.read_text().count("\n") > 1]
+    return [path for path in folder.glob("été/long/*/metrics.csv") if path.read_text().count("\n") > 1]
 
 
 # The second loads torch; tests/cli/test_environment.py runs it in this process.
@@ -81,14 +90,14 @@ WORDS = [
 ]
 
 
-def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, program):
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, succeed, program):
     program("late_activations")
     words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
     outcome = cli(*words)
     assert outcome.code == 143
     assert resumption(outcome, tmp_path)
     assert (tmp_path / "mark").read_text() == "x"  # no further batch
-    assert cli(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
+    succeed(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last")
 
 
 def resumption(outcome, folder):

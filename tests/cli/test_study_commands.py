@@ -90,17 +90,16 @@ def snapshot(folder):
 # new
 
 
-def test_the_new_study_runs_as_written(cli):
-    written = cli("study", "new", "mine.yaml")
-    assert written.code == 0, written.err
+def test_the_new_study_runs_as_written(cli, succeed):
+    written = succeed("study", "new", "mine.yaml")
     assert "actlab study plan mine.yaml" in written.out
-    plan = cli("study", "plan", "mine.yaml")
-    assert plan.code == 0, plan.err
+    plan = succeed("study", "plan", "mine.yaml")
     assert "12 runs" in plan.out
     assert "then stage compare: 3 grid points at selected settings × 8 seeds" in plan.out
     few = ("model.activation=relu", "model.optimizer.lr=1e-3", "model.network.hidden=[4]")
-    run = cli("study", "run", "mine.yaml", "--smoke", *(word for setting in few for word in ("--set", setting)))
-    assert run.code == 0, run.err
+    run = succeed(
+        "study", "run", "mine.yaml", "--smoke", *(word for setting in few for word in ("--set", setting))
+    )
     assert "2 of 2 runs finished" in run.out
     text = Path("mine.yaml").read_text()
     assert "exists and is not overwritten" in cli("study", "new", "mine.yaml").rejection
@@ -108,9 +107,9 @@ def test_the_new_study_runs_as_written(cli):
 
 
 @pytest.mark.parametrize("name", names_in(study_new.STUDIES))
-def test_a_study_like_one_of_a_paper_has_its_keys(cli, tmp_path, name):
+def test_a_study_like_one_of_a_paper_has_its_keys(succeed, tmp_path, name):
     path = tmp_path / "mine.yaml"
-    assert cli("study", "new", path, "--like", name).code == 0
+    succeed("study", "new", path, "--like", name)
     shipped = json.dumps(parse((resource(study_new.STUDIES) / f"{name}.yaml").read_text(encoding="utf-8")))
     copy = json.dumps(parse(path.read_text(encoding="utf-8")))
     assert copy == shipped.replace('"../', '"').replace('.yaml"', '"')  # names of configs in place of paths
@@ -189,10 +188,9 @@ def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
     assert "4 finished runs with other settings: trainer.max_epochs was" in other.out
 
 
-def test_status_of_stages_stores_no_selection(cli, root):
+def test_status_of_stages_stores_no_selection(cli, succeed, root):
     write_stages("2", "2-4")
-    first = cli("study", "run", "tiny.yaml", "--stage", "choose")
-    assert first.code == 0, first.err
+    succeed("study", "run", "tiny.yaml", "--stage", "choose")
     (root / "selection.json").unlink()
     outcome = cli("study", "status", "tiny.yaml")
     assert counts(outcome.out)["choose"]["finished"] == "4"
@@ -276,8 +274,8 @@ def test_clean_deletes_what_killed_processes_left(clean, root, programs):
 
 
 def test_the_state_of_an_unfinished_stack_is_kept(clean, root):
-    whole = Job(tuple(study().runs()), alone_stacked=True)
-    stacks.begin(whole.folder(root), whole.names, True)
+    whole = Job(tuple(study().runs()), stacked=True)
+    stacks.begin(whole.folder(root), whole.names)
     state = whole.checkpoint(root)
     state.touch()
     assert f"stacks/{whole.id}" in clean()

@@ -9,6 +9,7 @@ import pytest
 from actlab.cli.tune import parser, planned
 from actlab.engines import training
 from actlab.stages import opening, search
+from actlab.studies.reading import load
 from tiny_study import study_text
 
 TABLE = "table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]\n"
@@ -368,14 +369,13 @@ stages:
 
 # In the search and in the comparison; at night after each job.
 @pytest.mark.parametrize("kills", [(1, 4), pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow)])
-def test_a_study_file_searches_then_compares(cli, tmp_path, monkeypatch, kills):
+def test_a_study_file_searches_then_compares(cli, succeed, tmp_path, monkeypatch, kills):
     """The same after kills behind some jobs."""
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
     before = cli("study", "plan", "tiny.yaml")
     assert before.out.count("waiting  ") == 6
     assert "then stage compare: 2 grid points at selected settings × 2 seeds" in before.out
-    straight = cli("study", "run", "tiny.yaml", "--runs-dir", "straight")
-    assert straight.code == 0, straight.err
+    succeed("study", "run", "tiny.yaml", "--runs-dir", "straight")
     train, trained = training.work, []
 
     def killed(job, *rest):
@@ -389,7 +389,7 @@ def test_a_study_file_searches_then_compares(cli, tmp_path, monkeypatch, kills):
     for _ in kills:
         with pytest.raises(KeyboardInterrupt):
             cli("study", "run", "tiny.yaml")
-    assert cli("study", "run", "tiny.yaml").code == 0
+    succeed("study", "run", "tiny.yaml")
     assert len({*trained}) == len(trained) == 5
     for path in (tmp_path / "straight/tiny").glob("*/metrics.parquet"):
         assert path.read_bytes() == (tmp_path / "runs/tiny" / path.parent.name / path.name).read_bytes()
@@ -423,10 +423,20 @@ def test_only_the_first_of_two_stages_searches(cli, tmp_path, before):
     assert "give 'search' to the first of two stages" in cli("study", "plan", path).err
 
 
-def test_shards_share_the_trials_of_a_search(cli, tmp_path):
+def test_shards_share_the_trials_of_a_search(succeed, tmp_path):
     (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
     # The second start opens the comparison.
     for shard, trained in (("0/2", 3), ("1/2", 8), ("0/2", 10)):
-        outcome = cli("study", "run", "tiny.yaml", "--shard", shard, "--engine", "sequential")
-        assert outcome.code == 0, outcome.err
+        succeed("study", "run", "tiny.yaml", "--shard", shard, "--max-stack", "1", "--jobs", "0")
         assert len([*tmp_path.glob("runs/tiny/*/result.json")]) == trained
+
+
+def test_searched_arguments_join_those_of_each_spelling(tmp_path):
+    grid = "model.activation: [{class_path: torch.nn.Hardtanh, init_args: {max_val: 6.0}}]"
+    space = '"torch.nn.Hardtanh(max_val=6)": {min_val: [-2.0, -1.0]}'
+    stages = "stages: [{name: search, seeds: 1, trials: 2, search: {SPACE}}, {name: compare, seeds: 5-6}]\n"
+    (tmp_path / "tiny.yaml").write_text(study_text(grid, stages.replace("SPACE", space), seeds=1, epochs=1))
+    study = load(str(tmp_path / "tiny.yaml"))
+    trials = opening.planned(study, study.stages[0]).blocks
+    found = [value for block in trials for value in block.grid["model.activation"]]
+    assert found == [{"name": "torch.nn:Hardtanh", "max_val": 6.0, "min_val": low} for low in (-2.0, -1.0)]

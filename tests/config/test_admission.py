@@ -259,16 +259,14 @@ def test_callbacks_loggers_and_folders_of_a_record_are_ignored(
     if with_config:
         (tmp_path / "c.yaml").write_text(str({**RECORD, "trainer": {}}))
         words += ["-c", "c.yaml"]
-    outcome = cli("test", "--ckpt_path", "a.ckpt", *words)
-    assert outcome.code == 0, outcome.err
+    cli("test", "--ckpt_path", "a.ckpt", *words).succeeded()
     assert trap() == ()
     assert not (tmp_path / "w").exists()
 
 
 def test_a_user_who_trusts_or_names_the_code_gets_it(cli, checkpoint, trap, tmp_path):
     path = crafted(checkpoint, tmp_path, "model.init_args.activation", FILE)
-    named = cli("test", "--ckpt_path", path, "--model.activation", FILE)
-    assert named.code == 0, named.err
+    cli("test", "--ckpt_path", path, "--model.activation", FILE).succeeded()
     assert trap() == ("evil",)
     assert cli("test", "--ckpt_path", path, "--trust").code == 0
     task = ClassificationTask.load_from_checkpoint(path, trust=True)

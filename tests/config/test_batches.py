@@ -17,14 +17,14 @@ from actlab.config import parsing, records
 from actlab.networks import MLP
 from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 from actlab.tasks import ClassificationTask
 
-CONFIGS = sorted(resource("configs").glob("*.yaml"))
+CONFIGS = [config_file(name) for name in names_in("configs")]
 LIMITS = {"limit_train_batches": 1, "limit_val_batches": 1.0, "val_check_interval": 1}
 
 
-@pytest.fixture(params=["int first", "float first"])
+@pytest.fixture(params=[pytest.param("int first", marks=pytest.mark.slow), "float first"])
 def primed(request):
     """Python's unions as if a module that is imported earlier had written them in this order."""
 

@@ -11,9 +11,9 @@ from actlab.config import messages
 from actlab.config.keys import NETWORKS, set_dotted, with_import_paths
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 
-CONFIGS = sorted(resource("configs").glob("*.yaml"))
+CONFIGS = [config_file(name) for name in names_in("configs")]
 
 
 def typed(config):

@@ -10,12 +10,12 @@ import yaml
 
 from actlab import experiments
 from actlab.config import parsing, records
-from actlab.storage.resources import resource
+from actlab.storage.resources import config_file, names_in, resource
 
 
 def read():
     """The configs that ship with actlab, by their paths."""
-    paths = sorted(resource("configs").glob("*.yaml"))
+    paths = [config_file(name) for name in names_in("configs")]
     return {path: yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths}
 
 

@@ -55,13 +55,13 @@ def by_hand(seed: int, epoch: int, number: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(3, 0), (3, 2), (8, 0)])
-def test_each_image_is_changed_as_its_position_says(seed: int, epoch: int) -> None:
+def test_each_image_is_changed_as_its_position_says(seed, epoch):
     for images, labels in epoch_of(seed, epoch):
         expected = [by_hand(seed, epoch, number) for number in labels.tolist()]
         assert np.allclose(images.numpy(), expected, rtol=0, atol=1e-3)
 
 
-def test_every_window_and_both_sides_are_seen_about_equally_often() -> None:
+def test_every_window_and_both_sides_are_seen_about_equally_often():
     count = 5000
     images = torch.zeros(count, 1, 4, 4)
     images[:, :, 1, 2] = 1
@@ -75,7 +75,7 @@ def test_every_window_and_both_sides_are_seen_about_equally_often() -> None:
     assert abs(turned - count / 2) < 4 * (count / 4) ** 0.5
 
 
-def test_evaluation_is_untouched() -> None:
+def test_evaluation_is_untouched():
     data = Images(BATCH, 15, 5)
     data.seed = [5, 11]
     for loader in (data.val_dataloader(), data.test_dataloader(), data.predict_dataloader()):
@@ -84,7 +84,7 @@ def test_evaluation_is_untouched() -> None:
         assert torch.equal(labels, LABELS)
 
 
-def test_evaluation_draws_the_same_for_every_seed_and_size_of_batches() -> None:
+def test_evaluation_draws_the_same_for_every_seed_and_size_of_batches():
     def noisy(seed: Any, size: int) -> Tensor:
         data = Images(BATCH, size, 0)
         data.seed = seed
@@ -96,7 +96,7 @@ def test_evaluation_draws_the_same_for_every_seed_and_size_of_batches() -> None:
     assert torch.equal(noisy(5, 15), noisy(5, 40))
 
 
-def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored_with_noise_of_its_own() -> None:
+def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored_with_noise_of_its_own():
     data = BothWays(IMAGES, LABELS, Augmentation())
     assert len(data) == 2 * SIZE
     batches = [data.__getitems__(position) for position in SeededBatches(len(data), 8, 0)]
@@ -109,7 +109,7 @@ def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored_with_noise
     assert not torch.isclose(first - IMAGES[3], second - IMAGES[3].flip(-1)).any()
 
 
-def test_data_are_left_as_they_are() -> None:
+def test_data_are_left_as_they_are():
     before = IMAGES.clone()
     ALL((IMAGES, LABELS), at(0))
     BothWays(IMAGES, LABELS, ALL).__getitems__(at(0, 0, torch.arange(2 * SIZE)))
@@ -119,13 +119,13 @@ def test_data_are_left_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("crop", -1), ("crop", 1.5), ("crop", "four"), ("noise", -0.1), ("noise", float("nan"))]
 )
-def test_impossible_settings_are_refused(name: str, value: Any) -> None:
+def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ActlabError, match=f"Augmentation: {name}: expected a .*, got {value!r}"):
         Augmentation(**{name: value})
 
 
 @pytest.mark.parametrize("kind", [TensorDataset, BothWays])
-def test_all_is_done_on_the_device_of_the_images(kind: Any) -> None:
+def test_all_is_done_on_the_device_of_the_images(kind):
     meta = torch.device("meta")  # refuses tensors of another device, as an accelerator does
     data = kind(IMAGES.to(meta), LABELS.to(meta), transform=ALL)
     for seeds, index in (((1,), torch.arange(4)), ((1, 2), torch.arange(8).view(2, 4))):

@@ -17,7 +17,7 @@ def at(index: Any, seeds: tuple[int, ...] = (3,), epoch: int = 0) -> Position:
     return Position(seeds, epoch, torch.as_tensor(index))
 
 
-def test_batch_is_gathered_for_any_shape_of_index() -> None:
+def test_batch_is_gathered_for_any_shape_of_index():
     x, y = torch.arange(24).view(6, 2, 2), torch.arange(6)
     data = TensorDataset(x, y, transform=lambda batch, position: (batch[0] * 10, *batch[1:]))
     for index in (torch.tensor([4, 1]), torch.tensor([[4, 1, 1], [0, 5, 2]])):
@@ -27,7 +27,7 @@ def test_batch_is_gathered_for_any_shape_of_index() -> None:
     assert (len(data), data.device, data.tensors) == (6, torch.device("cpu"), (x, y))
 
 
-def test_transform_may_work_in_place() -> None:
+def test_transform_may_work_in_place():
     x = torch.arange(6.0)
     data = TensorDataset(x, transform=lambda batch, position: (batch[0].mul_(10),))
     for position in BatchesInOrder(SequentialSampler(data), 3, drop_last=False):
@@ -35,7 +35,7 @@ def test_transform_may_work_in_place() -> None:
     assert torch.equal(x, torch.arange(6.0))
 
 
-def test_transform_gets_the_position_with_its_index_on_the_device_of_the_data() -> None:
+def test_transform_gets_the_position_with_its_index_on_the_device_of_the_data():
     seen: list[Position] = []
 
     def remember(batch: Batch, position: Position) -> Batch:
@@ -51,12 +51,12 @@ def test_transform_gets_the_position_with_its_index_on_the_device_of_the_data() 
     assert here[:2] == there[:2] == ((8, 9), 7)
 
 
-def test_tensors_of_one_length_are_needed() -> None:
+def test_tensors_of_one_length_are_needed():
     with pytest.raises(ActlabError, match=r"one length, not \[6, 5\]"):
         TensorDataset(torch.zeros(6), torch.zeros(5))
 
 
-def test_a_stock_loader_and_a_subset_give_samples_augmented_as_in_the_first_epoch() -> None:
+def test_a_stock_loader_and_a_subset_give_samples_augmented_as_in_the_first_epoch():
     def noisy(batch: Batch, position: Position) -> Batch:
         return batch[0] + normal_at(position, "noise"), *batch[1:]
 
@@ -74,7 +74,7 @@ def test_a_stock_loader_and_a_subset_give_samples_augmented_as_in_the_first_epoc
     assert torch.equal(torch.cat([values for values, _ in batches]), expected[numbers])
 
 
-def test_order_is_a_function_of_seed_and_epoch_alone() -> None:
+def test_order_is_a_function_of_seed_and_epoch_alone():
     once = batches_of(epoch=2)
     torch.manual_seed(12345)
     assert same(once, batches_of(epoch=2))
@@ -84,26 +84,26 @@ def test_order_is_a_function_of_seed_and_epoch_alone() -> None:
     assert torch.equal(torch.cat(once), expected[: SIZE // BATCH * BATCH])
 
 
-def test_position_has_the_seeds_and_the_epoch() -> None:
+def test_position_has_the_seeds_and_the_epoch():
     assert all(position[:2] == ((3,), 2) for position in positions_of(3, 2))
     assert all(position[:2] == ((7, 3, 7), 2) for position in positions_of([7, 3, 7], 2, rank=1, world_size=2))
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4, 5]])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_ranks_hold_contiguous_slices_of_the_global_batch(seed: Any, world_size: int) -> None:
+def test_ranks_hold_contiguous_slices_of_the_global_batch(seed, world_size):
     ranks = [batches_of(seed, epoch=1, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert same([torch.cat(slices, dim=-1) for slices in zip(*ranks, strict=True)], batches_of(seed, epoch=1))
 
 
-def test_member_of_a_stack_gets_the_batches_it_has_alone() -> None:
+def test_member_of_a_stack_gets_the_batches_it_has_alone():
     stacked = batches_of([7, 3, 7], epoch=4)
     assert stacked[0].shape == (3, BATCH)
     for member, seed in enumerate((7, 3, 7)):
         assert same([batch[member] for batch in stacked], batches_of(seed, epoch=4))
 
 
-def test_evaluation_is_in_order_at_one_position_for_all() -> None:
+def test_evaluation_is_in_order_at_one_position_for_all():
     in_order = BatchesInOrder(SequentialSampler(range(SIZE)), 20, drop_last=False)
     positions = list(in_order)
     assert [len(position.index) for position in positions] == [20, 20, 10]
@@ -113,7 +113,7 @@ def test_evaluation_is_in_order_at_one_position_for_all() -> None:
 
 
 @pytest.mark.parametrize("size", [50, 49, 41, 8, 3])
-def test_each_device_evaluates_its_part_of_each_batch(size: int) -> None:
+def test_each_device_evaluates_its_part_of_each_batch(size):
     """The last batch of one sample cannot be divided: it is part of the batch before it."""
     ranks = [BatchesInOrder(SequentialSampler(range(size)), 8, False, rank, 3) for rank in range(3)]
     parts = [[position.index for position in in_order] for in_order in ranks]
@@ -125,19 +125,19 @@ def test_each_device_evaluates_its_part_of_each_batch(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "batch"), [(2, 8), (8, 2)])
-def test_fewer_samples_than_devices_are_refused(size: int, batch: int) -> None:
+def test_fewer_samples_than_devices_are_refused(size, batch):
     with pytest.raises(ActlabError, match="2 samples at a time on 3 devices: give a larger eval_batch_size"):
         BatchesInOrder(SequentialSampler(range(size)), batch, False, 0, 3)
 
 
-def test_impossible_batches_are_refused() -> None:
+def test_impossible_batches_are_refused():
     with pytest.raises(ActlabError, match="evenly by 3 devices"):
         SeededBatches(SIZE, BATCH, 0, world_size=3)
     with pytest.raises(ActlabError, match="has 50 samples, fewer than one batch of 64"):
         SeededBatches(SIZE, 64, 0)
 
 
-def test_the_order_of_an_epoch_lies_on_the_device_of_the_data() -> None:
+def test_the_order_of_an_epoch_lies_on_the_device_of_the_data():
     """A copy of each batch's index would wait for all kernels before it."""
     assert {index.device.type for index in batches_of(device=torch.device("meta"))} == {"meta"}
     assert {index.device.type for index in batches_of()} == {"cpu"}

@@ -74,7 +74,7 @@ def _lightning_hints() -> None:
     warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
 
 
-def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_path: Any) -> None:
+def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_path):
     whole, first, second = Witness(), Witness(), Witness()
     trainer(tmp_path, max_epochs=3).fit(whole, datamodule=Numbers(BATCH, 20, 3))
     for epoch in range(3):
@@ -90,7 +90,7 @@ def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_pat
     assert all(same(second.seen[epoch], whole.seen[epoch]) for epoch in (1, 2))
 
 
-def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_path: Any) -> None:
+def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_path):
     data, witness = Numbers(BATCH, 20, 0), Witness()
     data.seed = [3, 4]
     run = trainer(tmp_path, max_epochs=1)
@@ -103,7 +103,7 @@ def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_pat
     assert torch.equal(torch.cat(predictions), torch.arange(SIZE))  # type: ignore[arg-type]
 
 
-def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
+def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path):
     witness = Witness()
     run = trainer(tmp_path, max_epochs=2, limit_val_batches=0, callbacks=[TestEveryEpoch()])
     run.fit(witness, datamodule=Numbers(BATCH, 20, 3))
@@ -119,13 +119,11 @@ def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
         ({"fast_dev_run": True}, 20),
     ],
 )
-def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(
-    options: dict[str, Any], tested: int, tmp_path: Any
-) -> None:
+def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(options, tested, tmp_path):
     class Tested(Witness):
         tested = 0
 
-        def test_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:
+        def test_step(self, batch, number):
             self.tested += len(batch[1])
 
     witness = Tested()
@@ -137,7 +135,7 @@ def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(
         assert witness.tested == 2 * tested
 
 
-def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path: Any) -> None:
+def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path):
     limits = {"limit_val_batches": 0, "limit_test_batches": 0.1}
     run = trainer(tmp_path, max_epochs=1, callbacks=[TestEveryEpoch()], **limits)
 
@@ -159,7 +157,7 @@ class Writer(BasePredictionWriter):
         self.told.append(given[3])
 
 
-def test_the_prediction_writer_receives_the_positions(tmp_path: Any) -> None:
+def test_the_prediction_writer_receives_the_positions(tmp_path):
     writer = Writer()
     trainer(tmp_path, callbacks=[writer]).predict(
         Witness(), datamodule=Numbers(BATCH, 20, 0), return_predictions=False
@@ -212,19 +210,19 @@ def loader_on(rank: int, data: type, part: str, **trainer: Any) -> Any:
 
 
 @pytest.mark.parametrize("data", [Plain, OwnLoader, Ours])
-def test_two_devices_train_on_different_samples(data: type) -> None:
+def test_two_devices_train_on_different_samples(data):
     first, second = labels_on(0, data), labels_on(1, data)
     assert set(first).isdisjoint(second)
     assert len({*first, *second}) == (SIZE if data is not Ours else SIZE // BATCH * BATCH)
 
 
-def test_what_a_config_says_of_the_sampler_holds() -> None:
+def test_what_a_config_says_of_the_sampler_holds():
     off = [labels_on(rank, Plain, use_distributed_sampler=False) for rank in (0, 1)]
     assert [sorted(labels) for labels in off] == [list(range(SIZE))] * 2
 
 
 @pytest.mark.parametrize("sampler", [True, False])
-def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler: bool) -> None:
+def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler):
     ranks = [loader_on(rank, Ours, "train", use_distributed_sampler=sampler) for rank in (0, 1)]
     for rank, loader in enumerate(ranks):
         assert same([batch[1] for batch in loader], batches_of(0, rank=rank, world_size=2))
@@ -234,10 +232,10 @@ def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler: bool) -
         assert sorted(labels(ranks[0]) + labels(ranks[1])) == list(range(SIZE))
 
 
-@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])
-def test_batch_sizes_must_be_positive(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("training", "evaluation"), [(0, 5), (5, 0), (-1, 5)])
+def test_batch_sizes_must_be_positive(training, evaluation):
     with pytest.raises(ActlabError, match="batch_size: expected a number greater than or equal to 1"):
-        Numbers(*sizes, 0)
+        Numbers(training, evaluation, 0)
 
 
 class Squares(Samples):
@@ -260,7 +258,7 @@ class OtherSource(Numbers):
         self.train: Samples | None = Squares()
 
 
-def test_samples_of_any_class_serve(tmp_path: Any) -> None:
+def test_samples_of_any_class_serve(tmp_path):
     witness, data = Witness(), OtherSource(BATCH, 20, 3)
     trainer(tmp_path, max_epochs=1).fit(witness, datamodule=data)
     assert same(witness.seen[0], batches_of(3))
@@ -268,7 +266,7 @@ def test_samples_of_any_class_serve(tmp_path: Any) -> None:
         assert torch.equal(x[:, 0], y.float() ** 2)
 
 
-def test_data_is_loaded_again_only_for_another_device() -> None:
+def test_data_is_loaded_again_only_for_another_device():
     data = Numbers(BATCH, 20, 3)
     data.setup("fit")
     first = data.train
@@ -280,7 +278,7 @@ def test_data_is_loaded_again_only_for_another_device() -> None:
 
 
 @pytest.mark.parametrize("missing", ["load", "input_shape"])
-def test_incomplete_datamodule_fails_at_construction(missing: str) -> None:
+def test_incomplete_datamodule_fails_at_construction(missing):
     given = {"load": Numbers.load, "num_classes": 2, "input_shape": (1,)}
     del given[missing]
     incomplete = type("Incomplete", (TensorDataModule,), given)
@@ -288,7 +286,7 @@ def test_incomplete_datamodule_fails_at_construction(missing: str) -> None:
         incomplete(BATCH, 20, 0)
 
 
-def test_part_that_was_not_loaded_is_named() -> None:
+def test_part_that_was_not_loaded_is_named():
     class TrainOnly(Numbers):
         def load(self, device: torch.device) -> None:
             super().load(device)
@@ -314,7 +312,7 @@ AUGMENTED = {"sample": True, "preprocessing": ["scale"], "crop": 4, "noise": 0.1
         (SquareDataModule, FEW),
     ],
 )
-def test_stacked_batches_are_those_of_each_seed_alone(kind: Any, options: dict[str, Any]) -> None:
+def test_stacked_batches_are_those_of_each_seed_alone(kind, options):
     stack = kind(**options)
     stack.seed = [5, 11]
     assert stack.stackable
@@ -324,7 +322,7 @@ def test_stacked_batches_are_those_of_each_seed_alone(kind: Any, options: dict[s
             assert all(torch.equal(part, of_both[member]) for part, of_both in zip(alone, both, strict=True))
 
 
-def test_a_users_datamodule_may_be_stacked_unless_its_loader_is_its_own() -> None:
+def test_a_users_datamodule_may_be_stacked_unless_its_loader_is_its_own():
     """What it loads may depend on the seed, of which a stack has several: that is tried."""
 
     class OwnTraining(Numbers):

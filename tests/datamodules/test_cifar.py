@@ -34,7 +34,7 @@ Build = Callable[..., CIFARDataModule]
 
 
 @pytest.mark.parametrize(("train_on_all", "first"), [(False, VALIDATION), (True, 0)])
-def test_statistics_are_of_what_is_trained_on(module: Build, train_on_all: bool, first: int) -> None:
+def test_statistics_are_of_what_is_trained_on(module, train_on_all, first):
     data = module(preprocessing=["mean"], train_on_all=train_on_all, batch_size=SIZES["train"] - first)
     train, test = (floats(split, 32, 32, 3) * 255 for split in ("train", "test"))
     mean = train[first:].mean(0)
@@ -45,7 +45,7 @@ def test_statistics_are_of_what_is_trained_on(module: Build, train_on_all: bool,
     assert torch.allclose(collected(data.test_dataloader())[0], test - mean, atol=1e-3)
 
 
-def test_training_images_are_augmented_and_the_others_are_not(module: Build) -> None:
+def test_training_images_are_augmented_and_the_others_are_not(module):
     plain, data = module(preprocessing=["scale", "zca"]), module(**AUGMENTED)
     for loader in ("val_dataloader", "test_dataloader"):
         assert torch.equal(collected(getattr(plain, loader)())[0], collected(getattr(data, loader)())[0])
@@ -54,7 +54,7 @@ def test_training_images_are_augmented_and_the_others_are_not(module: Build) -> 
     assert not torch.isclose(before[0], after[0]).flatten(1).all(1).any()
 
 
-def test_zeros_around_a_crop_are_zeros_after_preprocessing(module: Build) -> None:
+def test_zeros_around_a_crop_are_zeros_after_preprocessing(module):
     data = module(preprocessing=["unit", "mean"], crop=4)
     images, _ = collected(data.train_dataloader())
     assert isinstance(data.train, TensorDataset)
@@ -64,7 +64,7 @@ def test_zeros_around_a_crop_are_zeros_after_preprocessing(module: Build) -> Non
     assert 0.1 < edges.eq(0).float().mean() < 0.9
 
 
-def test_both_ways_doubles_the_epoch(module: Build) -> None:
+def test_both_ways_doubles_the_epoch(module):
     data = module(flip="both", batch_size=7)
     loader: Any = data.train_dataloader()
     assert len(loader) == 2 * (SIZES["train"] - VALIDATION) // 7
@@ -75,7 +75,7 @@ def test_both_ways_doubles_the_epoch(module: Build) -> None:
     assert torch.equal(images[0], floats("train", 32, 32, 3)[VALIDATION + 2])
 
 
-def test_labels_of_cifar100() -> None:
+def test_labels_of_cifar100():
     fine, coarse = (CIFARDataModule("cifar100", sample=True, label=label) for label in (None, "coarse_label"))
     assert (fine.num_classes, coarse.num_classes) == (100, 20)
     parents: dict[int, set[int]] = {}
@@ -90,7 +90,7 @@ def test_labels_of_cifar100() -> None:
     assert parents[99] == {13}  # worm: invertebrates but insects
 
 
-def test_sample_is_the_first_images_of_cifar10() -> None:
+def test_sample_is_the_first_images_of_cifar10():
     data = CIFARDataModule(sample=True)
     _, labels = collected(data.val_dataloader())
     assert labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]  # frog, truck, truck, deer, …
@@ -104,7 +104,7 @@ def test_sample_is_the_first_images_of_cifar10() -> None:
 
 
 @pytest.mark.parametrize("variant", ["cifar10", "cifar100"])
-def test_samples_are_small_and_are_what_the_document_says(variant: str) -> None:
+def test_samples_are_small_and_are_what_the_document_says(variant):
     files = sorted(resource(f"data/samples/{variant}").rglob("*.parquet"))
     assert sum(file.stat().st_size for file in files) < 600 * 1024
     document = (Path(__file__).parents[2] / "data" / "README.md").read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ def test_samples_are_small_and_are_what_the_document_says(variant: str) -> None:
     assert told == found
 
 
-def test_impossible_settings_are_refused(module: Build) -> None:
+def test_impossible_settings_are_refused(module):
     for options, words in (
         ({"variant": "cifar11"}, "variant: expected 'cifar10' or 'cifar100', got 'cifar11'"),
         ({"flip": "vertical"}, "flip: expected 'none', 'random' or 'both', got 'vertical'"),
@@ -126,17 +126,6 @@ def test_impossible_settings_are_refused(module: Build) -> None:
         assert words in refusal(lambda options=options: module(**options).train_dataloader())
 
 
-def test_the_hub_is_asked_for_the_variant() -> None:
+def test_the_hub_is_asked_for_the_variant():
     for variant in ("cifar10", "cifar100"):
         assert f"'uoft-cs/{variant}'" in refusal(CIFARDataModule(variant).train_dataloader)
-
-
-def test_a_config_trains(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["-c", "mnist_classifier", "--data", "actlab.datamodules.CIFARDataModule", "--data.sample", "true"]
-    words += ["--data.variant", "cifar100", "--data.preprocessing", "[gcn, {name: zca, eps: 0.1}]"]
-    words += ["--data.batch_size", "50", "--data.crop", "4", "--data.flip", "random", "--data.noise", "0.15"]
-    words += ["--model.network.hidden", "[16]", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
-    outcome = cli("fit", *words, "--trainer.enable_progress_bar", "false", "--trainer.default_root_dir", "out")
-    assert outcome.code == 0, outcome.err
-    assert list(Path("out").rglob("*.ckpt"))

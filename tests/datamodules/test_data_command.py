@@ -10,11 +10,10 @@ from hub_folders import write_text_hub_folder
 
 
 def test_every_data_set_is_listed_with_how_to_get_it(cli):
-    outcome = cli("data", "list")
-    assert outcome.code == 0
+    out = cli("data", "list").succeeded()
     for name, data in DATA.items():
-        assert f"{name}: {data.what}, from {data.source}" in outcome.out
-        assert data.get in outcome.out
+        assert f"{name}: {data.what}, from {data.source}" in out
+        assert data.get in out
 
 
 @pytest.mark.parametrize(
@@ -46,9 +45,8 @@ def test_a_fit_of_one_batch_prints_counts_beside_the_published_ones(cli, config,
     words = ["fit", "-c", config, "--data.sample", "true", "--data.batch_size", "2"]
     words += ["--data.workers", "0"] if config == "imagenet_elu15" else []
     quiet = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
-    outcome = cli(*words, "--trainer.fast_dev_run", "true", *quiet)
-    assert outcome.code == 0
-    place, *counted = outcome.out.splitlines()[-len(lines) - 1 :]
+    said = cli(*words, "--trainer.fast_dev_run", "true", *quiet).succeeded()
+    place, *counted = said.splitlines()[-len(lines) - 1 :]
     assert place.startswith("fast_dev_run: ")
     assert counted == lines
 

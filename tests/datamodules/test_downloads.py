@@ -32,9 +32,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_files_come_over_the_network_with_progress(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_files_come_over_the_network_with_progress(server, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(twitter_pos, "RETRIES", 0)
     file_of(tmp_path / "served", "a\tN\n", "tweets")
     sha256 = hashlib.sha256(b"a\tN\n").hexdigest()

@@ -9,7 +9,7 @@ import torch
 from actlab.datamodules import CIFARDataModule, MNISTDataModule
 from actlab.datamodules import images as image_module
 from actlab.datamodules.base import TensorDataset
-from hub_folders import SIZES, HubFolder, collected, floats, labels_of
+from hub_folders import SIZES, collected, floats, labels_of
 from text_files import refusal
 
 
@@ -19,7 +19,7 @@ def module(folder: Path, kind: Any = MNISTDataModule, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "shape"), [(MNISTDataModule, (8, 8)), (CIFARDataModule, (32, 32, 3))])
-def test_validation_is_the_first_images_in_file_order(hub_folder: HubFolder, kind: Any, shape: Any) -> None:
+def test_validation_is_the_first_images_in_file_order(hub_folder, kind, shape):
     data = module(hub_folder(shape=shape), kind)
     images, labels = collected(data.val_dataloader())
     assert torch.equal(images, floats("train", *shape)[:6])
@@ -31,7 +31,7 @@ def test_validation_is_the_first_images_in_file_order(hub_folder: HubFolder, kin
     assert (data.num_classes, data.input_shape) == (10, images.shape[1:])
 
 
-def test_training_uses_the_rest_and_drops_the_partial_batch(hub_folder: HubFolder) -> None:
+def test_training_uses_the_rest_and_drops_the_partial_batch(hub_folder):
     data = module(hub_folder(), batch_size=7)  # 24 images: 3 batches of 7, 3 images left out
     images, labels = collected(data.train_dataloader())
     assert images.shape == (21, 1, 8, 8)
@@ -46,7 +46,7 @@ def sort_labels(files: list[Any], labels: list[Any]) -> None:
     labels.sort()  # three images of each class: 0 0 0 1 1 1 2 …
 
 
-def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
+def test_files_sorted_by_class_are_refused(hub_folder):
     folder = hub_folder(change=sort_labels)
     message = refusal(module(folder).train_dataloader)
     assert f"data.validation 6: the first 6 training images of {folder} are the validation set" in message
@@ -58,14 +58,14 @@ def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
     assert "the first 6 training images" in refusal(before_anything_is_fitted)
 
 
-def test_validation_of_one_class_is_refused(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_of_one_class_is_refused(hub_folder, monkeypatch):
     """Also where some of that class are left to be trained on."""
     monkeypatch.setattr(image_module, "SORTED", 2)
     data = module(hub_folder(change=sort_labels), validation=2)
     assert "data.validation 2: the first 2 training images" in refusal(data.train_dataloader)
 
 
-def test_a_test_class_that_is_not_trained_on_is_no_mistake(hub_folder: HubFolder) -> None:
+def test_a_test_class_that_is_not_trained_on_is_no_mistake(hub_folder):
     def change(files: list[Any], labels: list[Any]) -> None:
         labels[:] = [number % 4 + (len(files) == SIZES["test"]) for number in range(len(labels))]
 
@@ -73,7 +73,7 @@ def test_a_test_class_that_is_not_trained_on_is_no_mistake(hub_folder: HubFolder
     assert labels.max() == 4
 
 
-def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: HubFolder) -> None:
+def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder):
     data = module(hub_folder())
     images, _ = next(iter(data.train_dataloader()))
     assert images.dtype == torch.float32
@@ -83,14 +83,14 @@ def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: 
 
 
 @pytest.mark.parametrize("names", [["T-shirt", "Trouser", "Bag"], None])
-def test_look_alike_brings_its_own_classes_and_size(hub_folder: HubFolder, names: list[str] | None) -> None:
+def test_look_alike_brings_its_own_classes_and_size(hub_folder, names):
     data = module(hub_folder("fashion", shape=(5, 7), classes=3, names=names, columns=("img", "labels")))
     assert data.num_classes == 3
     assert data.input_shape == (1, 5, 7)
     assert next(iter(data.train_dataloader()))[0].shape == (5, 1, 5, 7)
 
 
-def test_sample_is_the_first_digits_of_mnist() -> None:
+def test_sample_is_the_first_digits_of_mnist():
     data = MNISTDataModule(sample=True)
     _, labels = collected(data.val_dataloader())
     assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]  # as everyone knows them
@@ -104,7 +104,7 @@ def test_sample_is_the_first_digits_of_mnist() -> None:
     assert data.train.tensors[0].float().mean().item() / 255 == pytest.approx(0.1307, abs=0.002)
 
 
-def test_impossible_numbers_of_validation_images_are_named(hub_folder: HubFolder) -> None:
+def test_impossible_numbers_of_validation_images_are_named(hub_folder):
     folder = hub_folder()
     for validation, words in ((0, "validation 0"), (30, "has 30 training images")):
         assert words in refusal(module(folder, validation=validation).train_dataloader)

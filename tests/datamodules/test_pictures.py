@@ -77,24 +77,24 @@ def seen(tmp_path: Path, hub_folder: HubFolder) -> Callable[[bytes], list[np.nda
 
 
 @pytest.mark.parametrize("kind", GREY)
-def test_a_grey_picture_is_the_same_in_every_mode_depth_and_dataset(seen: Any, kind: str) -> None:
+def test_a_grey_picture_is_the_same_in_every_mode_depth_and_dataset(seen, kind):
     for image in seen(GREY[kind]()):
         assert image.dtype == np.uint8
         assert np.array_equal(image, np.broadcast_to(VALUES, image.shape))
 
 
-def test_black_and_white_of_one_bit_is_0_and_255(seen: Any) -> None:
+def test_black_and_white_of_one_bit_is_0_and_255(seen):
     expected = np.where(VALUES > 99, 255, 0)
     for image in seen(encoded(Image.fromarray(expected.astype(np.uint8)).convert("1"))):
         assert np.array_equal(image, np.broadcast_to(expected, image.shape))
 
 
-def test_the_upper_8_of_16_bits_of_a_colour_are_read(seen: Any) -> None:
+def test_the_upper_8_of_16_bits_of_a_colour_are_read(seen):
     assert all((image == 1).all() for image in seen(png_of_16_bits(6)))
 
 
 @pytest.mark.parametrize("mode", ["F", "I"])
-def test_values_without_a_known_range_are_rejected_in_one_line(seen: Any, tmp_path: Path, mode: str) -> None:
+def test_values_without_a_known_range_are_rejected_in_one_line(seen, tmp_path, mode):
     content = encoded(Image.new(mode, (6, 6), 70000), "TIFF")
     words = f"Pillow mode '{mode}', whose range is unknown: save it with 8 or 16 bits a channel"
     with pytest.raises(ActlabError, match=words):

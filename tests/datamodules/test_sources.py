@@ -32,7 +32,7 @@ def refusal(folder: Path | str, cache: str, channels: int = 1) -> str:
     return text_files.refusal(load, folder, cache, channels)
 
 
-def test_pixels_and_labels_come_in_file_order(hub_folder: HubFolder, cache: str) -> None:
+def test_pixels_and_labels_come_in_file_order(hub_folder, cache):
     images = load(hub_folder(), cache)
     for split in SPLITS:
         assert np.array_equal(images.tensors[f"{split}_images"], pixels_of(split, 8, 8)[:, None])
@@ -42,28 +42,26 @@ def test_pixels_and_labels_come_in_file_order(hub_folder: HubFolder, cache: str)
     assert images.num_classes == 10
 
 
-def test_colour_goes_channels_first(hub_folder: HubFolder, cache: str) -> None:
+def test_colour_goes_channels_first(hub_folder, cache):
     images = load(hub_folder(shape=(6, 4, 3), columns=("img", "label")), cache, channels=3)
     assert np.array_equal(images.tensors["train_images"], pixels_of("train", 6, 4, 3).transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize("mode", ["1", "P"])
-def test_losslessly_packed_images_keep_their_values(hub_folder: HubFolder, cache: str, mode: str) -> None:
+def test_losslessly_packed_images_keep_their_values(hub_folder, cache, mode):
     black_and_white = np.zeros((8, 8), np.uint8)
     black_and_white[2:5, 3] = 255
     images = load(hub_folder(change=at(1, png(black_and_white, mode))), cache)
     assert np.array_equal(images.tensors["train_images"][1, 0], black_and_white)
 
 
-def test_label_column_can_be_chosen(hub_folder: HubFolder, cache: str) -> None:
+def test_label_column_can_be_chosen(hub_folder, cache):
     folder = hub_folder(columns=("image", "coarse_label"))
     assert "looked for label, fine_label, labels among image, coarse_label" in refusal(folder, cache)
     assert load(folder, cache, label="coarse_label").tensors["test_labels"].tolist() == labels_of("test")
 
 
-def test_second_load_decodes_nothing(
-    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_load_decodes_nothing(hub_folder, cache, monkeypatch):
     folder = hub_folder()
     first = load(folder, cache)
     monkeypatch.setattr(module, "open_tables", None)
@@ -75,7 +73,7 @@ def test_second_load_decodes_nothing(
     assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".safetensors"]
 
 
-def test_changed_files_are_read_again_whatever_their_times(hub_folder: HubFolder, cache: str) -> None:
+def test_changed_files_are_read_again_whatever_their_times(hub_folder, cache):
     folder = hub_folder()
     file = folder / "data" / "train-00000-of-00001.parquet"
     before, times = load(folder, cache), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
@@ -86,7 +84,7 @@ def test_changed_files_are_read_again_whatever_their_times(hub_folder: HubFolder
 
 
 @pytest.mark.parametrize("damage", ["empty", "zeros", "cut", "bit"])
-def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: str) -> None:
+def test_damaged_cache_is_rebuilt(hub_folder, cache, damage):
     folder = hub_folder()
     load(folder, cache)
     (file,) = Path(cache).glob("*.safetensors")
@@ -97,22 +95,20 @@ def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: str
     assert np.array_equal(load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None])
 
 
-def test_cache_that_cannot_be_written_is_named(hub_folder: HubFolder, tmp_path: Path) -> None:
+def test_cache_that_cannot_be_written_is_named(hub_folder, tmp_path):
     (tmp_path / "file").touch()
     message = refusal(hub_folder(), str(tmp_path / "file" / "cache"))
     assert str(tmp_path / "file" / "cache") in message
     assert "$ACTLAB_CACHE" in message
 
 
-def test_cache_folder_comes_from_the_environment(
-    hub_folder: HubFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_folder_comes_from_the_environment(hub_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "mine"))
     _ = ImageDataModule(str(hub_folder()), channels=1).images
     assert list((tmp_path / "mine").glob("*.safetensors"))
 
 
-def test_two_that_ask_at_once_make_tensors_once(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_ask_at_once_make_tensors_once(cache, monkeypatch):
     """A thread asks while this one makes them; locks of files hold between threads as between processes."""
     made, found, asked = [], [], threading.Event()
 
@@ -137,25 +133,25 @@ def test_two_that_ask_at_once_make_tensors_once(cache: str, monkeypatch: pytest.
     assert len(made) == 1
 
 
-def test_importing_a_datamodule_loads_no_datasets_of_the_hub() -> None:
+def test_importing_a_datamodule_loads_no_datasets_of_the_hub():
     files = sorted(Path(module.__file__).parent.rglob("*.py"))
     assert files
     assert not [file for file in files if re.search("^(from|import) datasets", file.read_text("utf-8"), re.M)]
 
 
 @pytest.mark.parametrize("dataset", ["./nowhere", "~/nowhere/at/all", "src/mnits", "", "ylecun/mnist", "mnist"])
-def test_what_is_neither_a_folder_nor_on_the_hub_is_named(cache: str, dataset: str) -> None:
+def test_what_is_neither_a_folder_nor_on_the_hub_is_named(cache, dataset):
     message = refusal(dataset, cache)
     assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message
     assert "data.sample" in message
 
 
-def test_a_folder_has_no_revisions(hub_folder: HubFolder, cache: str) -> None:
+def test_a_folder_has_no_revisions(hub_folder, cache):
     with pytest.raises(ActlabError, match="has no revisions"):
         load(hub_folder(), cache, revision="v1")
 
 
-def test_a_folder_may_have_any_name(hub_folder: HubFolder, tmp_path: Path) -> None:
+def test_a_folder_may_have_any_name(hub_folder, tmp_path):
     folder = hub_folder()
     names = ("a[1]", "[x]", "b*", "c?", "d e", "f{1,2}", "g#h", "x::y", "zip:a", "ü")
     for number, name in enumerate(names):
@@ -164,12 +160,12 @@ def test_a_folder_may_have_any_name(hub_folder: HubFolder, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda file: file.symlink_to("not-there")], ids=["pipe", "link"])
-def test_what_is_no_file_is_named(hub_folder: HubFolder, cache: str, make: Any) -> None:
+def test_what_is_no_file_is_named(hub_folder, cache, make):
     make((folder := hub_folder()) / "data" / "train-1.parquet")
     assert "train-1.parquet cannot be read (" in refusal(folder, cache)
 
 
-def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
+def test_missing_and_empty_splits_are_named(hub_folder, cache):
     message = refusal(hub_folder("one", splits=("train",)), cache)
     assert "no 'test' images" in message
     assert "has train: name its splits by data.train_split and data.test_split (null without test" in message
@@ -198,7 +194,7 @@ def at(number: int, file: Any) -> Any:
     ],
     ids=["none", "truncated", "size"],
 )
-def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
+def test_unusable_image_is_named(hub_folder, cache, file, words):
     folder = hub_folder(change=at(5, file))
     message = refusal(folder, cache)
     assert "image 5 of the train split" in message
@@ -207,7 +203,7 @@ def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, w
 
 
 @pytest.mark.parametrize("label", [None, -1, 10, 2.5, "seven"])
-def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any) -> None:
+def test_unusable_labels_are_named(hub_folder, cache, label):
     def change(files: list[Any], labels: list[Any]) -> None:
         kind = str if isinstance(label, str) else float if isinstance(label, float) else int
         labels[:] = map(kind, labels)
@@ -220,18 +216,16 @@ def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any
     assert "number texts by class_encode_column of datasets" in message
 
 
-def test_column_without_images_is_named(hub_folder: HubFolder, cache: str) -> None:
+def test_column_without_images_is_named(hub_folder, cache):
     assert "column" in refusal(hub_folder(columns=("label", "image"), names=None), cache)
 
 
-def test_splits_of_different_sizes_are_refused(hub_folder: HubFolder, cache: str) -> None:
+def test_splits_of_different_sizes_are_refused(hub_folder, cache):
     hub_folder(splits=("train",))
     assert "different sizes" in refusal(hub_folder(splits=("test",), shape=(9, 9)), cache)
 
 
-def test_a_folder_that_changes_while_it_is_read_is_not_kept(
-    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_changes_while_it_is_read_is_not_kept(hub_folder, cache, monkeypatch):
     folder = hub_folder()
 
     def slowly(*arguments: Any) -> Any:
@@ -261,7 +255,7 @@ def parquet(hub_folder: HubFolder) -> tuple[Path, bytes]:
 
 @FUZZ
 @given(where=st.floats(0, 1, exclude_max=True))
-def test_truncated_file_is_named(parquet: tuple[Path, bytes], cache: str, where: float) -> None:
+def test_truncated_file_is_named(parquet, cache, where):
     file, content = parquet
     file.write_bytes(content[: int(where * len(content))])
     message = refusal(file.parents[1], cache)
@@ -271,9 +265,7 @@ def test_truncated_file_is_named(parquet: tuple[Path, bytes], cache: str, where:
 
 @FUZZ
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), run=st.integers(1, 20))
-def test_flipped_bytes_give_images_or_a_clear_error(
-    parquet: tuple[Path, bytes], cache: str, where: float, flip: int, run: int
-) -> None:
+def test_flipped_bytes_give_images_or_a_clear_error(parquet, cache, where, flip, run):
     file, content = parquet[0], bytearray(parquet[1])
     start = int(where * len(content))
     content[start : start + run] = bytes(byte ^ flip for byte in content[start : start + run])

@@ -1,7 +1,6 @@
 """Recordings in both containers, phones, and whatever can be wrong with them: one clear line each."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,7 +185,7 @@ def test_a_damaged_phone_file_gives_phones_or_our_error(tmp_path, text):
         assert 0 <= times[0] <= times[-1] <= 3200
 
 
-def test_paths_are_files_of_the_corpus_not_patterns(tmp_path: Path) -> None:
+def test_paths_are_files_of_the_corpus_not_patterns(tmp_path):
     odd = tmp_path / "[x]* {y}"
     odd.mkdir()
     assert np.array_equal(read_recording(riff(odd / "sx1.wav")), AUDIO)

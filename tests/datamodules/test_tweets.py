@@ -1,8 +1,6 @@
 """Tweets: words as the vectors' corpus spells them, and files in the ARK format."""
 
 import gzip
-from pathlib import Path
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ TOKENS = st.text(st.characters(exclude_characters="\t\n\r\ufeff", exclude_catego
 TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1), min_size=1)
 
 
-def test_tokens_are_spelled_as_the_corpus_has_them() -> None:
+def test_tokens_are_spelled_as_the_corpus_has_them():
     for token, normal in (
         ("Hello", "hello"),
         ("ÉTÉ", "été"),
@@ -51,7 +49,7 @@ def test_tokens_are_spelled_as_the_corpus_has_them() -> None:
 
 
 @given(st.text(min_size=1))
-def test_any_token_has_a_spelling_in_lower_case(token: str) -> None:
+def test_any_token_has_a_spelling_in_lower_case(token):
     normal = normalize(token)
     assert normal
     assert normal == token.lower() or normal == "<@MENTION>" or normal.startswith("<URL-")
@@ -65,15 +63,13 @@ def test_any_token_has_a_spelling_in_lower_case(token: str) -> None:
     ),
     st.from_regex(r"([/?#][!-~]*)?", fullmatch=True),
 )
-def test_a_url_is_its_host_in_the_case_that_it_has(scheme: str, host: str, path: str) -> None:
+def test_a_url_is_its_host_in_the_case_that_it_has(scheme, host, path):
     assert normalize(scheme + host + path) == f"<URL-{host}>"
 
 
 @settings(FUZZ, max_examples=50)
 @given(TWEETS, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans(), st.integers(0, 2))
-def test_what_is_written_is_read(
-    tmp_path: Path, tweets: Any, end: str, packed: bool, marked: bool, blanks: int
-) -> None:
+def test_what_is_written_is_read(tmp_path, tweets, end, packed, marked, blanks):
     texts = ["".join(f"{token}\t{tag}{end}" for token, tag in tweet) for tweet in tweets]
     content = ("\ufeff" * marked + end * blanks + end.join(texts) + end * blanks).encode()
     path = file_of(tmp_path, gzip.compress(content, mtime=0) if packed else content)
@@ -84,12 +80,12 @@ def test_what_is_written_is_read(
 PACKED = gzip.compress(b"a\tN\n", mtime=0)
 
 
-def test_there_are_the_tags_of_the_paper() -> None:
+def test_there_are_the_tags_of_the_paper():
     assert len(TAGS) == len(LABELS) == 25
     assert " ".join(TAGS) == "N O ^ S Z V A R ! D P & T X # @ ~ U E $ , G L M Y"
 
 
-def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path):
     for content, parts in (
         ("a\tN\nb\n", ["line 2", "'b' is malformed"]),
         ("\tN\n", ["line 1", "expected a token"]),
@@ -109,6 +105,6 @@ def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path: Path) -> None
         assert all(part in message for part in [str(path), *parts])
 
 
-def test_a_folder_and_nothing_are_no_files(tmp_path: Path) -> None:
+def test_a_folder_and_nothing_are_no_files(tmp_path):
     assert "not a regular file" in refusal(list, lines(tmp_path))
     assert "No such file" in refusal(list, lines(tmp_path / "nothing"))

@@ -2,8 +2,6 @@
 
 import gzip
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from actlab.errors import ActlabError
 from text_files import CLUSTERS, FUZZ, TRAIN, VECTORS, file_of, refusal
 
 
-def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path: Path) -> None:
+def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path):
     rows, table = read_clusters(file_of(tmp_path, CLUSTERS), {"i", "like", "nowhere"})
     assert rows == {"i": FIRST, "like": FIRST + 1}
     assert table.shape == (4, 34)
@@ -28,14 +26,14 @@ def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path: Path) -> Non
     assert set(table.unique().tolist()) == {0, 1}
 
 
-def test_the_first_of_two_lines_of_a_word_counts(tmp_path: Path) -> None:
+def test_the_first_of_two_lines_of_a_word_counts(tmp_path):
     path = file_of(tmp_path, "01\ta\t1\n10\ta\t2\n")
     assert read_clusters(path, {"a"}).table[FIRST].nonzero().flatten().tolist() == [0, 3]
     path = file_of(tmp_path, "a 1 2\na 3 4\n")
     assert read_vectors(path, {"a"}).table[FIRST].tolist() == [1, 2]
 
 
-def test_damaged_clusters_are_named_with_their_line(tmp_path: Path) -> None:
+def test_damaged_clusters_are_named_with_their_line(tmp_path):
     for content, parts in (
         ("00\ti\t1\n012\tlike\t1\n", ["line 2", "is no cluster", "1 to 16 bits"]),
         ("00000000000000000\ti\t1\n", ["line 1", "is no cluster"]),
@@ -70,7 +68,7 @@ def test_damaged_clusters_are_named_with_their_line(tmp_path: Path) -> None:
         *("spaces at the ends", "two parts and a control character", "two parts and tabs"),
     ],
 )
-def test_vectors_come_in_every_usual_form(tmp_path: Path, change: Any, packed: bool) -> None:
+def test_vectors_come_in_every_usual_form(tmp_path, change, packed):
     content = change(VECTORS).encode()
     path = file_of(tmp_path, gzip.compress(content, mtime=0) if packed else content)
     rows, table = read_vectors(path, {"i", "like", "New York", "\x85", "nowhere"})
@@ -83,9 +81,7 @@ def test_vectors_come_in_every_usual_form(tmp_path: Path, change: Any, packed: b
     assert table.shape == (len(rows) + 2, 3)
 
 
-def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(tmp_path, caplog):
     say_once.cache_clear()
     path = file_of(tmp_path, "i 1 2\nyou 3 6\nunused 2 1\n")
     with caplog.at_level("INFO"):
@@ -98,7 +94,7 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
     ]
 
 
-def test_damaged_vectors_are_named_with_their_line(tmp_path: Path) -> None:
+def test_damaged_vectors_are_named_with_their_line(tmp_path):
     for content, parts in (
         ("i 1 2\nlike 1\n", ["line 2: 'like 1'", "2 numbers"]),
         ("i 1 2\nlike 1 x\n", ["line 2: 'like 1 x' is malformed"]),
@@ -121,7 +117,7 @@ def test_damaged_vectors_are_named_with_their_line(tmp_path: Path) -> None:
         assert all(part in message for part in [str(path), *parts])
 
 
-def test_memory_is_that_of_the_words_that_are_kept(tmp_path: Path) -> None:
+def test_memory_is_that_of_the_words_that_are_kept(tmp_path):
     numbers = " ".join(f"{value:.4f}" for value in np.random.default_rng(0).normal(size=50))
     path = tmp_path / "vectors.txt"
     with path.open("w") as file:
@@ -150,9 +146,7 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
 
 @settings(FUZZ, max_examples=60)
 @given(damaged(TRAIN.encode()), damaged(CLUSTERS.encode()), damaged(b"6 3\n" + VECTORS.encode()))
-def test_damage_is_an_error_of_ours_or_nothing(
-    tmp_path: Path, tweets: bytes, clusters: bytes, vectors: bytes
-) -> None:
+def test_damage_is_an_error_of_ours_or_nothing(tmp_path, tweets, clusters, vectors):
     needed = {"i", "like"}
     for read, content in (
         (read_tweets, tweets),

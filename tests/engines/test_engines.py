@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from actlab import experiments
+from actlab.checks import forms
 from actlab.datamodules import MNISTDataModule
 from actlab.engines import packing, training
 from actlab.errors import ActlabError
@@ -147,13 +148,12 @@ def test_what_callbacks_log_reaches_the_run_folder(both):
 @pytest.mark.parametrize(
     ("engine", "with_config"), [("sequential", False), ("stacked", False), ("stacked", True)]
 )
-def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(both, cli, engine, with_config):
+def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(both, succeed, engine, with_config):
     runs, folder = both
     run = runs[1]
     checkpoint = folder / engine / run.id / "checkpoints" / "last.ckpt"
     given = ("-c", folder / engine / run.id / "config.yaml") if with_config else ()
-    outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
     final = result(folder / engine, run)["summary"]["test/error"][""]["last"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == counted(final)
     for path in checkpoint.parent.glob("*.ckpt"):
@@ -280,14 +280,14 @@ class FailsLate(pl.Callback):
 )
 def test_reasons_against_stacking(study, override, word):
     run = study(overrides=[override, "trainer.accelerator=cpu"]).runs()[0]
-    reason = packing.reason_against(experiments.build(run.config))
+    reason = forms.reason_against(experiments.build(run.config))
     assert reason is None if word is None else word in reason
 
 
 def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
     experiment = experiments.build(study().runs()[0].config)
     monkeypatch.setattr(experiment.trainer.precision_plugin, "scaler", object(), raising=False)
-    assert "scaler" in packing.reason_against(experiment)
+    assert "scaler" in forms.reason_against(experiment)
 
 
 @pytest.mark.parametrize("stacked", [True, False])

@@ -93,13 +93,13 @@ def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(trained)
     assert kept["2"] == pytest.approx([max(x, 0) + slope * min(x, 0) for x in kept["x"]], abs=2e-6)
 
 
-def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
+def test_a_fit_logs_them(succeed, program, tmp_path, monkeypatch):
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
     words = ["--model.activation", "./learnt_parameters.py:Swish", "--model.network.hidden", "[8, 6]"]
     words += ["--data.sample", "true", "--trainer.max_epochs", "2", "--trainer.limit_train_batches", "3"]
     words += ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "log"]
-    assert cli("fit", "-c", "mnist_classifier", *words).code == 0
+    succeed("fit", "-c", "mnist_classifier", *words)
     (log,) = tmp_path.glob("log/**/metrics.csv")
     logged = pd.read_csv(log)
     names = ["activation/beta[layer=1]", "activation/beta[layer=2]"]
@@ -107,12 +107,12 @@ def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
     assert [len(logged[name].dropna()) for name in names] == [2, 2]
 
 
-def test_wandb_has_them(cli, program, tmp_path, monkeypatch):
+def test_wandb_has_them(succeed, program, tmp_path, monkeypatch):
     """In a stack; runs alone log by the same callback, as a fit does."""
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY.replace("UNITS", "./learnt_parameters.py:Swish"))
-    assert cli("study", "run", "study.yaml", "--logger", "wandb").code == 0
+    succeed("study", "run", "study.yaml", "--logger", "wandb")
     root = tmp_path / "runs/study"
     logs = list(root.glob("wandb/offline-run-*/*.wandb"))
     assert len(logs) == 2

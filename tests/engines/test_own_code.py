@@ -134,12 +134,12 @@ def test_a_parameter_that_is_created_in_the_first_call_is_rejected(here):
     assert "UninitializedParameter" in fault
 
 
-def test_an_extra_state_may_be_anything(here, cli):
+def test_an_extra_state_may_be_anything(here, succeed):
     words = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
     words += ["--trainer.limit_train_batches", "2", "--model.activation", "parts_that_draw:PlainState"]
-    assert cli("fit", "-c", "mnist_classifier", *words).code == 0
+    succeed("fit", "-c", "mnist_classifier", *words)
     (last,) = here.glob("runs/**/last.ckpt")
-    assert cli("test", "--ckpt_path", last, "--trust").code == 0
+    succeed("test", "--ckpt_path", last, "--trust")
 
 
 class Shared(nn.Module):

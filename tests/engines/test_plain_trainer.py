@@ -123,7 +123,7 @@ def without_steps(row):
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOGGED])
-def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, name):
+def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, succeed, name):
     """A fit logs the same at each step. A study records the epoch's value, or the last that a batch logged."""
     parts, key = six(name) if name in SIX else (BASE, "model.net.activation")
     Path("base.yaml").write_text(json.dumps(BASE | parts))
@@ -137,14 +137,13 @@ def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, name)
     last = json.dumps({"class_path": "ModelCheckpoint", "init_args": {"filename": "last"}})
     words = ["fit", "-c", "base.yaml", "--seed_everything=3", f"--trainer.callbacks+={last}"]
     words += ["--trainer.enable_progress_bar=false", "--trainer.logger=line_logger.LineLogger"]
-    assert cli(*words, "--trainer.default_root_dir=whole").code == 0
+    succeed(*words, "--trainer.default_root_dir=whole")
     (whole,) = Path("whole").glob("*/lines.jsonl")
     assert steps(whole) == whole_steps
     Path("stop").touch()
     assert cli(*words, "--trainer.default_root_dir=cut").code == 128 + signal.SIGTERM
     (checkpoint,) = Path("cut").glob("*/checkpoints/last.ckpt")
-    outcome = cli(*words, "--trainer.default_root_dir=cut", "--ckpt_path", checkpoint)
-    assert outcome.code == 0, outcome.err
+    succeed(*words, "--trainer.default_root_dir=cut", "--ckpt_path", checkpoint)
     (cut,) = Path("cut").glob("*/lines.jsonl")
     assert steps(cut) == whole_steps
 
@@ -154,15 +153,14 @@ def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, name)
             Path("stop").touch()
         words = ["study", "run", f"{root}.yaml", "--jobs", "0"]
         assert cli(*words).code == code
-    assert cli(*words).code == 0
+    succeed(*words)
     for root in ("whole", "cut"):
         assert [*recorded(f"runs/{root}").values()] == [right]
 
 
-def test_activations_that_draw_when_they_are_built_see_the_same_data(here, cli):
+def test_activations_that_draw_when_they_are_built_see_the_same_data(here, succeed):
     Path("pair.yaml").write_text(STUDY % ("model.net.activation", f'relu, soi, "{SLOPE}"'))
-    outcome = cli("study", "run", "pair.yaml", "--jobs", "0", "--set", "data.workers=0")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("study", "run", "pair.yaml", "--jobs", "0", "--set", "data.workers=0")
     assert "costs are not measured: only a Trainer can run an update of RandomModule" in outcome.out
     found = recorded("runs/pair")
     assert len(found) == 3

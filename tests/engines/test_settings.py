@@ -33,9 +33,10 @@ def test_masks_of_long_studies_are_compiled(compiled, tmp_path):
 
 
 def test_processes_are_for_long_studies(monkeypatch, tmp_path):
-    monkeypatch.setattr(settings, "seats", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert settings.decide(tmp_path, 9, SEVERAL - 1, None, True).jobs == 1
     assert settings.decide(tmp_path, 9, SEVERAL, None, True).jobs == 4
+    assert settings.decide(tmp_path, 9, SEVERAL, None, True, devices=["1", "0"]).jobs == 2
     assert settings.decide(tmp_path, 1, SEVERAL, None, True).jobs == 1
     assert settings.decide(tmp_path, 9, 1, 3, True).jobs == 3
     assert settings.decide(tmp_path, 9, LONG, 3, False).jobs == 1

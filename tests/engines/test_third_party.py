@@ -18,6 +18,20 @@ REASONS = {  # activation → the error of its run
     "Ends": "an activation, network or task raised StopIteration",
     "EndsBackward": "of 4 training batches without a stop request",
 }
+ALONE = """
+import os
+
+from torch import nn
+
+
+class Alone(nn.Module):
+    elementwise, stochastic = True, False
+
+    def forward(self, x):
+        if x.dim() == 3 and len(x) == 1:  # of a stack
+            os._exit(3)
+        return x.tanh()
+"""
 LATE = ("Quits", "Ends")  # the others are failing_activations
 FIT = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
@@ -110,3 +124,15 @@ def test_a_study_rejects_numbers_that_are_not_finite(cli, tmp_path, where):
         assert outcome.code == 2
         assert "give a finite number" in outcome.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.tries_stacks
+def test_runs_whose_stacks_end_the_process_are_plain_modules(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
+    (tmp_path / "alone.py").write_text(ALONE)
+    words = ("--set", "model.activation=./alone.py:Alone", "--set", "seeds=2", "--jobs", "1")
+    outcome = cli("study", "run", "tiny.yaml", *words)
+    assert outcome.code == 0, outcome.err
+    assert "one by one instead of stacked: the process that tried stacks exited with code 3" in outcome.out
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/tiny/*/result.json")]
+    assert [result["engine"] for result in results] == ["sequential"] * 2

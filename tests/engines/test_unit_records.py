@@ -12,7 +12,7 @@ import torch
 
 from actlab import experiments
 from actlab.callbacks import by_unit, unit_statistics, watching
-from actlab.engines import packing
+from actlab.checks import forms
 from actlab.random.positions import Position
 from actlab.studies.folders import RunFolder
 from damaging import damaged
@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
     """Two runs of three epochs, alone and in a stack."""
     folder = tmp_path_factory.mktemp("units")
     runs = load(folder, overrides=OVERRIDES).runs()
-    assert packing.reason_against(experiments.build(runs[0].config)) is None
+    assert forms.reason_against(experiments.build(runs[0].config)) is None
     with untried():
         for engine in ("alone", "stacked"):
             execute(runs, folder / engine, stacked=engine == "stacked")

@@ -38,20 +38,17 @@ def write_six(folder, name, **data):
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SIX])
-def test_each_trains_in_a_fit_and_in_a_study(cli, folder, name):
+def test_each_trains_in_a_fit_and_in_a_study(succeed, folder, name):
     write_six(folder, name)
-    outcome = cli("fit", "-c", "base.yaml")
-    assert outcome.code == 0, outcome.err
-    outcome = cli("study", "run", "own.yaml")
-    assert outcome.code == 0, outcome.err
+    succeed("fit", "-c", "base.yaml")
+    outcome = succeed("study", "run", "own.yaml")
     assert "2 of 2 runs finished." in outcome.out
     for path in folder.glob("runs/own/*/metrics.parquet"):
         names = {"/".join(filter(None, row)) for row in pd.read_parquet(path)[["split", "metric"]].to_numpy()}
         assert RECORDED[name] in names
     if name in ("Tagger", "Forecaster"):
         (checkpoint,) = folder.glob("runs/base/*/checkpoints/*.ckpt")
-        outcome = cli("predict", "--ckpt_path", checkpoint, "--trust")
-        assert outcome.code == 0, outcome.err
+        succeed("predict", "--ckpt_path", checkpoint, "--trust")
         (table,) = folder.glob("runs/base/*/predictions.parquet")
         found = pd.read_parquet(table)
         assert len(found) == {"Tagger": 16, "Forecaster": 18}[name]
@@ -59,11 +56,10 @@ def test_each_trains_in_a_fit_and_in_a_study(cli, folder, name):
 
 
 @pytest.mark.slow
-def test_loaders_of_a_study_have_processes_as_in_a_script(cli, folder):
+def test_loaders_of_a_study_have_processes_as_in_a_script(succeed, folder):
     """A closure as ``collate_fn`` cannot be pickled; forked processes need no pickles."""
     write_six(folder, "Tagger", num_workers=1)
-    outcome = cli("study", "run", "own.yaml", "--jobs", "1")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("study", "run", "own.yaml", "--jobs", "1")
     assert "2 of 2 runs finished." in outcome.out
 
 
@@ -120,12 +116,11 @@ def test_an_error_in_a_process_of_a_loader_names_the_line_too(folder):
     )
 
 
-def test_a_run_that_early_stopping_ends_says_at_which_epoch(cli, folder):
+def test_a_run_that_early_stopping_ends_says_at_which_epoch(succeed, folder):
     stopping = {"monitor": "val/loss", "patience": 1, "min_delta": 1e9}
     callback = {"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": stopping}
     model, data = {"class_path": "mistaken_modules.Line"}, {"class_path": "mistaken_modules.Points"}
     write(folder, model, data, callbacks=[callback], max_epochs=9)
-    outcome = cli("study", "run", "own.yaml")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("study", "run", "own.yaml")
     assert ", ended after epoch 2 of 9\n" in outcome.out
     assert "1 run ended before the last epoch, after epoch 2\n" in outcome.out

@@ -12,12 +12,12 @@ from actlab.config.keys import set_dotted
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.mappings import read_mapping
-from actlab.storage.resources import config_file, resource
+from actlab.storage.resources import config_file, names_in
 from fuzzing import STRUCTURES, VALUES, as_yaml, changed, listed, mistake, paths, replaced, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
-CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
+CONFIGS = names_in("configs")
 
 
 def config(name="mnist_classifier"):

@@ -164,15 +164,12 @@ def killed(study, tmp_path, monkeypatch):
             if 0 < fraction < 1 and next(calls, None) is None:
                 raise Stopped(15)
 
-        root, runs = (
-            folder / "runs" / "mine",
-            reading.load("mine.yaml", overrides=["seeds=1"] * ("sequential" in words)).runs(),
-        )
+        root, runs = folder / "runs" / "mine", reading.load("mine.yaml").runs()
         with monkeypatch.context() as patch:
             patch.setattr(progress.Display, "update", stop)
             for first in (False, True):  # the second start finds the first job's runs held by another
                 begun = [run.id for run in runs if (root / run.id).exists()] if first else []
-                calls = iter([0, 1, 2] if "sequential" not in words else [0])
+                calls = iter([0, 1, 2])
                 with holding(root, begun):
                     assert study("run", "--runs-dir", folder / "runs", *words).code == 128 + 15
         return runs
@@ -180,18 +177,15 @@ def killed(study, tmp_path, monkeypatch):
     return kill_in_the_middle
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--engine", "sequential", "--set", "seeds=1")], ids=["stacked", "alone"]
-)
-def test_damaged_folders_of_a_killed_study(study, killed, tmp_path, words):
+def test_damaged_folders_of_a_killed_study(study, killed, tmp_path):
     """Every kind of file with every damage: 150 or more; each run ends as it would have, or is told."""
     logger = ("--logger", "pytorch_lightning.loggers.CSVLogger")
-    killed(other(KILLED), tmp_path / "foreign", *words, *logger)
-    runs = killed(KILLED, tmp_path / "whole", *words, *logger)
+    killed(other(KILLED), tmp_path / "foreign", *logger)
+    runs = killed(KILLED, tmp_path / "whole", *logger)
     (tmp_path / "foreign/runs").rename(tmp_path / "whole/other")
     faults = {}
     for case, file in copies(tmp_path / "whole", tmp_path, "killed"):
-        outcome, fault = tried(lambda: study("run", *words, *logger))
+        outcome, fault = tried(lambda: study("run", *logger))
         if outcome and outcome.code == 1:  # a run has failed
             outcome = outcome._replace(code=0)
         fault = fault or mistake(outcome)

@@ -13,7 +13,7 @@ from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.optim import L2, Cosine, Linear, Plateau, Schedule, Scheduler, Steps, Warmup
 from actlab.stacking import StackedTask
-from toys import Frames, FrameTask, fitted
+from toys import Frames, FrameTask, assert_members, fitted
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,11 @@ def test_a_training_without_end_has_no_shares(tmp_path, by):
 def test_members_of_a_stack_follow_their_own_shares(tmp_path):
     schedules = [Warmup(0.5), Warmup(0.25, then=Cosine()), Warmup(0.25, then=Cosine())]
     stacked, alone = Rates(), [Rates() for _ in schedules]
-    data = Frames()
-    data.seed = [0, 1, 2]
     stack = StackedTask([frames(one, r) for r, one in enumerate(schedules)])
-    fitted(stack, data, tmp_path, stacked)
-    for r, (one, rates) in enumerate(zip(schedules, alone, strict=True)):
-        task = frames(one, r)
+    fitted(stack, Frames(seed=[0, 1, 2]), tmp_path, stacked)
+    tasks = [frames(one, r) for r, one in enumerate(schedules)]
+    for r, (task, rates) in enumerate(zip(tasks, alone, strict=True)):
         fitted(task, Frames(seed=r), tmp_path, rates)
-        for name, value in task.network.state_dict().items():
-            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+    assert_members(stack, tasks)
     assert stacked.seen == [list(pair) for pair in zip(alone[0].seen, alone[1].seen, strict=True)]
     assert alone[1].seen == alone[2].seen

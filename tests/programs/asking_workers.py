@@ -1,4 +1,4 @@
-"""Asks two workers, and one with another hash seed, for a hash and a module of the current folder."""
+"""Asks two workers for a hash and a module of the current folder."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ workers._PRELOADED = []  # asking takes no library
 
 if __name__ == "__main__":
     sys.path += [str(Path.cwd()), str(Path(__file__).parent)]
-    for seed in (0, 0, 1):
-        with workers.Worker(hash_seed=seed) as worker:
+    for _ in range(2):
+        with workers.Worker() as worker:
             print(worker.call("folder_of_mine:start"), worker.call("asking_workers:hashed"), sep=",")
 
 

@@ -12,6 +12,21 @@ class Sub(ClassificationTask):
         super().__init__(activation=activation, network=network)
 
 
+class Counted(torch.nn.Module):
+    """A network whose ``hidden`` is a number where that of `MLP` is a list."""
+
+    def __init__(
+        self,
+        act,
+        num_classes,
+        input_shape,
+        hidden: int = 4,
+        dropout: float = 0.0,
+        norm: torch.nn.Module | None = None,
+    ):
+        super().__init__()
+
+
 class Bare(pl.LightningModule):
     def __init__(self, width: int = 4):
         super().__init__()

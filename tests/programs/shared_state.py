@@ -48,16 +48,6 @@ class Drawing(nn.Module):
         return x.relu() * (0.5 + noise)
 
 
-@cache
-def mask(width):
-    return torch.rand(width)
-
-
-class Memoised(nn.Module):
-    def forward(self, x):
-        return x.relu() * (0.5 + mask(x.shape[1]))
-
-
 class Ageing(nn.Module):
     """Computes something else after some calls of all instances, which are more than a trial makes."""
 
@@ -66,11 +56,6 @@ class Ageing(nn.Module):
     def forward(self, x):
         Ageing.calls += 1
         return x.relu() * (0.5 if Ageing.calls > 10 else 1)
-
-
-class Hashed(nn.Module):
-    def forward(self, x):
-        return x.relu() * (1 + hash("scale") % 1000)
 
 
 class Constant(nn.Module):

@@ -56,12 +56,12 @@ def numbers() -> np.ndarray:
     return np.stack([of_samples(*key) for key in KEYS])
 
 
-def test_numbers_of_each_key_are_uniform(numbers: np.ndarray) -> None:
+def test_numbers_of_each_key_are_uniform(numbers):
     for u in numbers:
         assert_uniform(u.ravel(), ALPHA)
 
 
-def test_neighbouring_elements_and_samples_are_independent(numbers: np.ndarray) -> None:
+def test_neighbouring_elements_and_samples_are_independent(numbers):
     element_lags, sample_lags = (1, 2, 3, 8, 28, 100), (1, 2, 3, 16, 64, 125)
     alpha = ALPHA / len(element_lags + sample_lags)
     for u in numbers:
@@ -71,7 +71,7 @@ def test_neighbouring_elements_and_samples_are_independent(numbers: np.ndarray) 
             assert_independent(*apart(u, lag), alpha)
 
 
-def test_numbers_repeat_no_more_often_than_by_chance(numbers: np.ndarray) -> None:
+def test_numbers_repeat_no_more_often_than_by_chance(numbers):
     """Equal pairs among the samples and elements of a key, Poisson with mean N²/2 ÷ 2²⁴."""
     mean = N * (N - 1) / 2 / 2**24
     for u in numbers:
@@ -80,12 +80,12 @@ def test_numbers_repeat_no_more_often_than_by_chance(numbers: np.ndarray) -> Non
         assert stats.poisson.sf(pairs, mean) > ALPHA / 2
 
 
-def test_seeds_purposes_and_epochs_are_independent(numbers: np.ndarray) -> None:
+def test_seeds_purposes_and_epochs_are_independent(numbers):
     """At equal samples and elements."""
     assert_uncorrelated(numbers.reshape(len(KEYS), N), 1e-3)
 
 
-def test_samples_are_no_shifts_of_each_other() -> None:
+def test_samples_are_no_shifts_of_each_other():
     assert_no_shifts(of_samples(5, "noise", 1, 40, 4096), 1e-3)
 
 
@@ -102,7 +102,7 @@ def over_seeds() -> np.ndarray:
 
 
 @pytest.mark.parametrize("draw", [over_samples, over_epochs, over_seeds])
-def test_one_number_a_sample_is_uniform_over_what_it_is_drawn_for(draw: Callable[[], np.ndarray]) -> None:
+def test_one_number_a_sample_is_uniform_over_what_it_is_drawn_for(draw):
     """As of a flip: over the samples of an epoch, over the epochs of a sample, over the seeds of a sample."""
     u, lags = draw(), (1, 2, 3, 32, 128)
     alpha = 1e-3 / u.shape[1] / len(lags)
@@ -113,7 +113,7 @@ def test_one_number_a_sample_is_uniform_over_what_it_is_drawn_for(draw: Callable
         assert_runs(one, alpha)
 
 
-def test_a_number_is_a_hash_of_seed_purpose_epoch_sample_and_element() -> None:
+def test_a_number_is_a_hash_of_seed_purpose_epoch_sample_and_element():
     """By hand: two key words of the run, hashed with the sample's number in both orders, then the element."""
     low, high = np.array([seed_for(11, "noise", 4)], dtype=np.int64).view(np.int32).tolist()
     first, second = (torch.tensor(word, dtype=torch.int32) for word in (low, high))
@@ -129,7 +129,7 @@ def test_a_number_is_a_hash_of_seed_purpose_epoch_sample_and_element() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5, 7)])
-def test_a_sample_draws_the_same_in_every_batch(kind: str, shape: tuple[int, ...]) -> None:
+def test_a_sample_draws_the_same_in_every_batch(kind, shape):
     """Slices (ranks), permutations, batches of one, and members of a stack, to the bit."""
     draw = partial(KINDS[kind], purpose="noise", shape=shape)
     index = torch.randperm(1000)[:31]
@@ -153,7 +153,7 @@ def test_a_sample_draws_the_same_in_every_batch(kind: str, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_depend_on_no_generator_and_follow_the_index_to_its_device(kind: str) -> None:
+def test_numbers_depend_on_no_generator_and_follow_the_index_to_its_device(kind):
     here, state = position(torch.tensor([[4, 1], [2, 0]]), (5, 6)), torch.get_rng_state()
     before = KINDS[kind](here, "noise", (3,))
     assert torch.equal(torch.get_rng_state(), state)
@@ -163,7 +163,7 @@ def test_numbers_depend_on_no_generator_and_follow_the_index_to_its_device(kind:
     assert torch.equal(KINDS[kind](here, "noise", (3,)), before)
 
 
-def test_normal_numbers_are_normal() -> None:
+def test_normal_numbers_are_normal():
     here = position(torch.arange(N), (21,), 5)
     z = normal_at(here, "noise", (4,)).double()
     for column in z.t().numpy():
@@ -173,7 +173,7 @@ def test_normal_numbers_are_normal() -> None:
     assert torch.isfinite(z).all()
 
 
-def test_normal_numbers_are_finite_and_symmetric_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_normal_numbers_are_finite_and_symmetric_at_the_ends(monkeypatch):
     """The extreme words stand for u = 2⁻²⁴ and 1 − 2⁻²⁴, the middle ones for ½ ∓ 2⁻²⁴."""
     words = [0, 511, -(2**31), 2**31 - 1, -1]
     monkeypatch.setattr(positions, "_words_at", lambda *_: torch.tensor(words, dtype=torch.int32))
@@ -185,7 +185,7 @@ def test_normal_numbers_are_finite_and_symmetric_at_the_ends(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("high", [1, 2, 9, 1000])
-def test_integers_are_equally_likely(high: int) -> None:
+def test_integers_are_equally_likely(high):
     n = integers_at(position(torch.arange(N), (21,), 5), "crop", high, (2,))
     assert n.dtype == torch.int64
     for column in n.t().numpy():
@@ -195,14 +195,14 @@ def test_integers_are_equally_likely(high: int) -> None:
             assert_frequent(counts, 1e-3 / 8)
 
 
-def test_integers_reach_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_reach_both_ends(monkeypatch):
     for high in (1, 2, 10, 2**31):
         monkeypatch.setattr(positions, "_words_at", lambda *_: torch.tensor([0, -1], dtype=torch.int32))
         assert integers_at(position([0]), "crop", high).tolist() == [0, high - 1]
 
 
 @pytest.mark.parametrize("high", [0, -3, 2**31 + 1])
-def test_impossible_integers_are_refused(high: int) -> None:
+def test_impossible_integers_are_refused(high):
     with pytest.raises(ActlabError, match=f"whole numbers below {high}"):
         integers_at(position([0]), "crop", high)
 
@@ -210,6 +210,6 @@ def test_impossible_integers_are_refused(high: int) -> None:
 @pytest.mark.parametrize(
     ("seeds", "index"), [((1, 2), [0, 1]), ((1,), [[0], [1]]), ((1, 2, 3), [[0], [1]]), ((), [0])]
 )
-def test_seeds_must_be_as_many_as_runs(seeds: tuple[int, ...], index: list[int]) -> None:
+def test_seeds_must_be_as_many_as_runs(seeds, index):
     with pytest.raises(ActlabError, match=f"{len(seeds)} seeds"):
         uniform_at(position(index, seeds), "noise")

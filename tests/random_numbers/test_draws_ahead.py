@@ -112,26 +112,22 @@ def check_alike(parts: str, seeds: tuple[int, ...], hashed: list[torch.Size], **
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("parts", PARTS)
-def test_sites_draw_together_what_they_draw_alone(
-    parts: str, dtype: torch.dtype, hashed: list[torch.Size]
-) -> None:
+def test_sites_draw_together_what_they_draw_alone(parts, dtype, hashed):
     check_alike(parts, (3, 9), hashed, dtype=dtype)
 
 
 @pytest.mark.parametrize("parts", sorted({*PARTS} - {"a rate of each run"}))
-def test_a_run_without_a_stack_does_too(parts: str, hashed: list[torch.Size]) -> None:
+def test_a_run_without_a_stack_does_too(parts, hashed):
     check_alike(parts, (3,), hashed)
 
 
 @pytest.mark.parametrize("part", [{"slice_": 2}, {"slice_": 1, "part": (8, 5)}], ids=str)
-def test_a_device_does_too(part: dict[str, Any], hashed: list[torch.Size]) -> None:
+def test_a_device_does_too(part, hashed):
     check_alike("dropout", (3, 9), hashed, **part)
 
 
 @pytest.mark.parametrize("most", [1, 250, 400])
-def test_a_limit_of_numbers_only_splits_the_draws(
-    most: int, hashed: list[torch.Size], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_of_numbers_only_splits_the_draws(most, hashed, monkeypatch):
     right = all_steps("dropout", (3, 9))
     monkeypatch.setattr(streams, "MOST_AT_ONCE", most)
     hashed.clear()
@@ -147,7 +143,7 @@ def masks(network: nn.Module, stream: Stream, number: int) -> Tensor:
     return result
 
 
-def test_a_site_that_draws_another_number_does_not_get_what_was_expected() -> None:
+def test_a_site_that_draws_another_number_does_not_get_what_was_expected():
     network, stream = nn.Sequential(Dropout(0.5), Dropout(0.5)), Stream((3, 9))
     attach(network, stream)
     stream.steps = True
@@ -162,7 +158,7 @@ def test_a_site_that_draws_another_number_does_not_get_what_was_expected() -> No
             layer(torch.ones(2, 4, n))
 
 
-def test_two_sources_of_one_site_draw_equal_numbers() -> None:
+def test_two_sources_of_one_site_draw_equal_numbers():
     network, stream = nn.Sequential(Dropout(0.5), Dropout(0.5), Dropout(0.5)), Stream((3, 9))
     attach(network, stream)
     network[2].uniform.site = 0
@@ -175,7 +171,7 @@ def test_two_sources_of_one_site_draw_equal_numbers() -> None:
 
 
 @pytest.mark.parametrize("context", [torch.inference_mode, None], ids=["inference", "transform"])
-def test_what_a_transformed_part_draws_serves_no_other(context: Any, hashed: list[torch.Size]) -> None:
+def test_what_a_transformed_part_draws_serves_no_other(context, hashed):
     """Its tensors are of no use outside, and its draws count."""
     network, stream = nn.Sequential(Dropout(0.5), Dropout(0.5), Dropout(0.5)), Stream((3, 9))
     attach(network, stream)

@@ -63,7 +63,7 @@ def task(network: Any = None) -> ClassificationTask:
     return ClassificationTask(3, (4,), f"{__name__}:Drawn", network, torch.optim.Adam)
 
 
-def test_a_block_seeds_the_accelerator_in_use_and_restores_it(accelerator: Accelerator) -> None:
+def test_a_block_seeds_the_accelerator_in_use_and_restores_it(accelerator):
     expected, before = torch.Generator().manual_seed(7), accelerator.get_rng_state()
     with own_generators(7):
         assert accelerator.draw() == torch.rand((), generator=expected).item()
@@ -72,14 +72,14 @@ def test_a_block_seeds_the_accelerator_in_use_and_restores_it(accelerator: Accel
 
 
 @pytest.mark.usefixtures("unused_cuda")
-def test_an_accelerator_that_nothing_uses_is_left_alone() -> None:
+def test_an_accelerator_that_nothing_uses_is_left_alone():
     seed_generators(3)
     with own_generators(7):
         task().network.train()(torch.ones(2, 4))
 
 
 @pytest.mark.usefixtures("accelerator")
-def test_weights_are_drawn_on_the_cpu() -> None:
+def test_weights_are_drawn_on_the_cpu():
     """An accelerator may not be initialised before, and then it could not be seeded."""
 
     def network(act: Any, outputs: int, shape: Any) -> nn.Module:

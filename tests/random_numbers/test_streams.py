@@ -49,25 +49,25 @@ def sequences() -> np.ndarray:
     return np.stack([uniforms(*key) for key in KEYS])
 
 
-def test_each_sequence_is_uniform(sequences: np.ndarray) -> None:
+def test_each_sequence_is_uniform(sequences):
     for u in sequences:
         assert_uniform(u, ALPHA)
         assert_runs(u, ALPHA)
 
 
-def test_neighbouring_elements_are_independent(sequences: np.ndarray) -> None:
+def test_neighbouring_elements_are_independent(sequences):
     """At lags of neighbours, rows and images."""
     lags = (1, 2, 3, 8, 28, 128, 1024, 4096)
     for u, lag in itertools.product(sequences, lags):
         assert_independent(*apart(u, lag), ALPHA / len(lags))
 
 
-def test_seeds_sites_and_steps_are_independent(sequences: np.ndarray) -> None:
+def test_seeds_sites_and_steps_are_independent(sequences):
     assert_uncorrelated(sequences, 1e-3)
     assert_no_shifts(sequences[::2], 1e-3)
 
 
-def test_equal_elements_of_many_seeds_are_uniform() -> None:
+def test_equal_elements_of_many_seeds_are_uniform():
     """A mask averages over runs too: element i of seeds 0, 1, 2, … is a uniform sequence."""
     uniform = Uniform()
     uniform.stream = Stream(range(5000))
@@ -77,7 +77,7 @@ def test_equal_elements_of_many_seeds_are_uniform() -> None:
         assert abs(np.corrcoef(element[:-1], element[1:])[0, 1]) < 4 / np.sqrt(5000)
 
 
-def test_hash_avalanches() -> None:
+def test_hash_avalanches():
     """Flipping any bit of the element or of the first key flips each output bit half of the time.
 
     The second key enters half-way and need only part sequences: on average its bits flip half of the output.
@@ -97,7 +97,7 @@ def test_hash_avalanches() -> None:
     assert (flips[2].mean() - 0.5).abs() < 0.06
 
 
-def test_hash_matches_plain_integers() -> None:
+def test_hash_matches_plain_integers():
     def plain(element: int, key: int, second: int) -> int:
         h = (element ^ key) & 0xFFFFFFFF
         h ^= h >> 16
@@ -123,7 +123,7 @@ class Sites(nn.Module):
         return self.first(x), self.second(x)
 
 
-def test_a_stack_draws_what_each_run_draws_alone() -> None:
+def test_a_stack_draws_what_each_run_draws_alone():
     seeds = (3, 1, 4, 15)
     stacked, alone = Sites(), Sites()
     stream = Stream(seeds)
@@ -141,7 +141,7 @@ def test_a_stack_draws_what_each_run_draws_alone() -> None:
 
 
 @pytest.mark.parametrize("seeds", [7, (7, 8)])
-def test_slices_of_a_batch_agree_with_the_whole(seeds: int | tuple[int, ...]) -> None:
+def test_slices_of_a_batch_agree_with_the_whole(seeds):
     lead = () if isinstance(seeds, int) else (len(seeds),)
     uniform = Uniform()
     uniform.stream = stream = Stream(seeds)
@@ -153,7 +153,7 @@ def test_slices_of_a_batch_agree_with_the_whole(seeds: int | tuple[int, ...]) ->
         assert torch.equal(part, whole[..., 4 * rank : 4 * (rank + 1), :])
 
 
-def test_the_keys_follow_the_input_to_its_device() -> None:
+def test_the_keys_follow_the_input_to_its_device():
     uniform = Uniform()
     uniform.stream = Stream((5, 6))
     uniform.stream.reserve(3)
@@ -165,7 +165,7 @@ def test_the_keys_follow_the_input_to_its_device() -> None:
     assert torch.equal(uniform(x), before)
 
 
-def test_without_a_stream_torch_draws() -> None:
+def test_without_a_stream_torch_draws():
     uniform = Uniform()
     x = torch.empty(3, 4, dtype=torch.float16)
     torch.manual_seed(0)
@@ -177,7 +177,7 @@ def test_without_a_stream_torch_draws() -> None:
     assert not list(uniform.parameters())
 
 
-def test_seeds_and_generators() -> None:
+def test_seeds_and_generators():
     positions = ((), (0,), (1,), (0, 1), (2, 5), (25,))
     seeds = {seed_for(s, p, *q) for s in range(20) for p in ("init", "order") for q in positions}
     assert len(seeds) == 240
@@ -187,7 +187,7 @@ def test_seeds_and_generators() -> None:
     assert not torch.equal(torch.rand(4, generator=generator(1, "order")), draw)
 
 
-def test_keep_is_the_mask_of_inverted_dropout() -> None:
+def test_keep_is_the_mask_of_inverted_dropout():
     uniform = Uniform()
     uniform.stream = Stream((5, 6))
     x = torch.empty(2, 40, 50)
@@ -197,7 +197,7 @@ def test_keep_is_the_mask_of_inverted_dropout() -> None:
     assert torch.allclose(uniform.keep(x, p), (u >= p.unsqueeze(-1)) * (1 / (1 - p.unsqueeze(-1))))
 
 
-def test_compiled_masks_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_masks_are_the_same_to_the_bit(monkeypatch):
     uniform = Uniform()
     uniform.stream = Stream((5, 6, 7))
     x = torch.empty(3, 17, 9)
@@ -215,7 +215,7 @@ def held_elements() -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in living}.values()) // 4
 
 
-def test_batches_of_500_sizes_hold_the_counter_of_the_largest() -> None:
+def test_batches_of_500_sizes_hold_the_counter_of_the_largest():
     uniform = Uniform()
     uniform.stream = Stream(3)
     sizes = torch.randperm(500, generator=torch.Generator().manual_seed(0)) + 20_000
@@ -227,9 +227,7 @@ def test_batches_of_500_sizes_hold_the_counter_of_the_largest() -> None:
 
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_numbers_are_the_same_before_and_after_larger_batches(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool, rank: int
-) -> None:
+def test_numbers_are_the_same_before_and_after_larger_batches(monkeypatch, compiled, rank):
     """In any order of sizes; a compiled function is compiled for the first size and for all others."""
     uniform, graphs = Uniform(), []
     uniform.stream = stream = Stream((5, 6))
@@ -254,9 +252,7 @@ def test_numbers_are_the_same_before_and_after_larger_batches(
     assert len(graphs) == 2 * compiled
 
 
-def test_without_a_compiler_the_plain_masks_stay(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_compiler_the_plain_masks_stay(monkeypatch, capsys):
     """Nothing is compiled before the first draw."""
     uniform, calls = Uniform(), []
     uniform.stream = Stream((5, 6, 7))
@@ -279,7 +275,7 @@ def test_without_a_compiler_the_plain_masks_stay(
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant: bool) -> None:
+def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant):
     """The second pass would draw other numbers, and the gradient would be of another mask."""
     network, stream = nn.Sequential(nn.Linear(4, 4), activations.create("soi"), nn.Linear(4, 1)), Stream(0)
     attach(network, stream)

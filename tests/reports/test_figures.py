@@ -31,7 +31,7 @@ def plot_of(loaded: Any, number: int = 0) -> Plot:
     return plot
 
 
-def test_each_figure_is_drawn_as_svg_and_png_and_again_the_same(written: Any, tmp_path: Path) -> None:
+def test_each_figure_is_drawn_as_svg_and_png_and_again_the_same(written, tmp_path):
     loaded = written()
     (svg, png), again = (style.save(figures.draw(loaded)["curves"], tmp_path / x / "curves") for x in "ab")
     assert (svg.name, png.name) == ("curves.svg", "curves.png")
@@ -50,7 +50,7 @@ def laid_out(loaded: Any) -> Plot:
     return plot
 
 
-def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(written: Any) -> None:
+def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(written):
     loaded = written()
     plot = plot_of(loaded)
     plain, dropped = plot.panels
@@ -68,7 +68,7 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
     assert {line.metric for line in dropped.lines} == {"test/error"}
 
 
-def test_the_caption_says_how_many_and_which(written: Any) -> None:
+def test_the_caption_says_how_many_and_which(written):
     loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
     caption = plot_of(loaded).caption
     assert "median of 1 to 2 runs (seeds 0, 1)" in caption
@@ -82,7 +82,7 @@ def test_the_caption_says_how_many_and_which(written: Any) -> None:
 fixed = {"    label: log loss": "    label: log loss\n    fixed: {model.lr: 1.0e-4}"}
 
 
-def test_fixed_values_are_drawn_whatever_is_chosen(written: Any) -> None:
+def test_fixed_values_are_drawn_whatever_is_chosen(written):
     loaded = written(edit=fixed)
     plot = plot_of(loaded)
     assert plot.panels[0].lines[1].ours.band.median[-1] == pytest.approx(0.305)
@@ -90,7 +90,7 @@ def test_fixed_values_are_drawn_whatever_is_chosen(written: Any) -> None:
     assert "chosen" not in plot.caption
 
 
-def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
+def test_a_unit_that_was_not_run_at_fixed_values_is_named(written):
     """As in a later stage, where another rate was chosen for it."""
     loaded = written(edit=fixed)
     (block,) = loaded.study.blocks
@@ -105,7 +105,7 @@ def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
     assert "Drawn at lr 0.0001. Without a run there, so not drawn: elu." in plot.caption
 
 
-def test_published_epochs_of_another_length_and_what_readers_must_know(written: Any) -> None:
+def test_published_epochs_of_another_length_and_what_readers_must_know(written):
     names = {"names: {gelu_tanh: GELU, relu: ReLU}": "names: {relu: ReLU}, stretch: 1.5"}
     words = {"    label: log loss": "    label: log loss\n    caption: Mind the gap."}
     plot = plot_of(written(edit=names | words))
@@ -114,7 +114,7 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written: 
     assert plot.caption.endswith("Mind the gap.")
 
 
-def test_long_words_stay_beside_their_panel(written: Any) -> None:
+def test_long_words_stay_beside_their_panel(written):
     words = "share of the hidden units that never answer to any image of the validation set"
     loaded = written(edit=lambda text: text.replace("    label: log loss", f"    label: {words}", 1))
     with mpl.rc_context(style.RC):
@@ -126,7 +126,7 @@ def test_long_words_stay_beside_their_panel(written: Any) -> None:
         assert axes.yaxis.label.get_window_extent(renderer).height <= 1.15 * height
 
 
-def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Path) -> None:
+def test_a_logarithmic_axis_shows_all_that_is_above_0(written, tmp_path):
     edit = {"    label: log loss": "    label: log loss\n    log: true"}
     with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
         figures.draw(written(edit=edit))
@@ -146,7 +146,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
     assert np.isfinite(lowest[1:]).all()
 
 
-def test_added_units_are_further_lines_without_a_published_curve(written: Any) -> None:
+def test_added_units_are_further_lines_without_a_published_curve(written):
     loaded = written(activations=["silu", {"name": "elu", "alpha": 0.5}, "./mine.py:relu"])
     lines = [x for x in laid_out(loaded).panels[0].lines if x.metric == "val/loss"]
     assert [(x.label, x.published is not None) for x in lines] == [
@@ -179,25 +179,25 @@ COMPARED = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare:
     ],
     ids=["a tuned key", "one of two tuned keys", "what is compared"],
 )
-def test_other_grid_keys_can_be_the_lines(written: Any, edit: Any, medians: dict[str, float]) -> None:
+def test_other_grid_keys_can_be_the_lines(written, edit, medians):
     plot = plot_of(written(edit=edit))
     assert {line.label: line.ours.band.median[-1] for line in plot.panels[1].lines} == pytest.approx(medians)
     assert ("chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption) == ("0" in medians)
 
 
-def test_a_diverging_unit_leaves_a_gap(written: Any) -> None:
+def test_a_diverging_unit_leaves_a_gap(written):
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert "8 of the study's runs diverged" in laid_out(loaded).caption
 
 
-def test_a_single_seed_and_many_panels_are_drawn(written: Any) -> None:
+def test_a_single_seed_and_many_panels_are_drawn(written):
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
     more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))
     loaded = written(edit={panel: more}, overrides=["seeds=1"])
     assert "Shaded" not in laid_out(loaded).caption
 
 
-def test_a_caption_names_the_panels_that_chose_differently(written: Any) -> None:
+def test_a_caption_names_the_panels_that_chose_differently(written):
     loaded = written(skip=lambda r: r.point["model.dropout"] == 0.5 and r.point["model.lr"] == 1e-3)
     caption = plot_of(loaded).caption
     assert "relu: lr 0.001 (plain) and lr 0.0001 (dropped)" in caption
@@ -243,7 +243,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
+def test_conditions_can_be_the_x_axis(written, tmp_path):
     loaded = noisy(written)
     plot = plot_of(loaded, 1)
     plain, layers = plot.panels
@@ -265,7 +265,7 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     assert ax.get_xlabel() == "strength"
 
 
-def test_runs_are_read_where_the_figure_says(written: Any) -> None:
+def test_runs_are_read_where_the_figure_says(written):
     loaded = noisy(written, ("xlabel: strength", "at: 2"))
     plot = plot_of(loaded, 1)
     relu = next(line for line in plot.panels[0].lines if line.label == "relu")
@@ -274,7 +274,7 @@ def test_runs_are_read_where_the_figure_says(written: Any) -> None:
     assert "Values: at epoch 2 (plain)" in plot.caption
 
 
-def test_values_at_selection_are_those_at_the_end_where_last_values_select(written: Any) -> None:
+def test_values_at_selection_are_those_at_the_end_where_last_values_select(written):
     for rule, place in (("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")):
         loaded = noisy(written, ("xlabel: strength", "at: selected"))
         select = replace(loaded.study.select, at=rule)
@@ -282,7 +282,7 @@ def test_values_at_selection_are_those_at_the_end_where_last_values_select(writt
         assert f"Values: {place} (plain)" in plot.caption
 
 
-def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path) -> None:
+def test_one_condition_can_be_drawn_over_the_epochs(written, tmp_path):
     loaded = noisy(
         written,
         ("    x: noise\n", "    condition: noise=2\n"),
@@ -295,7 +295,7 @@ def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path
     assert "Values: under noise=2 (plain); under noise=1,layer=2 (layers)." in plot.caption
 
 
-def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: Path) -> None:
+def test_a_single_condition_is_drawn_with_its_interval(written, tmp_path):
     loaded = noisy(written, ("x: layer\n        condition: noise=1", "condition: layer=3"))
     plot = plot_of(loaded, 1)
     assert [line.ours.x.tolist() for line in plot.panels[1].lines] == [[1]] * 3
@@ -304,7 +304,7 @@ def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: P
     assert len(ax.collections) == 3
 
 
-def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written: Any) -> None:
+def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written):
     for before, after, message in (
         ("x: noise\n", "x: nois\n", "unknown key of conditions 'nois'; did you mean 'noise'"),
         ("on: noise=1", "on: noise=3", "unknown condition beside layer 'noise=3'; did you mean 'noise=1'"),
@@ -316,7 +316,7 @@ def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written: Any) -> Non
             read_entry(loaded := noisy(written, (before, after)), loaded.study.figures[1])
 
 
-def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
+def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so(written):
     message = "recorded what it shows; run the study first: actlab study run units"
     loaded = written(edit={"{train/loss: train, val/loss: heldout}": "{noise/test/error: null}"})
     with pytest.raises(ActlabError, match=message):
@@ -326,7 +326,7 @@ def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so
         figures.draw(written(skip=lambda run: True))
 
 
-def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> None:
+def test_mistakes_in_a_figure_get_clear_errors(written, tmp_path):
     for before, after, message in (
         ("    label: log", "    labl: log", "unknown key of 'figures' 'labl'; did you mean 'label'"),
         ("{title: plain", "{titel: plain", "unknown key of 'panels' 'titel'; did you mean 'title'"),
@@ -349,7 +349,7 @@ def test_mistakes_in_a_figure_get_clear_errors(written: Any, tmp_path: Path) -> 
             figures.draw(written(edit={before: after}))
 
 
-def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) -> None:
+def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path):
     with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
         read_curves({"file": "mine.csv"}, "f")
     head, unread = b"panel,act,curve,epoch,value\n", "cannot be read as published curves"
@@ -369,7 +369,7 @@ def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path: Path) 
             read_curves({"file": str(tmp_path / "some.csv")}, "f")
 
 
-def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> None:
+def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path):
     (tmp_path / "some.csv").write_text("panel,act,curve,epoch,value\n1,NA,2,3,.5\n")
     found = read_curves({"file": str(tmp_path / "some.csv"), "names": {"relu": "NA"}}, "f")
     found.check("1", "2")
@@ -377,7 +377,7 @@ def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> Non
     assert (list(curve.x), list(curve.values), curve.name) == ([3.0], [0.5], ("1", "NA", "2"))
 
 
-def test_a_label_that_begins_with_an_underscore_stands_in_the_legend(written: Any, tmp_path: Path) -> None:
+def test_a_label_that_begins_with_an_underscore_stands_in_the_legend(written, tmp_path):
     (tmp_path / "mine.py").write_text("def _mine(x):\n    return x\n")
     loaded = written(activations=[f"{tmp_path}/mine.py:_mine"])
     with mpl.rc_context(style.RC):
@@ -385,14 +385,14 @@ def test_a_label_that_begins_with_an_underscore_stands_in_the_legend(written: An
     assert "_mine" in [text.get_text().strip() for text in legend.get_texts()]
 
 
-def test_a_units_colour_is_the_same_in_every_figure() -> None:
+def test_a_units_colour_is_the_same_in_every_figure():
     one, two = style.colours(["gelu", "relu", "mine"]), style.colours(["relu", "other", "gelu"])
     assert (one["gelu"], one["relu"]) == (two["gelu"], two["relu"])
     for units in ([*style._KNOWN, *map(str, range(8))], [f"unit {n}" for n in range(24)]):
         assert len(set(style.colours(units).values())) == len(units)
 
 
-def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path) -> None:
+def test_curves_csv_holds_every_place_of_every_line(written, tmp_path):
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
     file = stored.write(loaded, tmp_path / "out")
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
@@ -410,7 +410,7 @@ def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path
     assert float(lines["dropped", "relu", "test/error", "4.0"]["median"]) == pytest.approx(0.0405)
 
 
-def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: Any) -> None:
+def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written):
     loaded = written(edit={", ylim: [0, 1]": ""})
     for run in (run for run in loaded.runs if (run.seed, run.point["model.activation"]) == (1, "elu")):
         folder = RunFolder(loaded.root, run)
@@ -431,7 +431,7 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
     assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
 
 
-def test_two_metrics_of_one_panel_are_told_apart_by_style_and_legend(written: Any, tmp_path: Path) -> None:
+def test_two_metrics_of_one_panel_are_told_apart_by_style_and_legend(written, tmp_path):
     """Also beside the training's metric, whose line is dashed."""
     loaded = written(edit={"val/loss: heldout}": "val/loss: heldout, test/error: null}"})
     plot = plot_of(loaded)

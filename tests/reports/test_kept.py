@@ -21,7 +21,7 @@ def legend_of(drawn: Any) -> list[str]:
     return [text.get_text() for legend in drawn.legends for text in legend.get_texts()]
 
 
-def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path: Path) -> None:
+def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path):
     drawn = stored.draw("gelu_cifar10", results=tmp_path)
     assert legend_of(drawn)[-1] == "published"
     lines = [line for axes in drawn.axes for line in axes.get_lines() if np.isfinite(line.get_ydata()).any()]
@@ -29,7 +29,7 @@ def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path: Path)
     assert all(line.is_dashed() for line in lines)
 
 
-def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
+def test_a_panel_says_what_was_run(written, tmp_path):
     """Also where activations have different numbers of runs, and where one panel has none."""
     assert titles_of(written, tmp_path) == [
         ("plain (n = 2)", "log loss"),
@@ -44,13 +44,13 @@ def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
     assert dropped[0] == "dropped (n = 2)"
 
 
-def test_panels_without_titles_are_distinguished_by_their_numbers(written: Any, tmp_path: Path) -> None:
+def test_panels_without_titles_are_distinguished_by_their_numbers(written, tmp_path):
     bare = {"title: plain, ": "", "title: dropped, ": "", "label: test error, ": ""}
     found = titles_of(written, tmp_path, edit=bare, skip=lambda run: not run.point["model.dropout"])
     assert found == [("1 (published; not run here)", "log loss"), ("2 (n = 2)", "log loss (%)")]
 
 
-def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> None:
+def test_a_line_that_is_called_none_is_drawn(written, tmp_path):
     def by_dropout(text: str) -> str:
         text = text.replace("model.dropout: [0.0, 0.5]", "model.dropout: [null, 0.5]")
         panel = "{title: one, where: {model.activation: relu}}"
@@ -69,12 +69,12 @@ def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> No
     assert legend_of(drawn)[:2] == ["None", "0.5"]
 
 
-def test_a_study_without_runs_and_published_curves_says_so(tmp_path: Path) -> None:
+def test_a_study_without_runs_and_published_curves_says_so(tmp_path):
     drawn = stored.draw("elu_imagenet", results=tmp_path)
     assert legend_of(drawn) == ["not run here, no published curve"]
 
 
-def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_empty() -> None:
+def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_empty():
     drawn = stored.draw("elu_mnist_autoencoder", results=Path(__file__).parents[2] / "results")
     assert [axes.get_visible() for axes in drawn.axes] == [True] * 4 + [False] * 2
     for axes in drawn.axes[:4]:

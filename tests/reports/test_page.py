@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from actlab.analysis import comparison, scoreboard, verdict
+from actlab.analysis import comparison, verdict
 from actlab.reports import output, style, table_files
-from actlab.reports.pages import index, study
+from actlab.reports.pages import study
 from actlab.reports.pages.study import heat_map
 from actlab.reports.plots import read
+from actlab.scoreboard import studies_page, tables
 from actlab.studies import probe_files
-from boards_by_hand import cell, leave, table
+from tables_by_hand import cell, leave, table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -71,7 +72,7 @@ def page_of(loaded: Any) -> Path:
     return study.write([loaded], comparison.table_of(loaded), loaded.root)
 
 
-def test_the_page_says_what_the_table_says(written: Any) -> None:
+def test_the_page_says_what_the_table_says(written):
     loaded = written(overrides=["seeds=7"])
     page = Page(page_of(loaded))
     assert page.text("h1") == page.text("title") == "A study of units"
@@ -88,7 +89,7 @@ def test_the_page_says_what_the_table_says(written: Any) -> None:
     assert "curves.csv" not in links  # nobody wrote it
 
 
-def test_the_page_asks_for_nothing(written: Any) -> None:
+def test_the_page_asks_for_nothing(written):
     page = Page(page_of(written()))
     loaded = [a.get(key) for tag, a in page.elements if tag not in ("a", "html") for key in ("src", "href")]
     assert set(loaded) == {None, "data:,"}
@@ -97,7 +98,7 @@ def test_the_page_asks_for_nothing(written: Any) -> None:
     assert policy.startswith("default-src 'none'")
 
 
-def test_the_page_draws_what_the_figures_draw(written: Any) -> None:
+def test_the_page_draws_what_the_figures_draw(written):
     loaded = written()
     (figure,), (plot,) = Page(page_of(loaded)).figures, read(loaded)
     assert [panel["title"] for panel in figure["panels"]] == ["plain", "dropped"]
@@ -117,7 +118,7 @@ def test_the_page_draws_what_the_figures_draw(written: Any) -> None:
     assert figure["kinds"] == ["held out", "training", "published", "bands"]
 
 
-def test_diverged_runs_are_gaps_and_are_counted(written: Any) -> None:
+def test_diverged_runs_are_gaps_and_are_counted(written):
     page = Page(page_of(written(diverge=lambda r: r.point["model.activation"] == "elu")))
     lines = page.figures[0]["panels"][1]["lines"]
     last = {line["label"]: line["median"][-1] for line in lines}
@@ -126,7 +127,7 @@ def test_diverged_runs_are_gaps_and_are_counted(written: Any) -> None:
     assert "8 of which diverged" in page.text()
 
 
-def test_text_of_users_stays_text(written: Any) -> None:
+def test_text_of_users_stays_text(written):
     clean, page = Page(page_of(written())), Page(page_of(written(edit=hostile)))
     for tag in ("script", "b", "img", "style"):
         assert page.count(tag) == clean.count(tag)
@@ -140,7 +141,7 @@ def test_text_of_users_stays_text(written: Any) -> None:
     assert figure["panels"][0]["title"] == "</script><b>plain"
 
 
-def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -> None:
+def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written):
     loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3)
     heat = heat_map(loaded)
     assert (heat["value"], heat["tuned"], heat["settings"]) == ("best val/loss", "lr", ["0.001", "0.0001"])
@@ -154,7 +155,7 @@ def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -
     assert heat_map(one) is None
 
 
-def test_a_study_that_compares_nothing_has_a_page_and_no_verdict_in_the_list(written: Any) -> None:
+def test_a_study_that_compares_nothing_has_a_page_and_no_verdict_in_the_list(written):
     tuned_alone = {
         "tune: [model.lr]": "tune: [model.activation, model.dropout, model.lr]",
         "      - {title: dropped, where: {model.dropout: 0.5}": "      - {title: dropped",
@@ -167,7 +168,7 @@ def test_a_study_that_compares_nothing_has_a_page_and_no_verdict_in_the_list(wri
     assert "No verdict: the study has no reference" in index_of(loaded.root.parent).text("li")
 
 
-def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
+def test_the_config_keeps_the_order_of_the_disk_to_itself(written):
     loaded = written(activations=["./mine.py:relu"])
     text = study.config(loaded.study)
     assert str(Path.cwd()) not in text
@@ -185,10 +186,10 @@ def table_of(name: str, *verdicts: tuple[str, str], **given: Any) -> dict[str, A
 
 
 def index_of(runs: Path) -> Page:
-    return Page(index.write(runs, scoreboard.read(runs)))
+    return Page(studies_page.write(runs, tables.read(runs)))
 
 
-def test_the_index_lists_studies_with_verdict_figure_and_link(cli: Any, tmp_path: Path) -> None:
+def test_the_index_lists_studies_with_verdict_figure_and_link(cli, tmp_path):
     primary = "relu: worse, by 1.00 points."
     both = ("primary", primary), ("secondary", "relu: another.")
     leave(tmp_path, table_of("a", *both, diverged=1, planned=12))
@@ -200,10 +201,9 @@ def test_the_index_lists_studies_with_verdict_figure_and_link(cli: Any, tmp_path
     for name in ("curves", "noise"):
         (figures / f"{name}.svg").write_text(f"<svg>{name}</svg>")
 
-    outcome = cli("report", "--runs-dir", tmp_path)
-    assert outcome.code == 0, outcome.err
+    out = cli("report", "--runs-dir", tmp_path).succeeded()
     file = tmp_path / study.INDEX
-    assert outcome.out.split() == [str(file)]
+    assert out.split() == [str(file)]
     page = Page(file)
     links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
     assert links == ["a/report.html"]
@@ -219,7 +219,7 @@ def test_the_index_lists_studies_with_verdict_figure_and_link(cli: Any, tmp_path
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written: Any) -> None:
+def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written):
     loaded = written()
     output.write([loaded], comparison.table_of(loaded), loaded.root, html=True)
     old = {
@@ -232,7 +232,7 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> None:
+def test_figures_are_drawn_again_after_a_probe_was_evaluated(written):
     """What they show may be in no table."""
 
     asked = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
@@ -249,7 +249,7 @@ def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> No
     assert curves.read_text() != "old"
 
 
-def test_the_index_reads_what_a_report_left(written: Any) -> None:
+def test_the_index_reads_what_a_report_left(written):
     loaded = written(overrides=["seeds=7"])
     page_of(loaded)
     page = index_of(loaded.root.parent)
@@ -258,7 +258,7 @@ def test_the_index_reads_what_a_report_left(written: Any) -> None:
     assert "84 of 84 runs, 7 seeds" in page.text("p")
 
 
-def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, tmp_path: Path) -> None:
+def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli, tmp_path):
     empty = cli("report", "--runs-dir", tmp_path)
     assert empty.code == 2
     assert "actlab study run demo" in empty.err
@@ -312,7 +312,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     assert (said, asked) == ([], opened)
 
 
-def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> None:
+def test_a_browser_reads_values_and_hides_lines(written, opened):
     page = opened(page_of(written()), viewport={"width": 1280, "height": 900})
     plot, reading = page.locator(".plot").first, page.locator(".reading").first
     plot.focus()
@@ -340,10 +340,10 @@ def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> No
     page.keyboard.press("Escape")
 
 
-def test_a_page_fits_its_window(written: Any, opened: Any) -> None:
+def test_a_page_fits_its_window(written, opened):
     """Of a computer by day, and of a phone by night."""
     loaded = written(edit=hostile, overrides=["seeds=6"])
-    for file in (page_of(loaded), index.write(loaded.root.parent, scoreboard.read(loaded.root.parent))):
+    for file in (page_of(loaded), studies_page.write(loaded.root.parent, tables.read(loaded.root.parent))):
         page = opened(file)
         for width, scheme in ((1280, "light"), (390, "dark")):
             page.set_viewport_size({"width": width, "height": 844})

@@ -36,19 +36,24 @@ def printed(loaded: Any) -> str:
     return text.getvalue()
 
 
+def line_of(activation: str, text: str) -> str:
+    """The first printed line of an activation."""
+    return next(line for line in text.splitlines() if line.startswith(activation))
+
+
 def cells(line: str) -> list[str]:
     """A printed line's cells: they are two spaces apart at least."""
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_the_table_says_what_was_measured(written: Any) -> None:
+def test_the_table_says_what_was_measured(written):
     loaded = written()
     head, _ = tables.grid(table_of(loaded))
     assert not [name for name in head if "vs relu" in name or "difference to" in name]  # too few seeds
     text = printed(loaded)
     lines = text.splitlines()
     assert lines[0] == "A study of units"
-    relu = next(line for line in lines if line.startswith("relu"))
+    relu = line_of("relu", text)
     medians = ["4.05 [4.00, 4.10]", "0.405 [0.400, 0.410]", "0.350 (+0.0550)"]
     assert cells(relu) == ["relu", "0", "0.001 (edge)", "2", "2", *medians]
     assert "24 of 24 runs finished." in lines
@@ -61,7 +66,7 @@ def test_the_table_says_what_was_measured(written: Any) -> None:
     assert lines[-1] == "A note."
 
 
-def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_tables_fit_80_characters(written, monkeypatch):
     monkeypatch.setattr(terminal, "PIPE", 120)
     lines = printed(written(overrides=["seeds=7"])).splitlines()
     assert max(map(len, lines[: lines.index("Verdict")])) <= 80
@@ -75,7 +80,7 @@ def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.Monke
     assert "show --json" in lines[-1]
 
 
-def test_a_wide_terminal_takes_one_table(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_terminal_takes_one_table(written, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     loaded = written(overrides=["seeds=7"])
     for columns, expected in ((80, 6), (400, 2)):
@@ -85,7 +90,7 @@ def test_a_wide_terminal_takes_one_table(written: Any, monkeypatch: pytest.Monke
         assert ("Better: the probability" in " ".join(text.split())) == (expected == 2)
 
 
-def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:
+def test_a_wide_table_comes_in_parts_in_markdown(written):
     whole = [line for line in table_files.to_markdown(table_of(written())).splitlines() if line.startswith("#")]
     assert whole == ["# A study of units", "## Verdict", "## Notes"]
     text = table_files.to_markdown(table_of(written(overrides=["seeds=7"])))
@@ -99,14 +104,14 @@ def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:
     assert f"| gelu_tanh | 0 | 2.30 [2.00, 2.60] | {tested} |" in part
 
 
-def test_an_unfinished_study_says_so(written: Any) -> None:
+def test_an_unfinished_study_says_so(written):
     loaded = written(
         skip=lambda r: (r.point["model.activation"] == "elu" and r.seed == 1) or r.point["model.lr"] < 1e-3
     )
     text = printed(loaded)
     assert "10 of 24 runs finished; the study is unfinished" in text
     assert "* chosen while runs are missing" in text
-    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    elu = line_of("elu", text)
     assert cells(elu)[:6] == ["elu", "0", "0.001* (edge)", "2", "1 of 2", "3.00"]
     shutil.rmtree(loaded.root)
     text = printed(written(skip=lambda run: True))
@@ -114,19 +119,19 @@ def test_an_unfinished_study_says_so(written: Any) -> None:
     assert "0 of 2" in text
 
 
-def test_diverged_runs_are_counted(written: Any) -> None:
+def test_diverged_runs_are_counted(written):
     text = printed(written(diverge=lambda r: r.point["model.activation"] == "relu" and r.seed == 1))
     assert "24 of 24 runs finished, 4 of which diverged." in text
-    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    relu = line_of("relu", text)
     assert "2, 1 diverged" in relu
     assert "diverged [4.00, diverged]" in relu
     assert "A diverged run counts as the worst value." in text
 
 
-def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
+def test_seven_seeds_give_intervals_and_p(written):
     text = printed(written(overrides=["seeds=7"]))
     assert "interval between order statistics of the median, which covers at least 95 % (98.4 % with 7" in text
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # 2/128; times 4 comparisons
     # Always 0.2 and 2 points apart from relu.
     assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
@@ -137,50 +142,48 @@ def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
     assert "Primary: 4 comparisons of test error % (last) with relu." in text
 
 
-def test_a_diverged_run_leaves_the_probability_and_a_note(written: Any) -> None:
+def test_a_diverged_run_leaves_the_probability_and_a_note(written):
     loaded = written(
         overrides=["seeds=7"], diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1
     )
     text = printed(loaded)
-    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    elu = line_of("elu", text)
     assert elu.count("0.044 / 0.089") == 1
     assert "-1.00 / -1.00" in elu
     assert (
         "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean" in text
     )
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
 
 
-def test_where_most_pairs_diverged_the_median_difference_says_which_side(written: Any) -> None:
+def test_where_most_pairs_diverged_the_median_difference_says_which_side(written):
     for who, sign in (("gelu_tanh", "+"), ("relu", "-")):
         text = printed(
             written(overrides=["seeds=6"], diverge=lambda r, who=who: r.point["model.activation"] == who)
         )
-        gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+        gelu = line_of("gelu_tanh", text)
         assert f"- / {sign}∞" in gelu
 
 
-def test_without_a_choice_the_metric_of_selection_is_tested_too(written: Any) -> None:
+def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     text = printed(written(edit={"lr: [1.0e-3, 1.0e-4]": "lr: [1.0e-3]"}, overrides=["seeds=7"]))
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 2  # times 4 primary comparisons, and as many secondary ones
     assert "The other 4 are secondary, and corrected as a family apart." in text
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
     assert "No p" not in text
 
 
-def test_a_published_sd_shows_mean_and_sd(written: Any) -> None:
+def test_a_published_sd_shows_mean_and_sd(written):
     text = printed(written(edit={"value: 0.35}": "value: 0.35, sd: 0.02}"}))
-    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    relu = line_of("relu", text)
     # Of 0.40 and 0.41: mean 0.405, sd 0.01/√2.
     assert cells(relu)[-2:] == ["0.405 [0.400, 0.410], 0.405 ± 0.00707", "0.350 ± 0.0200 (+0.0550)"]
     assert "±: mean and standard deviation over runs (n - 1)." in text
 
 
-def test_a_pipe_cuts_no_name(
-    written: Any, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_cuts_no_name(written, programs, tmp_path, monkeypatch):
     monkeypatch.setattr(terminal, "PIPE", 120)
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
@@ -191,7 +194,7 @@ def test_a_pipe_cuts_no_name(
     assert "\x1b" not in done.stdout
 
 
-def test_costs_stand_beside_the_accuracy(written: Any) -> None:
+def test_costs_stand_beside_the_accuracy(written):
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
     of = {unit: {"compared": unit, "run": run.id, "point": dict(run.point)} for unit, run in runs.items()}
@@ -200,7 +203,7 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
     assert "/ relu" in text
-    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    gelu = line_of("gelu_tanh", text)
     assert cells(gelu)[-3:] == ["2.10", "1.25", "2.00"]
     assert "measured on this machine, the fastest of 25 rounds in turns." in text
     # Without relu nothing is relative.
@@ -218,11 +221,11 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
         (7.0, {}, "load 7.0 on 2 cores"),
     ],
 )
-def test_a_busy_machine_is_said(load: float, share: dict[str, float], said: str) -> None:
+def test_a_busy_machine_is_said(load, share, said):
     assert busy([{"machine": {"load": load, "cores": 2, **share}}]) == said
 
 
-def test_the_spread_of_costs_is_said(written: Any) -> None:
+def test_the_spread_of_costs_is_said(written):
     """By the reference that is asked for."""
     loaded = written()
     runs = {run.point["model.activation"]: run for run in reversed(loaded.runs)}
@@ -247,7 +250,7 @@ def test_the_spread_of_costs_is_said(written: Any) -> None:
     assert "this machine, in one round, which can be far off." in said(rounds=1)
 
 
-def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: Path) -> None:
+def test_units_that_would_print_alike_print_their_files(written, tmp_path):
     loaded = written(activations=["./mine.py:relu", {"name": "./mine.py:elu", "alpha": 2}, "./mine.py:bent"])
     head, body = tables.grid(table_of(loaded))
     units = ["gelu_tanh", "relu", "elu", f"{Path.cwd()}/mine.py:relu", "elu(alpha=2)", "bent"]
@@ -276,13 +279,11 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
         (None, Column("e"), {}, "-"),
     ],
 )
-def test_numbers_are_printed_as_their_column_says(
-    value: float | None, column: Column, options: Any, text: str
-) -> None:
+def test_numbers_are_printed_as_their_column_says(value, column, options, text):
     assert tables.number(value, column, **options) == text
 
 
-def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
+def test_the_values_hold_what_settings_were_chosen_by(written):
     loaded = written(edit=lambda text: text.replace("  - {metric: val/loss, at: best}\n", "", 1))
     assert [column.key for column in loaded.columns] == ["test/error@last"]
     values = pd.read_csv(io.StringIO(table_files.to_csv(loaded)))
@@ -296,7 +297,7 @@ def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
     assert next(csv.reader(io.StringIO(table_files.to_csv(untuned))))[-2:] == ["test/error@last", "run"]
 
 
-def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> None:
+def test_files_hold_all_digits_and_fractions(written, tmp_path):
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
     paths = table_files.write(table_of(loaded), loaded, tmp_path / "out")
     assert [path.name for path in paths] == ["table.md", "table.json", "values.csv"]
@@ -331,7 +332,7 @@ def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> No
     assert sum(row["chosen"] == "1" for row in rows) == 12
 
 
-def test_all_digits_of_grid_values_are_written(written: Any, tmp_path: Path) -> None:
+def test_all_digits_of_grid_values_are_written(written, tmp_path):
     grid = lambda text: text.replace("[1.0e-3, 1.0e-4]", "[0.00031622776601683794, 1.0e-4]")  # noqa: E731
     _, table, values = table_files.write(table_of(written(edit=grid)), written(edit=grid), tmp_path / "out")
     record = json.loads(table.read_text(), parse_constant=pytest.fail)
@@ -340,14 +341,14 @@ def test_all_digits_of_grid_values_are_written(written: Any, tmp_path: Path) -> 
     assert {row["model.lr"] for row in rows} == {"0.00031622776601683794", "0.0001"}
 
 
-def test_a_metric_that_was_not_recorded_is_named_below_the_table(written: Any) -> None:
+def test_a_metric_that_was_not_recorded_is_named_below_the_table(written):
     loaded = written(edit={"metric: test/error, at: last": "metric: test/err"})
     assert not any("test err" in name for name in tables.grid(table_of(loaded))[0])
     assert any("did you mean 'test/error'" in note for note in table_of(loaded).footnotes)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_column_without_values_is_hidden_everywhere(written: Any, tmp_path: Path) -> None:
+def test_a_column_without_values_is_hidden_everywhere(written, tmp_path):
     """Also where a value was published for it: the runs have four epochs."""
     column, value = "metric: val/loss, at: mean 5-50", "metric: val/loss, at: best, value: 0.35}"
     found = written(
@@ -371,7 +372,7 @@ def test_a_column_without_values_is_hidden_everywhere(written: Any, tmp_path: Pa
     assert "Not measured: val loss (mean of epochs 5-50) for 12 of 12 runs" in printed(found)
 
 
-def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:
+def test_keys_that_end_alike_have_columns_of_their_own(written):
     loaded = written(edit={"model.dropout: [0.0, 0.5]": "model.dropout: [0.0]\n  x.dropout: [1]"})
     head, body = tables.grid(table_of(loaded))
     assert head[:3] == ["activation", "model.dropout", "x.dropout"]
@@ -381,7 +382,7 @@ def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:
     assert {line[head.index("model.runs")] for line in body} == {"0", "0.5"}
 
 
-def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(written: Any, tmp_path: Path) -> None:
+def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(written, tmp_path):
     column = "  - {metric: noise/test/error, condition: noise=1}\n"
     loaded = written(edit=lambda text: text.replace("published:", column + "published:", 1))
     assert "Not measured: noise test error (noise=1, last) for 12 of 12 runs." in printed(loaded)

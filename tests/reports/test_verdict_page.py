@@ -53,17 +53,17 @@ def printed(example: str, root: Path) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_sentence_of_the_page_is_printed(example: str, tmp_path: Path) -> None:
+def test_a_sentence_of_the_page_is_printed(example, tmp_path):
     assert printed(example, tmp_path) == example.partition("\n\n")[2].rstrip("\n")
 
 
-def test_the_page_has_each_kind_of_verdict() -> None:
+def test_the_page_has_each_kind_of_verdict():
     for kind in KINDS:
         said = [" ".join(example.partition("\n\n")[2].split()) for example in EXAMPLES]
         assert any(re.match(KINDS[kind], one) for one in said)
 
 
-def test_numbers_in_the_prose_are_those_of_the_rules() -> None:
+def test_numbers_in_the_prose_are_those_of_the_rules():
     prose = " ".join(PAGE.read_text(encoding="utf-8").split())
     small, large = (100 * (sampling_error(*of) or 0) for of in ((0.09, 1_000), (0.02, 10_000)))
     assert f"{small:.1f} points for an error of 9 % on 1,000 samples, {large:.2f} for 2 % on 10,000" in prose

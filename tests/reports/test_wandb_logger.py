@@ -1,15 +1,12 @@
 """The W&B logger: offline without an account, one run a logger, nothing said on the network."""
 
 import socket
-from pathlib import Path
-
-import pytest
 
 from actlab.reports.wandb import RunLogger, mode
 from wandb_logs import history
 
 
-def test_a_key_or_a_netrc_entry_is_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_or_a_netrc_entry_is_an_account(tmp_path, monkeypatch):
     """The environment wins over the account, the argument over both."""
     for key in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(key, raising=False)
@@ -28,9 +25,7 @@ def test_a_key_or_a_netrc_entry_is_an_account(tmp_path: Path, monkeypatch: pytes
     assert mode(offline=False) == "online"
 
 
-def test_two_loggers_in_one_process_keep_their_histories_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_loggers_in_one_process_keep_their_histories_apart(tmp_path, monkeypatch, capfd):
     reached: list[object] = []
     connect = socket.socket.connect
 

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.engines.settings import seats
 from actlab.runtime import devices
 from actlab.runtime.accidents import is_out_of_memory
 from actlab.stacking import StackedTask
@@ -94,20 +93,29 @@ def test_slices_of_a_gpu_are_named_by_the_variable(monkeypatch):
     monkeypatch.setenv(devices.VISIBLE, "MIG-a,MIG-b")
     monkeypatch.setattr(torch.accelerator, "device_count", count)
     assert devices.accelerators() == ["MIG-a", "MIG-b"]
-    assert seats() == 2
 
 
 @pytest.mark.parametrize(
     ("visible", "names"),
-    [("", ["2", "0", "1"]), ("5,6,7", ["7", "5", "6"]), ("GPU-a,GPU-b,7", ["7", "GPU-a", "GPU-b"])],
+    [
+        ("", ["2", "0", "1"]),
+        ("5,6,7,8,9", ["7", "5", "6"]),
+        ("GPU-a,GPU-b,7,GPU-c,GPU-d", ["7", "GPU-a", "GPU-b"]),
+    ],
 )
 def test_devices_with_most_free_memory_come_first(monkeypatch, visible, names):
-    """Two studies at once do not share one; small differences change no order."""
-    free = [20 * 2**30 + 5, 20 * 2**30 + 9, 70 * 2**30]
+    """Small differences change no order. Two are left out: one is full, another is used by one process only."""
+    free = [20 * 2**30 + 5, 20 * 2**30 + 9, 70 * 2**30, 2**29]
+
+    def memory(device):
+        if device == 4:
+            raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+        return free[device], 80 * 2**30
+
     monkeypatch.setenv(devices.VISIBLE, visible)
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 5)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device], 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", memory)
     assert devices.accelerators() == names
 
 

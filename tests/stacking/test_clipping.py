@@ -9,7 +9,8 @@ import torch
 
 from actlab.optim import L2
 from actlab.stacking import StackedTask
-from toys import Frames, FrameTask, fitted
+from toys import Frames, FrameTask, assert_members, fitted
+from updates_in_blocks import check_equal
 
 LIMIT = 0.3
 SCALES = (1.0, 30.0, 0.01, 30.0)  # of the initial weights: norms of gradients below the limit and far above
@@ -41,17 +42,6 @@ def member(r, activation="prelu", optimizer=torch.optim.SGD, **options):
     return task
 
 
-def assert_same_weights(stack, r, alone):
-    for name, value in alone.network.state_dict().items():
-        torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
-
-
-def data(seeds):
-    found = Frames()
-    found.seed = list(seeds)
-    return found
-
-
 @pytest.mark.parametrize(
     ("activation", "options"),
     [
@@ -66,15 +56,15 @@ def test_members_are_clipped_as_runs_alone(tmp_path, activation, options):
     """PReLU belongs to one run each, linear layers are slices of one parameter."""
     options = {"gradient_clip_val": LIMIT, "max_epochs": 2, **options}
     stack = StackedTask([member(r, activation) for r in range(4)])
-    fitted(stack, data(range(4)), tmp_path, **options)
+    fitted(stack, Frames(seed=[*range(4)]), tmp_path, **options)
+    alone = [member(r, activation) for r in range(4)]
     largest, smallest = 0.0, math.inf
-    for r in range(4):
-        alone, norms = member(r, activation), Norms()
-        fitted(alone, Frames(seed=r), tmp_path, norms, **options)
-        assert_same_weights(stack, r, alone)
+    for r, task in enumerate(alone):
+        fitted(task, Frames(seed=r), tmp_path, norms := Norms(), **options)
         largest, smallest = max([largest, *norms.before]), min([smallest, *norms.before])
         if options.get("gradient_clip_algorithm") != "value":
             assert max(norms.after) < LIMIT * (1 + 1e-9)
+    assert_members(stack, alone, 1e-9, 1e-12)
     assert smallest < LIMIT < 10 * LIMIT < largest
 
 
@@ -87,11 +77,13 @@ def test_a_gradient_that_is_not_finite_leaves_the_other_members_unchanged(tmp_pa
         return task
 
     stack = StackedTask([broken(r) for r in range(3)])
-    fitted(stack, data(range(3)), tmp_path, gradient_clip_val=LIMIT, max_epochs=1)
+    fitted(stack, Frames(seed=[*range(3)]), tmp_path, gradient_clip_val=LIMIT, max_epochs=1)
     for r in (0, 2):
         alone = member(r)
         fitted(alone, Frames(seed=r), tmp_path, gradient_clip_val=LIMIT, max_epochs=1)
-        assert_same_weights(stack, r, alone)
+        torch.testing.assert_close(
+            stack.network.member_state(r), dict(alone.network.state_dict()), rtol=1e-9, atol=1e-12
+        )
     assert stack.network.member_state(1)["0.weight"].isnan().all()
 
 
@@ -99,9 +91,9 @@ def test_without_a_limit_that_counts_nothing_changes(tmp_path):
     stacks = []
     for limit in (None, 0, 1e9):
         stacks.append(StackedTask([member(r) for r in (0, 2)]))
-        fitted(stacks[-1], data((0, 2)), tmp_path, gradient_clip_val=limit, max_epochs=1)
-    for name, value in stacks[0].state_dict().items():
-        assert all(torch.equal(stack.state_dict()[name], value) for stack in stacks[1:])
+        fitted(stacks[-1], Frames(seed=[0, 2]), tmp_path, gradient_clip_val=limit, max_epochs=1)
+    for stack in stacks[1:]:
+        check_equal(stack.state_dict(), stacks[0].state_dict())
 
 
 def test_clipping_in_mixed_precision(tmp_path):
@@ -111,7 +103,7 @@ def test_clipping_in_mixed_precision(tmp_path):
         task.l2 = None
     before = [torch.cat([p.detach().flatten() for p in task.network.parameters()]) for task in tasks]
     stack = StackedTask(tasks)
-    frames = data(range(4))
+    frames = Frames(seed=[*range(4)])
     frames.dtype = torch.float32
     trainer = fitted(stack, frames, tmp_path, gradient_clip_val=LIMIT, precision="bf16-mixed", max_epochs=1)
     for r, task in enumerate(tasks):

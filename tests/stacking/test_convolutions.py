@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from actlab import networks
+from actlab import experiments, networks
+from actlab.checks import forms
 from actlab.errors import ActlabError
 from actlab.networks import ConvNet, WideResNet
 from actlab.networks.wide_resnet import WideBlock
 from actlab.optim import L2, AdamEpsilonInRoot
 from actlab.stacking import StackedTask, layers, stacked_form, walked
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file
 from actlab.tasks import ClassificationTask
 from stacking.equality import assert_trains_as_alone
 
@@ -54,6 +57,14 @@ def batches():
 def test_as_they_are_they_are_trained_one_by_one(network, reason):
     with pytest.raises(ActlabError, match=f"cannot be stacked: ({reason}) has no stacked form"):
         StackedTask([task(seed, network) for seed in range(2)])
+
+
+def test_the_reason_on_a_cpu_advises_no_stacked_form():
+    """It would not help there."""
+    config = read_mapping(config_file("cifar10_convnet"))
+    config["data"]["init_args"]["sample"] = True
+    reason = forms.reason_against(experiments.build(config, accelerator="cpu"))
+    assert reason == "a CPU computes convolutions of several runs in another way, whatever their stacked form"
 
 
 def test_only_networks_that_can_be_stacked_declare_what_members_may_differ_in():

@@ -1,11 +1,9 @@
-"""Text that is not YAML, or that expands to more values than it seems: one clear line, at once."""
+"""Text that is not YAML: one clear line."""
 
 import pytest
 
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse, read_mapping
-
-LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12))])
 
 
 @pytest.mark.parametrize(
@@ -17,11 +15,7 @@ LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for
         ("!!bool x", "cannot be read"),
         ("9" * 5000, "4300 digits"),
         ("!!python/name:os.system", "could not determine a constructor"),
-        ("[" * 60 + "]" * 60, "deeper than 50"),
         ("[" * 1000 + "]" * 1000, "recursion"),
-        ("&a [*a]", "deeper than 50"),
-        ("&a {b: *a}", "deeper than 50"),
-        (f"[{LAUGHS}]", "more than 100,000 values"),
         ("{a: 1, a: 2}", "duplicate key 'a'"),
     ],
 )

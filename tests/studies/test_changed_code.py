@@ -35,7 +35,7 @@ def bytes_in(root, *patterns):
 
 
 @pytest.fixture
-def study(cli, tmp_path, monkeypatch):
+def study(succeed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "beside_mine.py").write_text(BESIDE)
@@ -43,8 +43,7 @@ def study(cli, tmp_path, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(TEXT)
 
     def run(*words):
-        outcome = cli("study", words[0], "tiny.yaml", *words[1:])
-        assert outcome.code == 0, outcome.err
+        outcome = succeed("study", words[0], "tiny.yaml", *words[1:])
         return outcome.out
 
     return run

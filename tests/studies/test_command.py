@@ -255,13 +255,9 @@ def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_a
         assert "activation" in (log.parent / "hparams.yaml").read_text()
 
 
-@pytest.mark.parametrize(
-    "engine",
-    ["auto", pytest.param("sequential", marks=pytest.mark.slow)],  # makes its loggers as a stack does
-)
-def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
+def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch):
     """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""
-    words = ["--set", "model.activation=relu", "--engine", engine]
+    words = ["--set", "model.activation=relu"]
     words += ["--logger", "actlab.reports.wandb.RunLogger", "--set", f"data.cache_dir={tmp_path}/cache"]
     words += ["--set", "trainer.max_epochs=1", *LOW]
     finish, calls = RunFolder.finish, iter([True])

@@ -149,7 +149,7 @@ def test_a_side_whose_trials_all_diverge_stays_planned(study, tmp_path):
 def test_shards_open_the_next_stage_and_train_each_run_once(study, tmp_path):
     def start(shard, fails):
         before = {*results_of(tmp_path, "*", 0, 5, 6)}
-        words = ("--shard", f"{shard}/2", "--jobs", "0", "--engine", "sequential")
+        words = ("--shard", f"{shard}/2", "--jobs", "0", "--max-stack", "1")
         outcome = study(STAGED, "run", *words, fails=fails)
         return outcome.code, {path.parent.name for path in {*results_of(tmp_path, "*", 0, 5, 6)} - before}
 
@@ -161,8 +161,7 @@ def test_shards_open_the_next_stage_and_train_each_run_once(study, tmp_path):
     assert len(names) == len({*names}) == 11, "all but a run that the first shard takes now"
 
 
-@pytest.mark.parametrize("stacked", [True, False])
-def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch, stacked):
+def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch):
     """Here the stacks of four processes are smaller if there are fewer groups, and one activation has none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "none.py").write_text("raise ImportError('not here')\n")
@@ -172,7 +171,7 @@ def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch, st
     able = [run for run in runs if "none" not in str(run.unit)]
 
     def shares(todo):
-        parts = [packing.pack(runs, tmp_path, 4, stacked, 4, Shard(n, 2), todo) for n in (0, 1)]
+        parts = [packing.pack(runs, tmp_path, 4, 4, Shard(n, 2), todo) for n in (0, 1)]
         return {name: n for n, part in enumerate(parts) for job in part.jobs for name in job.names}
 
     whole = shares(able)

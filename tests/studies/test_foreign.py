@@ -129,7 +129,7 @@ def test_a_module_that_ends_its_devices_is_a_failed_run(study, tmp_path, end):
 
 
 @pytest.mark.slow
-def test_a_study_on_two_devices(tmp_path, cli):
+def test_a_study_on_two_devices(tmp_path, succeed):
     text = """\
 base: mnist_classifier
 set:
@@ -147,10 +147,9 @@ table: [{metric: test/error, at: last, percent: true}]
     (tmp_path / "two.yaml").write_text(text)
 
     words = ["study", "run", str(tmp_path / "two.yaml"), "--runs-dir"]
-    assert cli(*words, tmp_path / "one", "--engine", "sequential").code == 0
+    succeed(*words, tmp_path / "one", "--max-stack", "1")
     two = ["--set", "trainer.devices=2", "--set", "trainer.strategy=ddp"]
-    outcome = cli(*words, tmp_path / "two", *two)
-    assert outcome.code == 0, outcome.err
+    outcome = succeed(*words, tmp_path / "two", *two)
     assert outcome.out.count("2 of 2 runs finished.") == 1
     assert "one by one instead of stacked: several devices" in outcome.out
 

@@ -81,10 +81,10 @@ def of_layers(values, activation, end=""):
     return [rows[f"activation/beta{end}[layer={layer}]@last"].median() for layer in (1, 2, 3)]
 
 
-def test_a_parameter_is_one_line_below_the_verdict(copied, cli):
+def test_a_parameter_is_one_line_below_the_verdict(copied, cli, succeed):
     """Files for programs have every layer; what people read has one line, in the terminal and on both pages."""
     out = cli("study", "show", "study.yaml").out
-    assert cli("study", "report", "study.yaml", "--html").code == 0
+    succeed("study", "report", "study.yaml", "--html")
     folder = copied / "runs/study"
     values = pd.read_csv(folder / "values.csv")
     shared, channels = of_layers(values, "Swish"), of_layers(values, "ChannelSwish")
@@ -101,8 +101,8 @@ def test_a_parameter_is_one_line_below_the_verdict(copied, cli):
         assert "by layer (last)" not in text  # no column
 
 
-def test_files_for_programs_have_all_layers(copied, cli):
-    assert cli("study", "report", "study.yaml").code == 0
+def test_files_for_programs_have_all_layers(copied, succeed):
+    succeed("study", "report", "study.yaml")
     values = pd.read_csv(copied / "runs/study/values.csv")
     rows = json.loads((copied / "runs/study/table.json").read_text())["rows"]
     for end in ("", "_min", "_max"):
@@ -138,10 +138,10 @@ def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(cop
     assert "lowest to the highest channel" in plot.caption
 
 
-def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, cli):
+def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, succeed):
     for checkpoints in copied.glob("runs/study/*/checkpoints"):
         shutil.rmtree(checkpoints)
-    assert cli("study", "report", "study.yaml", "--paper", "1").code == 0
+    succeed("study", "report", "study.yaml", "--paper", "1")
     folder = copied / "runs/study"
     for kind in ("png", "pdf"):
         assert (folder / "figures" / f"{plots.LEARNT_FIGURE}.{kind}").exists()

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from actlab import experiments
 from actlab.checks import configs
 from actlab.cli import loggers
-from actlab.config import identity, keys, values
+from actlab.config import identity, keys, records, values
 from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
@@ -69,7 +69,8 @@ def parsed_by_kind(monkeypatch):
     parse = experiments.resolved
 
     def resolved(given, defaults):
-        kinds = json.loads(json.dumps(given), parse_float=lambda _: "float", parse_int=lambda _: "int")
+        text = json.dumps(given, default=str)
+        kinds = json.loads(text, parse_float=lambda _: "float", parse_int=lambda _: "int")
         del kinds["model"]["init_args"]["activation"]  # `check` creates it
         if (kind := json.dumps(kinds)) not in PARSED:
             parse(given, defaults)
@@ -108,7 +109,7 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
         config = copy.deepcopy(mine.blocks[0].base)
         for key, value in {"trainer.max_epochs": 7, **run.point, "seed_everything": run.seed}.items():
             keys.set_dotted(config, key, value)
-        assert run.config == config
+        assert records.plain(run.config) == config
         assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
 
 

@@ -121,15 +121,14 @@ def test_lines_come_without_progress_too(tmp_path, capsys, clock):
     ]
 
 
-def test_progress_within_an_epoch_is_shown(cli, tmp_path, monkeypatch, every_line):
+def test_progress_within_an_epoch_is_shown(succeed, tmp_path, monkeypatch, every_line):
     """A run of one epoch shows its fraction, in this process and from a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signals, "EVERY", 0.0)
     text = STUDY.replace("max_epochs: 3", "max_epochs: 1").replace("batch_size: 500", "batch_size: 100")
     (tmp_path / "tiny.yaml").write_text(text)
     words = ["--set=model.activation=relu", "--set=model.optimizer.lr=0.01", "--set=model.network.dropout=0.0"]
-    outcome = cli("study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0")
-    assert outcome.code == 0, outcome.err
+    outcome = succeed("study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0")
     shown = [float(text) for text in re.findall(r"now relu-\S+, epoch ([\d.]+) of 1\n", outcome.out)]
     assert len({fraction for fraction in shown if 0 < fraction < 1}) > 5
     assert shown == sorted(shown)

@@ -12,17 +12,6 @@ BRIEF = ("seeds=2", "model.optimizer.lr=1e-3", "trainer.limit_train_batches=2", 
 MOST = 200  # starts of a study
 
 
-# One study of each task, as runs alone resume on one path.
-ALONE = (
-    *("gelu_mnist_classifier", "elu_mnist_autoencoder", "gelu_timit", "gpt_gated", "inr_image"),
-    "pinn_helmholtz",
-)
-CASES = [
-    *((path, "auto") for path in STUDIES),
-    *((path, "sequential") for path in STUDIES if path.stem in ALONE),
-]
-
-
 def starts_of(run):
     """How often a study had to be started until it ended well."""
     for number in range(1, MOST):
@@ -35,11 +24,11 @@ def starts_of(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "engine"), CASES, ids=[f"{path.stem}-{engine}" for path, engine in CASES])
-def test_a_study_rebuilt_after_each_epoch_is_the_uninterrupted_one(path, engine, cli, tmp_path, monkeypatch):
-    words = ["study", "run", path, "--smoke", "--engine", engine]
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_a_study_rebuilt_after_each_epoch_is_the_uninterrupted_one(path, cli, succeed, tmp_path, monkeypatch):
+    words = ["study", "run", path, "--smoke"]
     words += [word for change in BRIEF for word in ("--set", change)]
-    assert cli(*words, "--runs-dir", tmp_path / "straight").code == 0
+    succeed(*words, "--runs-dir", tmp_path / "straight")
     save = pl.Trainer.save_checkpoint
 
     def save_and_die(trainer, file, *args, **options):

@@ -37,11 +37,12 @@ table:
 """
 
 
-def test_a_study_of_texts_prints_the_error_of_its_windows(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_study_of_texts_prints_the_error_of_its_windows(
+    cli, succeed: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.yaml").write_text(STUDY)
-    outcome = cli("study", "run", "text.yaml", "--jobs", "0")
-    assert outcome.code == 0, outcome.err
+    succeed("study", "run", "text.yaml", "--jobs", "0")
     root = tmp_path / "runs/text"
     results = [json.loads(path.read_text()) for path in sorted(root.glob("*/result.json"))]
     errors: dict[str, list[dict[str, float]]] = {"gelu": [], "relu": []}

@@ -48,7 +48,7 @@ def uncompiled(monkeypatch):
     monkeypatch.setattr(Compiled, "graphs", [])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.4])
 def test_a_network_that_compiles_itself_leaves_what_it_leaves_otherwise(dropout, tmp_path):
     plain, compiled = (
         FrameTask(network=partial(Compiled, compiled=compiled, dropout=dropout)) for compiled in (False, True)
@@ -56,7 +56,7 @@ def test_a_network_that_compiles_itself_leaves_what_it_leaves_otherwise(dropout,
     for task in (plain, compiled):
         fitted(task, Frames(), tmp_path)
     assert Compiled.graphs
-    check_equal(dict(plain.state_dict()), dict(compiled.state_dict()))
+    check_equal(plain.state_dict(), compiled.state_dict())
 
 
 def test_a_stack_computes_it_without_the_compiler(tmp_path):

@@ -10,7 +10,7 @@ import yaml
 
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.networks import MLP
+from actlab.networks import MLP, Dropout
 from actlab.random.streams import Uniform
 from actlab.stacking import StackedTask
 from actlab.storage.resources import config_file
@@ -95,5 +95,6 @@ def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):
     trainer, task, data = build(config)
     assert isinstance(task, FrameTask)
     assert sum(p.numel() for p in task.parameters()) == 17_453_095
+    assert sum(isinstance(layer, Dropout) for layer in task.network.children()) == 5
     assert (data.num_classes, data.input_shape, data.batch_size, trainer.max_epochs) == (39, (11, 26), 64, 30)
     assert not task.schedules  # Adam at a constant rate

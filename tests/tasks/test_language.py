@@ -95,11 +95,9 @@ PLAIN = pytest.param("gpt_plain", marks=pytest.mark.slow)  # as the other, witho
 
 @pytest.mark.parametrize("config", [PLAIN, "gpt_gated"])
 def test_predict_writes_a_row_a_window(cli, tmp_path, config):
-    outcome = cli("fit", "-c", config, *quick(tmp_path))
-    assert outcome.code == 0, outcome.err
+    cli("fit", "-c", config, *quick(tmp_path)).succeeded()
     (checkpoint,) = tmp_path.rglob("last.ckpt")
-    outcome = cli("predict", "--ckpt_path", checkpoint, "--trainer.enable_progress_bar", "false")
-    assert outcome.code == 0, outcome.err
+    cli("predict", "--ckpt_path", checkpoint, "--trainer.enable_progress_bar", "false").succeeded()
     (path,) = tmp_path.rglob("predictions.parquet")
     table = pd.read_parquet(path)
     assert list(table) == ["index", *(f"label_{t}" for t in range(8)), *(f"surprisal_{t}" for t in range(8))]

@@ -24,7 +24,7 @@ from actlab.tasks import (
     takes_run_axis,
 )
 from actlab.tasks.helmholtz import hills, on_sides, waves
-from toys import QUIET, fitted
+from toys import QUIET, assert_members, fitted
 
 
 def small(act, num_outputs, input_shape):
@@ -99,8 +99,7 @@ def test_seeds_in_a_stack_are_trained_as_alone(tmp_path):
     for r, trainer in enumerate(alone):
         for name, value in trainer.callback_metrics.items():
             assert float(stack.latest[name][r]) == pytest.approx(float(value), rel=1e-9), name
-        expected = trainer.lightning_module.network.state_dict()
-        torch.testing.assert_close(stack.network.member_state(r), dict(expected))
+    assert_members(stack, [trainer.lightning_module for trainer in alone], 1e-7, 1e-7)
 
 
 class Contrast(HelmholtzTask):

@@ -100,7 +100,7 @@ def test_a_measurement_leaves_training_as_it_is(measurement, unit, kind, tmp_pat
         callback = callbacks.get(measurement) if is_measured else None
         trainer = fitted(task, Frames(), tmp_path, *([callback] if callback else []))
         assert ("train/clean_loss" in trainer.callback_metrics) == clean
-        states.append(dict(task.state_dict()))
+        states.append(task.state_dict())
     check_equal(*states)
 
 
@@ -109,7 +109,7 @@ def test_the_example_of_replace_leaves_the_model_as_it_was(unit):
     model = nn.Sequential(unit(), nn.ReLU())
     before = {name: value.clone() for name, value in model.state_dict().items()}
     actlab.replace(model, "relu", "gelu", example=torch.randn(5, 3))
-    check_equal(dict(model.state_dict()), before)
+    check_equal(model.state_dict(), before)
     assert not hasattr(model[0], "spread")
     assert not getattr(model[0], "is_ready", False)
 

@@ -26,6 +26,7 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity
 from toys import QUIET, fitted
+from updates_in_blocks import check_equal
 
 pytestmark = pytest.mark.tries_stacks
 
@@ -154,8 +155,7 @@ def test_what_draws_unannounced_is_resumed_as_uninterrupted(tmp_path, kind):
     fit(1, 0)[0].save_checkpoint(tmp_path / "one.ckpt")
     trainer, resumed = fit(2, 1, resumed=tmp_path / "one.ckpt")
     assert trainer.callback_metrics == straight.callback_metrics
-    for name, value in whole.state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], value)
+    check_equal(resumed.state_dict(), whole.state_dict())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -47,18 +47,18 @@ def of_batches(*sizes: int, runs: bool = False, weights: np.ndarray | None = WEI
 
 @pytest.mark.parametrize("sizes", [(11,), (6, 5), (1, 1, 9)], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "padded"])
-def test_errors_are_numpys_in_any_batches_and_in_a_stack(sizes: Any, weights: Any) -> None:
+def test_errors_are_numpys_in_any_batches_and_in_a_stack(sizes, weights):
     expected = [by_hand(of_run, np.ones((11, 5)) if weights is None else weights) for of_run in VALUES]
     assert float(of_batches(*sizes, weights=weights)) == pytest.approx(expected[0], rel=1e-12)
     assert of_batches(*sizes, runs=True, weights=weights).tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_equal_weights_give_the_usual_standard_error() -> None:
+def test_equal_weights_give_the_usual_standard_error():
     x = VALUES[0].mean(-1)
     assert float(of_batches(4, 7, weights=None)) == pytest.approx(x.std(ddof=1) / 11**0.5, rel=1e-12)
 
 
-def test_half_precision_is_summed_in_higher_precision() -> None:
+def test_half_precision_is_summed_in_higher_precision():
     sums, values = SampleSums(), torch.tensor(VALUES[0], dtype=torch.bfloat16)
     sums.add("loss", Quantity(values), values, False)
     (found, number) = sums.of("loss", torch.zeros((), dtype=torch.bfloat16))
@@ -66,7 +66,7 @@ def test_half_precision_is_summed_in_higher_precision() -> None:
     assert found.tolist() == pytest.approx(values.double().sum(-1).tolist(), rel=1e-6)
 
 
-def test_what_is_not_of_samples_has_no_error() -> None:
+def test_what_is_not_of_samples_has_no_error():
     sums = SampleSums()
     sums.add("mean", Quantity(torch.tensor(1.0)), torch.ones(11), False)
     sums.add("tokens", Quantity(torch.ones(55)), torch.ones(11, 5), False)
@@ -76,7 +76,7 @@ def test_what_is_not_of_samples_has_no_error() -> None:
         assert not sampling_error(sums.of(name, torch.zeros(())), lambda of_device: of_device).isfinite()
 
 
-def test_functions_of_a_mean_have_its_error_times_their_slope() -> None:
+def test_functions_of_a_mean_have_its_error_times_their_slope():
     mean, error = torch.tensor(1.5), torch.tensor(0.01, dtype=torch.float64)
     found = {f: float(error_of_derived(Derived(f), mean, error)) for f in (torch.exp, torch.sqrt, torch.neg)}
     slopes = {torch.exp: np.exp(1.5), torch.sqrt: 0.5 / 1.5**0.5, torch.neg: 1}
@@ -92,7 +92,7 @@ def error_of(task: FrameTask, data: Frames) -> float:
 
 
 @pytest.mark.parametrize("kind", [FrameTask, PlainFrameTask])
-def test_runs_alone_and_in_a_stack_have_the_errors_of_their_weights(tmp_path: Any, kind: Any) -> None:
+def test_runs_alone_and_in_a_stack_have_the_errors_of_their_weights(tmp_path, kind):
     """Forty-eight padded sequences in batches of 16, validated and tested after each of three epochs."""
     alone = []
     for r in range(3):
@@ -111,7 +111,7 @@ def test_runs_alone_and_in_a_stack_have_the_errors_of_their_weights(tmp_path: An
         assert errors == pytest.approx([run[name][0] for run in alone], rel=1e-9, nan_ok=True)
 
 
-def test_means_and_errors_of_two_devices_are_those_of_one(tmp_path: Any) -> None:
+def test_means_and_errors_of_two_devices_are_those_of_one(tmp_path):
     def tested(**options: Any) -> dict[str, float]:
         task, data = FrameTask(0).double(), Frames()
         settings = {**QUIET, "precision": "64-true", "default_root_dir": tmp_path, **options}
@@ -136,7 +136,7 @@ class Written(pl.Callback):
             )
 
 
-def test_a_language_task_keeps_the_loss_of_each_window(tmp_path: Any) -> None:
+def test_a_language_task_keeps_the_loss_of_each_window(tmp_path):
     data = TextDataModule(sample=True, context=8, windows=12, eval_batch_size=5, updates_per_epoch=3)
     task = LanguageTask(256, (8,), activation="gelu", network=partial(GPT, width=8))
     trainer = fitted(task, data, tmp_path, TestEveryEpoch(), max_epochs=1)
@@ -154,12 +154,12 @@ def test_a_language_task_keeps_the_loss_of_each_window(tmp_path: Any) -> None:
         assert kept.tolist() == pytest.approx(nats.mean(-1).tolist(), abs=2e-6)
 
 
-def test_pixels_of_a_picture_have_no_error() -> None:
+def test_pixels_of_a_picture_have_no_error():
     assert not PixelTask.independent
 
 
 @pytest.mark.parametrize("kind", ["tweets", "speech"])
-def test_tokens_of_tweets_and_frames_of_speech_are_counted_by_sentence(kind: str, tmp_path: Any) -> None:
+def test_tokens_of_tweets_and_frames_of_speech_are_counted_by_sentence(kind, tmp_path):
     """Errors of losses and shares; by token or frame they would be smaller."""
     if kind == "tweets":
         data: Any = TwitterPOSDataModule(sample=True, batch_size=500, eval_batch_size=37)

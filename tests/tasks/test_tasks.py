@@ -22,7 +22,8 @@ from actlab.tasks import ClassificationTask, Quantity, Task
 from actlab.tasks.building import check_devices
 from actlab.tasks.quantities import Means
 from actlab.tasks.randomness import is_random
-from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask, fitted
+from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask, assert_members, fitted
+from updates_in_blocks import check_equal
 
 EPOCHS = 3
 
@@ -93,12 +94,9 @@ def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
     network = partial(FrameNetwork, dropout=dropout)
     make = lambda r: member(r, kind, lr=0.1 / (r + 1), network=network)  # noqa: E731
     singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
-    data = Frames()
-    data.seed = [0, 1]
-    stack, watch = trained(StackedTask([make(r) for r in range(2)]), data, tmp_path)
-    for r, (one, alone) in enumerate(singles):
-        for name, value in one.network.state_dict().items():
-            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+    stack, watch = trained(StackedTask([make(r) for r in range(2)]), Frames(seed=[0, 1]), tmp_path)
+    assert_members(stack, [one for one, _ in singles], 1e-9, 1e-12)
+    for r, (_, alone) in enumerate(singles):
         for mine, ours in zip(alone.rows, watch.rows, strict=True):
             assert {n: v.item() for n, v in mine.items()} == pytest.approx(
                 {n: v[r].item() for n, v in ours.items()}
@@ -136,11 +134,9 @@ class Gradients(StackedTask):
 
 def test_a_stack_holds_its_gradients_once(tmp_path):
     """Slices of two learning rates: their gradients are views, and go with the gradients they view."""
-    data = Frames()
-    data.seed = [0, 1]
     stack = Gradients([member(0, lr=0.1), member(1, lr=0.2)])
     stack.counts = []
-    trained(stack, data, tmp_path)
+    trained(stack, Frames(seed=[0, 1]), tmp_path)
     whole = sum(p.numel() * p.element_size() for p in stack.parameters())
     assert stack.counts == [0, whole] * (len(stack.counts) // 2)
     assert len(stack.counts) > EPOCHS
@@ -167,9 +163,7 @@ def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, name):
         return FrameTask(r, adam, "prelu", network=network, schedules=schedules, l2=l2)
 
     singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
-    data = Frames()
-    data.seed = [0, 1]
-    stack, watch = trained(StackedTask([make(r) for r in range(2)]), data, tmp_path)
+    stack, watch = trained(StackedTask([make(r) for r in range(2)]), Frames(seed=[0, 1]), tmp_path)
     plain = trained(
         FrameTask(0, make(0).optimizer, "prelu", network=partial(FrameNetwork, dropout=0.2), l2=l2),
         Frames(seed=0),
@@ -177,9 +171,7 @@ def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, name):
     )
     weights = [one.network.state_dict()["0.weight"] for one, _ in (plain, singles[0])]
     assert not torch.equal(*weights), "the schedule changes something"
-    for r, (one, _) in enumerate(singles):
-        for name, value in one.network.state_dict().items():
-            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-8, atol=1e-11)
+    assert_members(stack, [one for one, _ in singles])
     assert len(watch.rows) == EPOCHS
 
 
@@ -189,8 +181,7 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
     fitted(make(), Frames(), tmp_path, max_epochs=2).save_checkpoint(tmp_path / "two.ckpt")
     resumed = make()
     fitted(resumed, Frames(), tmp_path, resumed=tmp_path / "two.ckpt", num_sanity_val_steps=2)
-    for name, value in straight.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], value)
+    check_equal(resumed.network.state_dict(), straight.network.state_dict())
 
 
 def test_a_task_without_quantities_cannot_be_made():

@@ -13,7 +13,7 @@ from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
 from actlab.stacking import StackedTask
 from actlab.tasks import ClassificationTask
-from toys import FrameNetwork, Frames, FrameTask, fitted
+from toys import FrameNetwork, Frames, FrameTask, assert_members, fitted
 
 STRENGTH = 0.03
 SCHEDULES = {
@@ -82,17 +82,14 @@ def test_the_penalised_loss_and_the_training_error_by_hand(tmp_path, schedules, 
 def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation):
     make = partial(task, schedules=SCHEDULES[schedules], activation=activation)
     singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
-    data = Frames()
-    data.seed = [0, 1]
-    stack = trained(StackedTask([make(r) for r in range(2)]), data, tmp_path)
+    stack = trained(StackedTask([make(r) for r in range(2)]), Frames(seed=[0, 1]), tmp_path)
     for r, one in enumerate(singles):
         own = {n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")}
         assert own.keys() == {f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")}
         assert own == pytest.approx(
             {name: stack.latest[name][r].item() for name in own}, rel=1e-6
         )  # metrics are float32
-        for name, value in one.network.state_dict().items():
-            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-8, atol=1e-11)
+    assert_members(stack, singles)
 
 
 def test_without_them_nothing_more_is_logged(tmp_path):

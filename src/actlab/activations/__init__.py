@@ -11,7 +11,6 @@ from actlab.activations.plugins import Function
 from actlab.activations.registry import (
     Entry,
     Factory,
-    Spec,
     create,
     declared,
     entry,
@@ -23,8 +22,10 @@ from actlab.activations.registry import (
     register,
 )
 from actlab.activations.replacement import FunctionalCall, Replacement, replace
+from actlab.storage.spec import Activation, Spec
 
 __all__ = [
+    "Activation",
     "Entry",
     "Factory",
     "Function",

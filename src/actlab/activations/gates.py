@@ -3,8 +3,7 @@
 Values are accurate in both tails, equal their limits at ±∞ and propagate nan. Values and gradients are finite
 for every finite input. float16 and bfloat16 are computed in float32.
 
-Laplace has closed-form derivatives: autograd saves six times as much for the backward pass
-(`benchmarks/forms.py`). For Cauchy, the slope P + x·p cancels nearly equal numbers in the far left tail.
+For Cauchy, the slope P + x·p cancels nearly equal numbers in the far left tail.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -100,69 +98,5 @@ def _plain(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
     return gate(x, lambda finite: CDFS[name](_standardise(finite, mu, sigma)))
 
 
-class _Laplace(torch.autograd.Function):
-    """x·P((x − μ)/σ) for order 0, its slope for order 1; saves only x for the backward pass."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, mu: float, sigma: float, order: int) -> Tensor:
-        if order == 0:
-            return _plain("laplace", x, mu, sigma)
-        return _laplace_slope(_standardise(x, mu, sigma), mu / sigma)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, *ctx.settings = inputs
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * _next_derivative(*ctx.saved_tensors, *ctx.settings), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return tangent * _next_derivative(*ctx.saved_tensors, *ctx.settings)
-
-
-def _next_derivative(x: Tensor, mu: float, sigma: float, order: int) -> Tensor:
-    """Return the slope for order 0, the curvature for order 1; autograd can differentiate the curvature."""
-    if order == 1:
-        return _laplace_curvature(_standardise(x, mu, sigma), mu / sigma) / sigma
-    slope: Tensor = _Laplace.apply(x, mu, sigma, 1)  # type: ignore[no-untyped-call]
-    return slope
-
-
-# dynamo rejects a Function with a forward-mode derivative; AOTAutograd traces it
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def _laplace(x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    y: Tensor = _Laplace.apply(wide, mu, sigma, 0)  # type: ignore[no-untyped-call]
-    return y.to(x.dtype)
-
-
-# The slope of x·P(z), z = (x − μ)/σ, is P(z) + z·p(z) + (μ/σ)p(z). By symmetry, with a = |z|, the first two
-# terms sum to h(a) for z < 0 and to 1 − h(a) for z > 0. Computing h directly keeps the left tail accurate.
-def _laplace_slope(z: Tensor, ratio: float) -> Tensor:
-    """h(a) = ½(1 − a)e⁻ᵃ, p(z) = ½e⁻ᵃ."""
-    a = _bounded_above(z).abs_()
-    tail = a.neg().exp_().mul_(0.5)
-    h = a.neg_().add_(1).mul_(tail)
-    # 1 − h where z > 0, else h; `torch.where` takes ten times as long on the CPU
-    slope: Tensor = torch.ops.aten.threshold_backward(h.mul(-2).add_(1), z, 0).add_(h)
-    return slope.add_(tail, alpha=ratio) if ratio else slope
-
-
-def _laplace_curvature(z: Tensor, ratio: float) -> Tensor:
-    """(2 − a − (μ/σ)sign(z))·½e⁻ᵃ."""
-    z = _bounded_above(z)
-    a = z.abs()
-    return (2 - a - ratio * z.sign()) * 0.5 * torch.exp(-a)
-
-
-GATES: dict[str, Callable[..., Tensor]] = {
-    **{name: partial(_plain, name) for name in CDFS},
-    "laplace": _laplace,
-}
+GATES: dict[str, Callable[..., Tensor]] = {name: partial(_plain, name) for name in CDFS}
 """Functions (x, μ, σ) → x·P(X ≤ (x − μ)/σ) by the name of X's distribution; σ > 0, elementwise, any shape."""

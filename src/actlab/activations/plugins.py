@@ -10,7 +10,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, reduce, wraps
 from pathlib import Path
@@ -19,9 +19,10 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, described, importing, shown, unknown
+from actlab.errors import ActlabError, described, importing, unknown
 from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
+from actlab.storage.spec import Spec
 
 WIDTHS = (  # required parameters of these names receive the number of features at a site
     *("channels", "in_channels", "in_channel", "num_channels", "num_features", "in_features", "features"),
@@ -77,43 +78,18 @@ class Function(nn.Module):
 
 
 @calling()
-def resolve(name: str) -> Any:
-    """Return the object that ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
+def resolve(spec: Spec) -> Any:
+    """Return the class or function that an importable activation names.
 
     A file is imported once per resolved path and content.
     """
-    source, _, attribute = name.rpartition(":")
-    module = _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    is_file = spec.source.endswith(".py")
+    module = _import_file(Path(spec.source)) if is_file else _import_module(spec.source)
     try:
-        return reduce(getattr, attribute.split("."), module)
+        return reduce(getattr, spec.name.split("."), module)
     except AttributeError:
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
-        raise unknown(f"attribute of {source}", attribute, public) from None
-
-
-def named(target: Any) -> Any:
-    """Return the name ``package.module:Name`` of a class or function; anything else unchanged.
-
-    >>> named(nn.Mish), named(torch.tanh), named("elu")
-    ('torch.nn.modules.activation:Mish', 'torch:tanh', 'elu')
-    """
-    if isinstance(target, nn.Module):
-        raise ActlabError(
-            f"the activation {shown(target)} is built already, which layers cannot share: give its class, or "
-            f"{{name: {named(type(target))}, …}} with its arguments"
-        )
-    is_code: bool = isinstance(target, type) or inspect.isroutine(target)
-    if not is_code:
-        return target
-    module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__qualname__", "")
-    for source, attribute in ((module, name), ("torch", target.__name__)):
-        with suppress(AttributeError):
-            if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
-                return f"{source}:{attribute}"
-    raise ActlabError(
-        f"the activation {name} has no import path: define it at the top level of a module, or register it by "
-        "actlab.register and give its name"
-    )
+        raise unknown(f"attribute of {spec.source}", spec.name, public) from None
 
 
 def _import_module(source: str) -> types.ModuleType:
@@ -148,34 +124,35 @@ def _import_file(path: Path) -> types.ModuleType:
     return module
 
 
-def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
+def module_from(spec: Spec, target: Any) -> nn.Module:
     """Build a module from a module class, a function returning a module, or a function tensor → tensor.
 
-    A function tensor → tensor receives ``params`` at each call. The class of an ``autograd.Function`` means its
-    ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the `site`.
-    A function with one required parameter, or of ``*args``, is first called with a tensor. ``label`` names the
-    activation in messages.
+    A function tensor → tensor receives the parameters at each call. The class of an ``autograd.Function`` means
+    its ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the
+    `site`. A function with one required parameter, or of ``*args``, is first called with a tensor. ``spec``
+    names the activation in messages.
 
-    >>> module_from("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
+    >>> clip = lambda x, most: x.clamp(max=most)
+    >>> module_from(Spec("", "clip", {"most": 1.0}), clip)(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
     >>> with site(3):
-    ...     module_from("slope", lambda channels: nn.PReLU(channels), {})
+    ...     module_from(Spec("", "slope"), lambda channels: nn.PReLU(channels))
     PReLU(num_parameters=3)
     """
     if isinstance(target, nn.Module):
         raise ActlabError(
-            f"{label} is an instance of {type(target).__name__}, which layers cannot share; name its class, or "
-            "a function that returns a new one"
+            f"{spec.path} is an instance of {type(target).__name__}, which layers cannot share; "
+            "name its class, or a function that returns a new one"
         )
     is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
         what = "a class" if is_class else f"of type {type(target).__name__}"
-        raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
+        raise ActlabError(f"{spec.path} is {what}, neither an nn.Module class nor a function")
     if isinstance(target, torch.jit.ScriptFunction):  # which cannot be copied
         target = wraps(target)(lambda *args, _call=target, **kwargs: _call(*args, **kwargs))
     call = target if is_class else applied(target)
-    params, hints, known = dict(params), _hints(call), parameters(call)
-    missing = [] if known is None else _check_params(label, known, hints, params)
+    params, hints, known = dict(spec.params), _hints(call), parameters(call)
+    missing = [] if known is None else _check_params(spec, known, hints, params)
     widths, others = [n for n in missing if n in WIDTHS], [n for n in missing if n not in WIDTHS]
     inputs, fault = others or widths, None
     variadic = not missing and any(p.kind is p.VAR_POSITIONAL for p in (known or {}).values())
@@ -183,17 +160,17 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     plain = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
     if not is_class and (known is None or variadic or plain):
         try:
-            given = params | {name: _site_width(label, name) for name in widths if others}
-            return _wrap_function(label, target, given)
+            given = params | {name: _site_width(spec, name) for name in widths if others}
+            return _wrap_function(spec, target, given)
         except ActlabError as error:
             if known is None or others:
                 raise
             fault = error
     if others:
-        example = f"{{name: {label}, {others[0]}: …}}, with {WIDTH} for the number of features at each site"
-        raise ActlabError(f"{label} needs a value for {', '.join(map(repr, others))}; write {example}")
+        example = f"{{name: {spec.path}, {others[0]}: …}}, with {WIDTH} for the number of features at each site"
+        raise ActlabError(f"{spec.path} needs a value for {', '.join(map(repr, others))}; write {example}")
     try:
-        module = _call(label, call, params | {name: _site_width(label, name) for name in widths})
+        module = _call(spec, call, params | {name: _site_width(spec, name) for name in widths})
     except ActlabError as error:
         if fault is None or widths:
             raise
@@ -201,8 +178,8 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     if isinstance(module, nn.Module):  # scripted modules accept no hooks
         return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
     if callable(module):
-        return module_from(label, module, {})
-    raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
+        return module_from(Spec(spec.source, spec.name), module)
+    raise ActlabError(f"{spec.path} returned {type(module).__name__}, not an nn.Module")
 
 
 def applied(function: Any) -> Any:
@@ -210,11 +187,12 @@ def applied(function: Any) -> Any:
     return function.apply if isinstance(function, type) else function  # type: ignore[attr-defined]
 
 
-def _site_width(label: str, name: str) -> int:
+def _site_width(spec: Spec, name: str) -> int:
     if (width := _width.get()) is None:
         raise WidthError(
-            f"{label} needs the number of features at its site for {name!r}: call act(width) in the network, "
-            f"example=INPUT in actlab.replace, or give a value, as in {{name: {label}, {name}: 64}}"
+            f"{spec.path} needs the number of features at its site for {name!r}: call act(width) in the "
+            "network, example=INPUT in actlab.replace, or give a value, as in "
+            f"{{name: {spec.path}, {name}: 64}}"
         )
     return width
 
@@ -228,23 +206,23 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | Non
 
 
 def _check_params(
-    label: str, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], params: dict[str, Any]
+    spec: Spec, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], params: dict[str, Any]
 ) -> list[str]:
     """Check ``params`` against a signature, replace `WIDTH` in place, and return missing parameters."""
     kinds = {parameter.kind for parameter in known.values()}
     named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for key, value in params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
-            raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
+            raise unknown(f"parameter of {spec.path}", key, named, "" if named else f"{spec.path} takes none.")
         options = _options(hints.get(key))
         if not isinstance(value, str) or str in options or value in options:
             continue
         if value == WIDTH and not (key in named and isinstance(named[key].default, str)):
-            params[key] = _site_width(label, key)
+            params[key] = _site_width(spec, key)
         elif any(one in (bool, int, float) or isinstance(one, str) for one in options):
             # torch takes "1e-3" for a number, and Python "no" for true
             wanted = inspect.formatannotation(hints[key]).replace(" | ", " or ")
-            raise ActlabError(f"parameter {key!r} of {label}: expected {wanted}, got {value!r}")
+            raise ActlabError(f"parameter {key!r} of {spec.path}: expected {wanted}, got {value!r}")
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return [p.name for p in required if p.default is p.empty and p.name not in params]
 
@@ -264,19 +242,20 @@ def _hints(target: Any) -> dict[str, Any]:
         return {}
 
 
-def _wrap_function(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
+def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
     faults = []
     for x in map(torch.zeros, _SHAPES):
         try:
             with torch.no_grad():
-                y = _call(label, partial(applied(target), x), params)
+                y = _call(spec, partial(applied(target), x), params)
             if isinstance(y, Tensor) and y.shape == x.shape:
                 return Function(target, params)
             what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
             given = f"a {tuple(x.shape)} tensor"
             raise ActlabError(
-                f"{label}, given {given}, returned {what}, not {given}; return a tensor of the input's shape"
+                f"{spec.path}, given {given}, returned {what}, not {given}; return a tensor of the "
+                "input's shape"
             )
         except ActlabError as error:
             faults.append(error)
@@ -284,10 +263,10 @@ def _wrap_function(label: str, target: Any, params: Mapping[str, Any]) -> nn.Mod
 
 
 @calling()
-def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> Any:
+def _call(spec: Spec, target: Callable[..., Any], params: Mapping[str, Any]) -> Any:
     try:
         return target(**params)
     except ActlabError:
         raise
     except Exception as error:  # third-party code may raise anything
-        raise ActlabError(f"cannot build {label} with {dict(params)}: {described(error)}") from error
+        raise ActlabError(f"cannot build {spec.path} with {dict(params)}: {described(error)}") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -11,16 +12,10 @@ import torch
 from torch import nn
 
 from actlab.activations import plugins
-from actlab.errors import ActlabError, shown, unknown
+from actlab.errors import ActlabError, unknown
 from actlab.random.streams import Uniform
-from actlab.storage.spellings import absolute, activation_spec
+from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated, validated_but
-
-Spec = str | Mapping[str, Any] | Callable[..., Any]
-"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
-
-In a script also the class or function itself, which is defined at the top level of a module.
-A dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning."""
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
@@ -116,7 +111,7 @@ def entry(name: str) -> Entry:
 
 
 @validated_but("spec")
-def create(spec: Spec, **params: Any) -> nn.Module:
+def create(spec: Activation, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
     Args:
@@ -138,52 +133,34 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     >>> create("torch.nn:Hardtanh", max_val=6.0)
     Hardtanh(min_val=-1.0, max_val=6.0)
     """
-    name, params = parse_spec(spec, params)
-    if ":" in name:
-        return plugins.module_from(name, plugins.resolve(name), params)
-    registered = entry(name)
-    module = plugins.module_from(name, registered.build, params)
-    if is_stochastic(module) is not registered.stochastic:
-        vars(module)["stochastic"] = registered.stochastic
-    return module
-
-
-def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name in ``spec``, and its parameters overridden by ``params``."""
-    spec = activation_spec(plugins.named(spec))
-    given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
-    name = plugins.named(given.pop("name", None))
-    if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
-        raise ActlabError(
-            f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(spec)}"
-        )
-    return name, given | dict(params)
-
-
-def source_of(spec: Spec) -> str:
-    """Return the file or module of an importable activation; empty for a registered name.
-
-    >>> source_of("./file.py:Name"), source_of({"class_path": "torch.nn.ELU"}), source_of("elu")
-    ('./file.py', 'torch.nn', '')
-    """
-    return parse_spec(spec, {})[0].rpartition(":")[0]
+    return Factory(Spec.of(spec).with_params(params))()
 
 
 @dataclass(frozen=True)
 class Factory:
     """Returns a fresh module at each call; built by `factory`. Compares, prints and pickles by its spec."""
 
-    name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    spec: Spec
+
+    @cached_property
+    def target(self) -> Any:
+        """The class or function that builds the activation, imported once."""
+        return plugins.resolve(self.spec) if self.spec.source else entry(self.spec.name).build
 
     def __call__(self, width: int | None = None) -> nn.Module:
         """Return a fresh module for a site with ``width`` features, which only some activations need."""
         with plugins.site(width):
-            return create(self.name, **self.params)
+            module = plugins.module_from(self.spec, self.target)
+        if not self.spec.source and is_stochastic(module) is not entry(self.spec.name).stochastic:
+            vars(module)["stochastic"] = entry(self.spec.name).stochastic
+        return module
+
+    def __reduce__(self) -> Any:
+        return Factory, (self.spec,)  # another process imports the target itself
 
 
 @validated_but("spec")
-def factory(spec: Spec) -> Factory:
+def factory(spec: Activation) -> Factory:
     """Return a picklable factory for ``spec`` (see `create`), after one trial call.
 
     A network calls the factory with the number of features at each site (dimension 1 of the input); a call
@@ -194,13 +171,12 @@ def factory(spec: Spec) -> Factory:
         ActlabError: see `create`.
 
     >>> act = factory({"name": "elu", "alpha": 0.5})
-    >>> act, act()
-    (Factory(name='elu', params={'alpha': 0.5}), ELU(alpha=0.5))
+    >>> act.spec.plain, act()
+    ({'name': 'elu', 'alpha': 0.5}, ELU(alpha=0.5))
     >>> act() is act()
     False
     """
-    name, params = parse_spec(spec, {})
-    made = Factory(absolute(name), params)
+    made = Factory(Spec.of(spec).located())
     with torch.random.fork_rng(devices=[]):
         made(24)  # features
     return made

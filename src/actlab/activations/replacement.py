@@ -19,11 +19,12 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from actlab.activations import plugins
-from actlab.activations.registry import Spec, create, entry, names, parse_spec
+from actlab.activations.registry import Factory, create, entry, names
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import MemberStream, Stream, Uniform
 from actlab.runtime.modules import evaluating, plain_attributes, unchanged, unfuse
+from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
@@ -63,7 +64,7 @@ class Replacement:
 
 
 @validated
-def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> Replacement:
+def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any = None) -> Replacement:
     """Replace the modules of one activation in a model by another activation, in place.
 
     Each attribute or list element that holds the old activation receives a fresh module in the old module's
@@ -120,7 +121,7 @@ def replace(model: nn.Module, old: Spec, new: Spec, *, example: Any = None) -> R
         return _replaced(model, old, new, example)
 
 
-def _replaced(model: nn.Module, old: Spec, new: Spec, example: Any) -> Replacement:
+def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) -> Replacement:
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
     calls, widths = (None, {}) if example is None else _run(model, kind, sites, example)
@@ -177,18 +178,18 @@ def _put(model: nn.Module, path: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), name, module)
 
 
-def _matcher(old: Spec) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
+def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
     """Return the class of an activation, and whether a module stands for it."""
-    name, params = parse_spec(old, {}) if isinstance(old, str | Mapping) else ("", {})
-    registered = entry(name) if name and ":" not in name else None
-    target = registered.build if registered else plugins.resolve(name) if name else old
-    if isinstance(target, type) and issubclass(target, nn.Module) and not params:
+    spec = _unresolved(old) if callable(old) else Spec.of(old)
+    target = old if callable(old) else Factory(spec).target
+    if isinstance(target, type) and issubclass(target, nn.Module) and not spec.params:
         return target, lambda module: type(module) is target
     reference = _build(old)
     kind = type(reference)
-    if registered is None or params or not registered.parameters:
+    has_parameters = not callable(old) and not spec.source and entry(spec.name).parameters
+    if spec.params or not has_parameters:
         return kind, partial(_equal, reference)
-    return kind, lambda module: type(module) is kind and not _has_another_name(module, name)
+    return kind, lambda module: type(module) is kind and not _has_another_name(module, spec.name)
 
 
 def _has_another_name(module: nn.Module, name: str) -> bool:
@@ -197,10 +198,15 @@ def _has_another_name(module: nn.Module, name: str) -> bool:
     return any(_equal(create(other), module) for other in others)
 
 
-def _build(activation: Spec) -> nn.Module:
-    if isinstance(activation, str | Mapping):
-        return create(activation)
-    return plugins.module_from(getattr(activation, "__name__", repr(activation)), activation, {})
+def _build(activation: Activation) -> nn.Module:
+    if callable(activation):
+        return plugins.module_from(_unresolved(activation), activation)
+    return create(activation)
+
+
+def _unresolved(target: Callable[..., Any]) -> Spec:
+    """Return the name of a class or function, perhaps without an import path, for messages."""
+    return Spec("", getattr(target, "__name__", repr(target)))
 
 
 def _equal(reference: nn.Module, module: nn.Module) -> bool:
@@ -236,7 +242,9 @@ def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterat
                 yield path, module
 
 
-def _built_for(model: nn.Module, path: str, old: nn.Module, new: Spec, widths: set[int] | None) -> nn.Module:
+def _built_for(
+    model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
+) -> nn.Module:
     """Return a fresh activation for a place; ``widths`` of its inputs are None without an example."""
     try:
         with plugins.site(next(iter(widths)) if widths and len(widths) == 1 else None):

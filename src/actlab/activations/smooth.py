@@ -34,18 +34,18 @@ def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module
     """Return a factory of the same activations, with those of torch that have nan derivatives replaced."""
 
     def made(*width: int) -> nn.Module:
-        unit = factory(*width)
-        for parent in [*unit.modules()]:
+        activation = factory(*width)
+        for parent in [*activation.modules()]:
             for name, child in parent.named_children():
                 setattr(parent, name, _smooth(child))
-        return _smooth(unit)
+        return _smooth(activation)
 
     return made
 
 
-def _smooth(unit: nn.Module) -> nn.Module:
-    if type(unit) is nn.Mish:
+def _smooth(activation: nn.Module) -> nn.Module:
+    if type(activation) is nn.Mish:
         return Elementwise(smooth_mish)
-    if type(unit) is nn.GELU and unit.approximate == "tanh":
+    if type(activation) is nn.GELU and activation.approximate == "tanh":
         return Elementwise(smooth_tanh_gelu)
-    return unit
+    return activation

@@ -247,7 +247,7 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     secondary = table.correction("secondary").comparisons
     column = table.rows[0].primary
     text = ""
-    if primary and column:
+    if primary:
         text = f"Primary: {plural(primary, 'comparison')} of {column.name} with {table.reference_text}. "
     if primary and secondary:
         others = "The other is" if secondary == 1 else f"The other {secondary} are"

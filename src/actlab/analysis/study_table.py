@@ -21,7 +21,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, Estimate
 from actlab.analysis.looks import factor
 from actlab.analysis.statistics import Interval, Number
-from actlab.analysis.wording import plural
+from actlab.analysis.wording import joined, plural
 from actlab.config.keys import by_key
 from actlab.config.values import in_full, mapped, printers, shareable
 from actlab.storage.files import read_json
@@ -161,9 +161,9 @@ class Row:
     columns: tuple[Cell, ...]
 
     @property
-    def primary(self) -> Cell | None:
-        """The cell of the primary column; None without one."""
-        return next((cell for cell in self.columns if cell.primary), None)
+    def primary(self) -> Cell:
+        """The cell of the primary column; the first one of a study without a primary column."""
+        return next((cell for cell in self.columns if cell.primary), self.columns[0])
 
 
 @dataclass(frozen=True)
@@ -256,17 +256,11 @@ class StudyTable:
         """Return whether a row is of an activation of the user, which is emphasised."""
         return any(in_full(shareable(value)) in self.own for value in row.point.values())
 
-    def digest(self, value: Any) -> str:
-        """Return the digest of an activation's code; empty for actlab's."""
-        name = value.get("name", value.get("class_path")) if isinstance(value, Mapping) else value
-        return self.sources.get(str(name), "")
-
     @property
     def points(self) -> list[tuple[str, list[Row]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         by_rest = by_key((row.point.without([self.compare]), row) for row in self.rows)
-        words = ([rest.in_words(text=self.text), self.cut] for rest in by_rest)
-        return [*zip((", ".join(filter(None, of)) for of in words), by_rest.values(), strict=True)]
+        return [(joined(rest.in_words(text=self.text), self.cut), rows) for rest, rows in by_rest.items()]
 
     @property
     def shown(self) -> list[int]:

@@ -15,6 +15,11 @@ def digits(value: float, sign: str = "") -> str:
     return f"{value:{sign}#.3g}".rstrip(".")
 
 
+def joined(*words: str) -> str:
+    """Return the words that are not empty, with commas."""
+    return ", ".join(filter(None, words))
+
+
 def few(names: Sequence[str], most: int = 3) -> str:
     """Return the first names and the number of the others: ``a, b, c and 2 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

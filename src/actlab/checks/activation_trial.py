@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import copy
 import itertools
-import pickle
-import time
-import timeit
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from actlab import activations, experiments
-from actlab.analysis.wording import duration
 from actlab.callbacks import check_averaging
-from actlab.checks.cases import Cases, Faults, key_of
+from actlab.checks import state_trial
+from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
+from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
-from actlab.config.keys import set_dotted
+from actlab.config.keys import ACTIVATION, set_dotted
 from actlab.config.values import canonical, label
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -38,17 +35,14 @@ from actlab.tasks.randomness import is_random
 from actlab.tasks.training import Batch
 
 SAMPLES = 8
-SLOW = 1000  # times as slow as ReLU
-ROWS = 3  # samples of a call that is compared between processes
 Before = tuple[Tensor, int]  # the state of an input before a call; see `state_of`
 
 
 class Site(NamedTuple):
-    """An activation that was called, with its latest input and the time of its fastest call."""
+    """An activation that was called, with its latest input."""
 
-    unit: nn.Module
+    activation: nn.Module
     x: Tensor
-    seconds: float
 
 
 Sites = dict[int, Site]  # by id of the activation
@@ -61,34 +55,41 @@ def prepare(runs: Sequence[Run]) -> None:
             experiments.prepare(experiments.data_of(run.config))
 
 
-def try_units(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Cases]:
+def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Known]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the cases without one; prints which activations take long.
+    Returns the fault of each case, and the facts of the runs that were built; prints a line for each network
+    whose state dict lacks what training changes.
     ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
     fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
-    faults, cases = {**known}, Cases()
+    faults, facts, lines = {**known}, Known(), set[str]()
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
-        key, name = key_of(run), label(run.unit)
+        key, name = key_of(run), label(run.activation or "")
         if faults.get(key):
             continue
-        report("trying", key, f"activation {name}" if run.unit else run.id)
+        report("trying", key, f"activation {name}" if run.activation else run.id)
         experiment = _built(run, name)
         if isinstance(experiment, str):
             faults[key] = experiment
-        elif key not in faults:
-            has_units = isinstance(experiment.task, Task) and experiment.task.units
-            batch, sites = _samples(experiment) if has_units else None, Sites()
+            continue
+        facts.of(run, experiment)
+        if key not in faults:
+            has_activations = isinstance(experiment.task, Task) and experiment.task.units
+            batch = _samples(experiment) if has_activations else None
             with threads(1):  # a few samples: more threads only wait for each other
-                faults[key] = fault_of(experiment, name, batch, sites)
-                hint = "" if faults[key] else _time_hint(experiment, sites, run, name)
-            if faults[key] is None:
-                cases[key] = run, pickle.dumps(tuple(part[:ROWS].clone() for part in batch)) if batch else b""
-                print(hint, end="")
-    return faults, cases
+                faults[key] = fault_of(experiment, name, batch)
+                if faults[key] is not None:
+                    continue
+                shared, line = state_trial.tried(run, batch)
+            if shared:
+                faults[key] = f"activation {name}: {shared}"
+            elif line not in lines:
+                print(line, end="")
+                lines.add(line)
+    return faults, facts
 
 
 def _samples(experiment: Experiment) -> Batch:
@@ -97,71 +98,58 @@ def _samples(experiment: Experiment) -> Batch:
 
 def _built(run: Run, name: str) -> Experiment | str:
     """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
-    if run.unit and (reason := fault_of_creation(run.unit)):
+    if run.activation and (reason := fault_of_creation(run.activation)):
         return f"activation {name} fails: {reason}"
     try:
         return experiments.build(run.config)
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
-        if not run.unit:
+        if not run.activation:
             raise
         config = copy.deepcopy(run.config)
-        set_dotted(config, "model.activation", "relu")
+        set_dotted(config, ACTIVATION, "relu")
         with suppress(ActlabError):
             experiments.build(config)
             return f"activation {name} fails in the network: {error}"
         raise
 
 
-def _time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> str:
-    """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
-    seconds = sum(site.seconds for site in sites.values())
-    relu = sum(min(timeit.repeat(partial(torch.relu, site.x), number=1, repeat=3)) for site in sites.values())
-    if seconds <= SLOW * relu:  # also without sites
-        return ""
-    size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
-    step = 3 * seconds * size / SAMPLES  # the backward pass takes about as long as two forward passes
-    whole = duration(step * updates * (run.epochs or 1))
-    return f"activation {name} takes {seconds / relu:,.0f} times as long as ReLU: about {whole} for one run\n"
-
-
-def fault_of_creation(unit: activations.Spec) -> str | None:
+def fault_of_creation(activation: activations.Activation) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
         with calling():
-            activations.factory(unit)
+            activations.factory(activation)
     except (ActlabError, RunError) as error:
         return str(error)
     return None
 
 
-def fault_of(
-    experiment: Experiment, name: str, batch: Batch | None = None, sites: Sites | None = None
-) -> str | None:
+def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    Do not use the experiment afterwards: the trial adds hooks and gradients. It fills ``sites``.
+    Do not use the experiment afterwards: the trial adds hooks and gradients.
     """
     check_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None
-    fault = _fault_of(task, batch or _samples(experiment), {} if sites is None else sites)
+    fault = _fault_of(task, batch or _samples(experiment))
     return fault and f"activation {name} {fault}"
 
 
-def _fault_of(task: Task, batch: Batch, sites: Sites) -> str | None:
+def _fault_of(task: Task, batch: Batch) -> str | None:
+    sites: Sites = {}
     known = {name for name, _ in task.network.named_parameters()}
-    uncalled = {id(unit): copied(unit) for unit in task.units}
-    for unit in task.units:
-        _check_calls(unit, sites)
+    uncalled = {id(activation): copied(activation) for activation in task.units}
+    for activation in task.units:
+        _check_calls(activation, sites)
     try:
         with torch.random.fork_rng(devices=[]), calling():
             loss = task.train().loss(batch)
             stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()}, task)
             loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [gradient_of(site.unit, site.x) for site in [*sites.values()]]
+            gradients = [gradient_of(site.activation, site.x) for site in [*sites.values()]]
     except RunError as error:
         return f"fails: {error}"
     except ActlabError as error:
@@ -180,27 +168,22 @@ def _fault_of(task: Task, batch: Batch, sites: Sites) -> str | None:
     of_each_rank = {site.x.dim(): site for site in sites.values()}  # activations may treat images apart
     order = task.derivatives if task.sees_network else 1
     faults = itertools.chain(
-        (fault_of_rows(uncalled[id(site.unit)], site.x) for site in of_each_shape.values()),
-        (fault_of_gradient(site.unit, site.x, order) for site in of_each_rank.values()),
+        (fault_of_rows(uncalled[id(site.activation)], site.x) for site in of_each_shape.values()),
+        (fault_of_gradient(site.activation, site.x, order) for site in of_each_rank.values()),
     )
     return next(filter(None, faults), None)
 
 
-def _check_calls(unit: nn.Module, sites: Sites) -> None:
-    """Check each call of an activation; keep its latest input and the time of its fastest call."""
-    begun: list[tuple[Before, float]] = []
+def _check_calls(activation: nn.Module, sites: Sites) -> None:
+    """Check each call of an activation; keep its latest input."""
+    begun: list[Before] = []
 
-    def check(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-        before, start = begun.pop()
-        seconds = time.perf_counter() - start
-        check_call(unit, inputs[0], output, before)
-        fastest = sites[id(unit)].seconds if id(unit) in sites else seconds
-        sites[id(unit)] = Site(unit, inputs[0].detach(), min(seconds, fastest))
+    def check(activation: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+        check_call(activation, inputs[0], output, begun.pop())
+        sites[id(activation)] = Site(activation, inputs[0].detach())
 
-    unit.register_forward_pre_hook(
-        lambda unit, inputs: begun.append((state_of(inputs[0]), time.perf_counter()))
-    )
-    unit.register_forward_hook(check)
+    activation.register_forward_pre_hook(lambda activation, inputs: begun.append(state_of(inputs[0])))
+    activation.register_forward_hook(check)
 
 
 def state_of(x: Tensor) -> Before:
@@ -208,17 +191,19 @@ def state_of(x: Tensor) -> Before:
     return x.detach().clone(), x._version
 
 
-def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
+def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
     """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape."""
     # of the activation alone: in a deep network the gradient may underflow
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
     weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)  # the sum of x − mean(x) has none
-    (gradient,) = gradients_of((unit(x.clone()) * weights).sum(), [x])  # a copy: some activations work in place
+    (gradient,) = gradients_of(
+        (activation(x.clone()) * weights).sum(), [x]
+    )  # a copy: some activations work in place
     return gradient
 
 
-def check_call(unit: nn.Module, x: Tensor, output: object, before: Before) -> None:
+def check_call(activation: nn.Module, x: Tensor, output: object, before: Before) -> None:
     """Raise an ActlabError unless a call kept the input, shape, dtype, finite values and declarations."""
     value, version = before  # ``x.data`` avoids autograd's count
     if x._version != version or not torch.equal(x.nan_to_num(), value.nan_to_num()):
@@ -238,20 +223,20 @@ def check_call(unit: nn.Module, x: Tensor, output: object, before: Before) -> No
     if x.isfinite().all() and (wrong := ~output.isfinite()).any():
         y, at = output[wrong][0].item(), x[wrong][0].item()
         raise ActlabError(f"returned non-finite values for finite inputs: {y} for {at:.3g}")
-    _check_declared(unit, x, output)
+    _check_declared(activation, x, output)
 
 
-def _check_declared(unit: nn.Module, x: Tensor, output: Tensor) -> None:
+def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
     """Check the declarations ``elementwise`` and ``stochastic`` against the output of one call."""
-    with evaluating(unit):  # call ``forward``: calling the module would run the hooks again
-        if not is_random(unit) and not torch.allclose(unit.forward(x), output, equal_nan=True):
+    with evaluating(activation):  # call ``forward``: calling the module would run the hooks again
+        if not is_random(activation) and not torch.allclose(activation.forward(x), output, equal_nan=True):
             raise ActlabError(
                 "returns different outputs in training and in evaluation, but 'stochastic' is False: "
                 "set it to True on the class or in register(…)"
             )
-        if activations.is_elementwise(unit):
-            both = unit.forward(torch.stack([x, 1 - x]))
-            if both.dim() != x.dim() + 1 or not torch.allclose(both[0], unit.forward(x), equal_nan=True):
+        if activations.is_elementwise(activation):
+            both = activation.forward(torch.stack([x, 1 - x]))
+            if both.dim() != x.dim() + 1 or not torch.allclose(both[0], activation.forward(x), equal_nan=True):
                 raise ActlabError(
                     "declares 'elementwise = True', but its output for one sample depends on other samples: "
                     "remove the declaration"

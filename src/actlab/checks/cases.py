@@ -8,11 +8,9 @@ from actlab.studies.plan import Run
 
 Faults = dict[str, str | None]
 """The fault of each case, an activation in a network, by its key; None if it has none."""
-Cases = dict[str, tuple[Run, bytes]]
-"""A run of each case, and pickled samples: none of a third-party module, of which only weights are compared."""
 
 
 def key_of(run: Run) -> str:
     """Return the key of a run's case: equal for runs with one activation in one network."""
-    data = class_of(run.config.get("data"))
-    return canonical([run.unit, class_of(run.config["model"]), get_dotted(run.config, "model.network"), data])
+    model, data = class_of(run.config["model"]), class_of(run.config.get("data"))
+    return canonical([run.activation, model, get_dotted(run.config, "model.network"), data])

@@ -18,12 +18,13 @@ from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.metrics import TESTED
 from actlab.analysis.results import Results
 from actlab.config import metrics
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.keys import ACTIVATION, class_of, get_dotted
 from actlab.config.metrics import PARAMETERS
 from actlab.config.values import as_list, in_full
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import planned
 from actlab.storage import contents
+from actlab.storage.spec import Spec
 from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
@@ -42,6 +43,7 @@ def check(study: Study) -> list[str]:
     the other form of the one that was asked for. Raises an ActlabError for an invalid config key, value,
     activation, reference, metric, column, published value or figure.
     """
+    from actlab.config import sections
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
@@ -79,21 +81,8 @@ def check(study: Study) -> list[str]:
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
     form = {note for _, note in OTHER_FORMS.values()}
     said = [note for note in study.notes if note in form]
-    said += dict.fromkeys(note for run in runs for note in _replaced_seeds(run.config))
+    said += dict.fromkeys(note for run in runs for note in sections.replaced_seeds(run.config))
     return [*said, *untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
-
-
-def _replaced_seeds(config: Mapping[str, Any]) -> list[str]:
-    """Return a note for each class whose default seed the seeds of the runs replace."""
-    from actlab.config import sections
-
-    notes = []
-    for section in sections.SECTIONS:
-        path = str(class_of(config[section]))
-        default = sections.own_seed(path, section)
-        if default is not None:
-            notes.append(f"{section}.seed is the seed of each run, not {path}'s default {default}")
-    return notes
 
 
 def _to_check(study: Study, stage: Stage) -> Study:
@@ -115,16 +104,14 @@ def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
 def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
-    from actlab.activations.registry import source_of
     from actlab.config import sections
     from actlab.experiments import resolved
     from actlab.tasks.building import NO_PLATEAU
 
-    unit = get_dotted(run.config, "model.activation")
-    source = "" if unit is None else source_of(unit)
+    source = "" if run.activation is None else run.activation.source
     head = source.partition(".")[0]
     if source.endswith(".py") and not Path(source).is_file():
-        raise ActlabError(f"activation {in_full(unit)!r}: there is no file {source!r}")
+        raise ActlabError(f"activation {in_full(run.activation)!r}: there is no file {source!r}")
     with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if source and not source.endswith(".py") and not (head.isidentifier() and find_spec(head)):
             raise ActlabError(f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH")
@@ -132,8 +119,8 @@ def _check_config(run: Run) -> None:
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)
-    if unit is not None and not source:
-        activations.factory(unit)
+    if run.activation is not None and not source:
+        activations.factory(run.activation)
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
@@ -164,7 +151,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         *(f"{split}/{name}" for split in splits for name in names),
         *(f"train/{name}" for name in train),
         *(name for kind in callbacks for name in getattr(kind, "metrics", ())),
-        *_parameters(get_dotted(config, "model.activation")),
+        *_parameters(get_dotted(config, ACTIVATION)),
     }
 
 
@@ -183,17 +170,16 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     return not decouples(find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {})
 
 
-def _parameters(unit: Any) -> set[str]:
+def _parameters(activation: Any) -> set[str]:
     """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
     from actlab import activations
-    from actlab.activations.registry import source_of
     from actlab.tasks.parameters import ENDS, learnt
 
-    if unit is None:
+    if activation is None:
         return set()
-    if source_of(unit):
+    if Spec.of(activation).source:
         return {PARAMETERS}
-    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(unit)(1)) for end in ENDS}
+    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(activation)(1)) for end in ENDS}
 
 
 def is_known(path: str) -> bool:

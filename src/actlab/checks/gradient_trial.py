@@ -30,12 +30,12 @@ Signs = Tensor | int
 _WAYS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
 
-def fault_of_gradient(unit: nn.Module, like: Tensor, order: int = 1) -> str | None:
+def fault_of_gradient(activation: nn.Module, like: Tensor, order: int = 1) -> str | None:
     """Return a message for an undeclared derivative up to an order that is not the output's, or None."""
-    if activations.has_surrogate_gradient(unit):
+    if activations.has_surrogate_gradient(activation):
         return None
     for number in range(1, order + 1):
-        if share := wrong_share(unit, like, number):
+        if share := wrong_share(activation, like, number):
             remedy = (
                 ", and updates of this task need it: compute the backward pass from the saved input with "
                 "torch's operations, without a saved slope, detach() or numpy"
@@ -52,23 +52,23 @@ def differs(share: float) -> str:
     return f"differs from the difference quotient at {100 * share:.0f} % of inputs"
 
 
-def wrong_share(unit: nn.Module, like: Tensor, order: int = 1) -> float | None:
+def wrong_share(activation: nn.Module, like: Tensor, order: int = 1) -> float | None:
     """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
     A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
     random numbers differ or raise. The derivatives below ``order`` must be right. The activation must have been
     called once. Do not use it afterwards: one that cannot be copied changes.
     """
-    shares = [_share_in_mode(unit, like, order, training) for training in (True, False)]
+    shares = [_share_in_mode(activation, like, order, training) for training in (True, False)]
     return max((share for share in shares if share is not None), default=None)
 
 
-def _share_in_mode(unit: nn.Module, like: Tensor, order: int, training: bool) -> float | None:
+def _share_in_mode(activation: nn.Module, like: Tensor, order: int, training: bool) -> float | None:
     """Return the smallest share that a precision and step give; 0 ends the search."""
     shares = []
     for dtype, step in _WAYS:
         with suppress(Exception):  # third-party code may raise anything, for example for float64
-            twin = copied(unit).to(dtype).train(training)
+            twin = copied(activation).to(dtype).train(training)
             if (share := _Derivatives(twin, like, dtype, step, order).share()) is not None:
                 shares.append(share)
         if 0 in shares:
@@ -76,21 +76,21 @@ def _share_in_mode(unit: nn.Module, like: Tensor, order: int, training: bool) ->
     return min(shares, default=None)
 
 
-def copied(unit: nn.Module) -> nn.Module:
+def copied(activation: nn.Module) -> nn.Module:
     """Return a copy, or the activation itself if it holds something that cannot be copied."""
     try:
-        return copy.deepcopy(unit)
+        return copy.deepcopy(activation)
     except Exception:  # for example of an output that it keeps
-        return unit
+        return activation
 
 
-def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
+def fault_of_rows(activation: nn.Module, like: Tensor) -> str | None:
     """Return a message for an activation whose state has the size of its first batch, or None.
 
     A copy is called with few rows, then with more, in each mode. The activation must not have been called.
     """
     for training in (True, False):
-        twin, before = copied(unit).train(training), ""
+        twin, before = copied(activation).train(training), ""
         for rows in ROWS:
             x = torch.ones(rows, *like.shape[1:], dtype=like.dtype).cumsum(0).sin()
             try:
@@ -107,7 +107,12 @@ def fault_of_rows(unit: nn.Module, like: Tensor) -> str | None:
 
 
 def derivative(
-    unit: nn.Module, x: Tensor, order: int, weights: Signs = 1, along: Signs = 1, create_graph: bool = False
+    activation: nn.Module,
+    x: Tensor,
+    order: int,
+    weights: Signs = 1,
+    along: Signs = 1,
+    create_graph: bool = False,
 ) -> Tensor:
     """Return the derivative by ``x`` of a weighted sum of outputs, from the second order on along a direction.
 
@@ -115,7 +120,7 @@ def derivative(
     can be differentiated.
     """
     with own_generators(0):
-        value: Tensor = unit.forward(x.clone()) * weights
+        value: Tensor = activation.forward(x.clone()) * weights
     for number in range(order):
         is_differentiated = create_graph or number + 1 < order
         (value,) = gradients_of((value * along if number else value).sum(), [x], is_differentiated)
@@ -123,25 +128,29 @@ def derivative(
 
 
 def quotient(
-    unit: nn.Module, x: Tensor, order: int, step: float, weights: Signs = 1, along: Signs = 1
+    activation: nn.Module, x: Tensor, order: int, step: float, weights: Signs = 1, along: Signs = 1
 ) -> Tensor:
     """Return the difference quotient of the `derivative` below ``order``; elements of ``along`` are ±1."""
     up, down = ((x.detach() + h * along).requires_grad_(order > 1) for h in (step, -step))
-    high, low = (derivative(unit, end, order - 1, weights, along) for end in (up, down))
+    high, low = (derivative(activation, end, order - 1, weights, along) for end in (up, down))
     return ((high - low) / (up - down) * along).detach()
 
 
-def mixes(unit: nn.Module, x: Tensor) -> bool:
+def mixes(activation: nn.Module, x: Tensor) -> bool:
     """Return whether outputs depend on other elements than their own."""
     x, kept = x.detach(), torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    return not _close(derivative(unit, torch.where(kept, x, x + 1), 0)[kept], derivative(unit, x, 0)[kept])
+    return not _close(
+        derivative(activation, torch.where(kept, x, x + 1), 0)[kept], derivative(activation, x, 0)[kept]
+    )
 
 
 class _Derivatives:
     """Compares derivatives of a copy of an activation with difference quotients, of half-width ``step``."""
 
-    def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int) -> None:
-        self.unit, self.step, self.order = unit, step, order
+    def __init__(
+        self, activation: nn.Module, like: Tensor, dtype: torch.dtype, step: float, order: int
+    ) -> None:
+        self.activation, self.step, self.order = activation, step, order
         self.generator = torch.Generator().manual_seed(0)
         rows = max(2, -(-POINTS * len(like) // max(1, like.numel())))
         self.x = (SPREAD * self._normal((rows, *like.shape[1:]), dtype)).requires_grad_()
@@ -150,7 +159,7 @@ class _Derivatives:
         self.weights, self.along = (
             self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
         )
-        self.below = partial(derivative, unit, self.x, order - 1, self.weights, self.along, True)
+        self.below = partial(derivative, activation, self.x, order - 1, self.weights, self.along, True)
 
     def share(self) -> float | None:
         """Return the share of inputs, or of directions, at which gradients differ; see `wrong_share`."""
@@ -158,8 +167,8 @@ class _Derivatives:
         if share > MOST:
             if not _close(self.below(), self.below()):
                 return None
-            share = self._along([self.x]) if self.order == 1 and mixes(self.unit, self.x) else share
-        learnt = [parameter for parameter in self.unit.parameters() if parameter.requires_grad]
+            share = self._along([self.x]) if self.order == 1 and mixes(self.activation, self.x) else share
+        learnt = [parameter for parameter in self.activation.parameters() if parameter.requires_grad]
         share = self._along(learnt) if learnt and share <= MOST else share
         return share if share > MOST else 0
 
@@ -168,8 +177,8 @@ class _Derivatives:
 
     def _elementwise(self) -> float:
         """Return the share of elements whose derivative is not the change of their own output."""
-        slope = quotient(self.unit, self.x, self.order, self.step, self.weights, self.along)
-        gradient = derivative(self.unit, self.x, self.order, self.weights, self.along).detach()
+        slope = quotient(self.activation, self.x, self.order, self.step, self.weights, self.along)
+        gradient = derivative(self.activation, self.x, self.order, self.weights, self.along).detach()
         return float(((gradient - slope).abs() > TOLERANCE * (1 + slope.abs())).double().mean())
 
     def _along(self, leaves: Sequence[Tensor]) -> float:

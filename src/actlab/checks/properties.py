@@ -12,21 +12,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from actlab import activations
-from actlab.activations import Spec, create
+from actlab.activations import Activation, create
 from actlab.checks import gradient_trial
 from actlab.checks.activation_trial import check_call, gradient_of, state_of
 from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.checks.gradient_trial import copied, differs, wrong_share
+from actlab.checks.rows import COST, NAMES, OUTPUT, REQUIRED, Property
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import SeedGlobal, Stream, attach
 from actlab.runtime.machine import is_busy
+from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import PerMember, stack
 from actlab.tasks.building import fault_of_learning, fault_of_made
@@ -44,20 +45,13 @@ Row = Callable[[Make, Tensor], str]
 """Returns the text of a row, measured at inputs of a shape that the activation accepts."""
 
 
-class Property(NamedTuple):
-    """One row of the table.
-
-    ``ok`` is False if a requirement or an expectation is violated, and None for information. Studies reject an
-    activation that violates what is ``required``.
-    """
-
-    name: str
-    text: str
-    ok: bool | None = None
-    required: bool = False
+def report_rows(spec: Activation, report: Report) -> None:
+    """Report the properties of an activation one by one, to the process that prints them."""
+    for row in measure(spec):
+        report("measured", row)
 
 
-def measure(spec: Spec) -> Iterator[Property]:
+def measure(spec: Activation) -> Iterator[Property]:
     """Yield the properties of an activation, up to the first violated requirement."""
     make = partial(activations.factory(spec), WIDTH)
     inputs = {kind: _normal(*shape) for kind, shape in SHAPES.items()}
@@ -110,11 +104,11 @@ def _filled(values: Tensor, like: Tensor) -> Tensor:
     return values[torch.arange(rows * like[0].numel()).clamp(max=len(values) - 1)].view(rows, *like.shape[1:])
 
 
-def _value(unit: nn.Module, x: Tensor) -> Tensor:
+def _value(activation: nn.Module, x: Tensor) -> Tensor:
     """Return the output of a copy in evaluation, which must not be random."""
     with torch.no_grad():
-        y: Tensor = copied(unit.eval())(x)
-        again: Tensor = copied(unit)(x)
+        y: Tensor = copied(activation.eval())(x)
+        again: Tensor = copied(activation)(x)
     _require(torch.equal(y.nan_to_num(), again.nan_to_num()), "not compared: random in evaluation", None)
     return y
 
@@ -123,36 +117,38 @@ def _value(unit: nn.Module, x: Tensor) -> Tensor:
 
 
 def _output(make: Make, x: Tensor) -> str:
-    unit = make()
-    for twin in (copied(unit).train(), copied(unit).eval()):
+    activation = make()
+    for twin in (copied(activation).train(), copied(activation).eval()):
         before = state_of(x)
         check_call(twin, x, twin(x), before)
-    _require(not (fault := gradient_trial.fault_of_rows(unit, x)), fault)
+    _require(not (fault := gradient_trial.fault_of_rows(activation, x)), fault)
     return "shape and dtype of the input, finite, as declared"
 
 
 def _gradient(make: Make, x: Tensor) -> str:
-    unit = make()
-    known = {name for name, _ in unit.named_parameters()}
-    total = unit(x).sum()
-    fault = fault_of_made(unit, known) or fault_of_learning(total, {id(p) for p in unit.parameters()}, unit)
+    activation = make()
+    known = {name for name, _ in activation.named_parameters()}
+    total = activation(x).sum()
+    fault = fault_of_made(activation, known) or fault_of_learning(
+        total, {id(p) for p in activation.parameters()}, activation
+    )
     _require(not fault, fault)
-    gradient = gradient_of(unit, x)
+    gradient = gradient_of(activation, x)
     _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")
     _require(bool(gradient.any()), "zero: the layers below cannot learn")
     return f"nonzero for {100 * float((gradient != 0).float().mean()):.0f} % of normal inputs"
 
 
 def _differences(make: Make, x: Tensor) -> str:
-    unit = make()
-    unit(x)  # creates lazy parameters
-    _require(not (fault := gradient_trial.fault_of_gradient(unit, x)), fault)
-    return _compared(unit, wrong_share(unit, x))
+    activation = make()
+    activation(x)  # creates lazy parameters
+    _require(not (fault := gradient_trial.fault_of_gradient(activation, x)), fault)
+    return _compared(activation, wrong_share(activation, x))
 
 
-def _compared(unit: nn.Module, share: float | None) -> str:
+def _compared(activation: nn.Module, share: float | None) -> str:
     _require(share is not None, "not compared: calls with the same random numbers differ or raise", None)
-    surrogate = activations.has_surrogate_gradient(unit)
+    surrogate = activations.has_surrogate_gradient(activation)
     if share:
         return f"declared a surrogate: {differs(share)}" if surrogate else differs(share)
     equal = "equals the difference quotient"
@@ -174,8 +170,8 @@ def _wide(make: Make, x: Tensor) -> str:
 
 
 def _low(make: Make, x: Tensor, dtype: torch.dtype) -> str:
-    unit = make()
-    exact, y = _value(unit, x), _value(unit.to(dtype), x.to(dtype))
+    activation = make()
+    exact, y = _value(activation, x), _value(activation.to(dtype), x.to(dtype))
     _require(y.dtype == dtype, f"returns {y.dtype}")
     if (wrong := ~y.isfinite()).any():
         _require(False, f"value {float(y[wrong][0])} at x = {float(x[wrong][0]):.3g}")
@@ -184,30 +180,32 @@ def _low(make: Make, x: Tensor, dtype: torch.dtype) -> str:
 
 
 def _higher(make: Make, x: Tensor, order: int) -> str:
-    unit = make().eval()
-    unit(x)  # creates lazy parameters
+    activation = make().eval()
+    activation(x)  # creates lazy parameters
     at = x.double()
     at.view(-1)[0] = 0
-    slope = gradient_trial.derivative(copied(unit).double(), at.requires_grad_(), order)
+    slope = gradient_trial.derivative(copied(activation).double(), at.requires_grad_(), order)
     _require(bool(slope.isfinite().all()), "not finite")
-    known = order == 2 or not wrong_share(unit, x, order - 1)
+    known = order == 2 or not wrong_share(activation, x, order - 1)
     _require(known, "not compared: the derivative of the order below differs", None)
-    text = _compared(unit, share := wrong_share(unit, x, order))
-    _require(not share or activations.has_surrogate_gradient(unit), text)
+    text = _compared(activation, share := wrong_share(activation, x, order))
+    _require(not share or activations.has_surrogate_gradient(activation), text)
     return text
 
 
 def _state(make: Make, x: Tensor) -> str:
-    unit = make()
-    before = {name: value.clone() for name, value in unit.state_dict().items()}
-    learnt = sum(p.numel() for p in unit.parameters())
-    text = f"{learnt} learnt parameters, {sum(b.numel() for b in unit.buffers())} numbers in buffers"
+    activation = make()
+    before = {name: value.clone() for name, value in activation.state_dict().items()}
+    learnt = sum(p.numel() for p in activation.parameters())
+    text = f"{learnt} learnt parameters, {sum(b.numel() for b in activation.buffers())} numbers in buffers"
     for dtype in {value.dtype for value in before.values() if value.is_floating_point()} - {x.dtype}:
         low = torch.finfo(dtype).bits < torch.finfo(x.dtype).bits
         text += f"; tensors in {str(dtype)[6:]}{': studies raise them to float32' if low else ''}"
-    unit.train()(x)
+    activation.train()(x)
     moved = [
-        name for name, value in unit.state_dict().items() if not torch.equal(value, before.get(name, value))
+        name
+        for name, value in activation.state_dict().items()
+        if not torch.equal(value, before.get(name, value))
     ]
     return text + (f"; a forward pass in training changes {', '.join(moved)}" if moved else "")
 
@@ -225,43 +223,41 @@ def _stacked(make: Make, x: Tensor) -> str:
     return f"equals single runs in evaluation; {how}"
 
 
-OUTPUT, COST = "output", "time and memory"
-REQUIRED = (OUTPUT, "gradient", "gradient against differences")
-ROWS: dict[str, Row] = {
-    "gradient": _gradient,
-    "gradient against differences": _differences,
-    "wide inputs": _wide,
-    "bfloat16": partial(_low, dtype=torch.bfloat16),
-    "float16": partial(_low, dtype=torch.float16),
-    "second derivative": partial(_higher, order=2),
-    "third derivative": partial(_higher, order=3),
-    "state": _state,
-    "in stacks": _stacked,
-}
-NAMES = (OUTPUT, *ROWS, COST)
+_FUNCTIONS: tuple[Row, ...] = (
+    _gradient,
+    _differences,
+    _wide,
+    partial(_low, dtype=torch.bfloat16),
+    partial(_low, dtype=torch.float16),
+    partial(_higher, order=2),
+    partial(_higher, order=3),
+    _state,
+    _stacked,
+)
+ROWS = dict(zip(NAMES[1:-1], _FUNCTIONS, strict=True))  # after the output, before the cost
 
 
 def _costs(make: Make, like: Tensor) -> Iterator[Property]:
     """Yield time and memory of forward and backward pass, beside ReLU and GELU, timed in turns."""
     x = _normal(-(-_TIMED // like[0].numel()), *like.shape[1:])
     try:
-        units = [make().train(), *(create(name).train() for name in COMPARED)]
-        seconds: list[list[float]] = [[] for _ in units]
+        modules = [make().train(), *(create(name).train() for name in COMPARED)]
+        seconds: list[list[float]] = [[] for _ in modules]
         begun, got = time.perf_counter(), time.process_time()
         for _ in range(ROUNDS):
-            for unit, of_unit in zip(units, seconds, strict=True):
+            for activation, of_activation in zip(modules, seconds, strict=True):
                 given = x.clone().requires_grad_()
                 start = time.perf_counter()
-                unit(given).sum().backward()
-                of_unit.append(time.perf_counter() - start)
+                activation(given).sum().backward()
+                of_activation.append(time.perf_counter() - start)
         share = (time.process_time() - got) / (time.perf_counter() - begun)
-        kept = [kept_for_backward(partial(unit, x.clone().requires_grad_())) for unit in units]
+        kept = [kept_for_backward(partial(activation, x.clone().requires_grad_())) for activation in modules]
     except Exception as error:  # third-party code may raise anything
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
 
     # Times that other programs disturbed say nothing
-    of_parts = [in_parts(of_unit) for of_unit in seconds]
+    of_parts = [in_parts(of_activation) for of_activation in seconds]
     ratios = [[a / b for a, b in zip(of_parts[0], base, strict=True)] for base in of_parts[1:]]
     disturbed = any(max(parts) > _STEADY * min(parts) for parts in ratios)
     if disturbed or is_busy(os.getloadavg()[0], os.cpu_count() or 1, share):

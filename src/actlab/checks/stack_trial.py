@@ -112,7 +112,7 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
 
 
 def _described(reason: str | None, run: Run) -> str | None:
-    activation = f", with activation {label(run.unit)}" if run.unit else ""
+    activation = f", with activation {label(run.activation)}" if run.activation else ""
     return f"in a stack {reason}{activation}" if reason else None
 
 

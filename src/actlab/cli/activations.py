@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
         print(style.write(units.plot_units(), path, dpi=units.DPI))
         return
     console = Console(file=sys.stdout)
-    table = unit_table()
+    table = activation_table()
     if not console.is_terminal:  # in a pipe, use the full width of the table
         console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
     console.print(table)
@@ -43,14 +43,16 @@ def parser() -> Parser:
     return command
 
 
-def unit_table() -> Table:
+def activation_table() -> Table:
     """Return a table of all activations: name, formula, parameters with defaults, stochastic or not, source."""
     table = Table("name", "formula", "parameters", "stochastic", "source", title="Activations")
     table.columns[0].no_wrap = True
     for name in names():
-        unit = entry(name)
-        parameters = ", ".join(map(_with_default, unit.parameters.items()))
-        table.add_row(name, unit.formula, parameters, "yes" if unit.stochastic else "no", unit.source)
+        registered = entry(name)
+        parameters = ", ".join(map(_with_default, registered.parameters.items()))
+        table.add_row(
+            name, registered.formula, parameters, "yes" if registered.stochastic else "no", registered.source
+        )
     return table
 
 

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, get_dotted, inside, with_import_paths
+from actlab.config.keys import ACTIVATION, OBJECT, class_of, get_dotted, inside, with_import_paths
+from actlab.config.messages import mistake
 from actlab.config.places import check_sample
-from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
+from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spec import Spec
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
@@ -84,8 +85,8 @@ class Words:
 
     def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
         self.words: list[str] = []  # for the parser
-        # Nested values that they state, without defaults. A new class leaves the old one's arguments in place.
-        self.given: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}  # nested values that they state, without defaults
+        self.left_out: dict[str, list[str]] = {}  # keys that a new class does not accept, by its path
         self.checkpoint: str | None = None  # `ckpt_path` of a config file
         places: dict[str, dict[str, Any]] = {}
         for key, value in (base or {}).items():
@@ -123,20 +124,46 @@ class Words:
         key, value = self._activation(key, value)
         if key.startswith("trainer.logger"):
             value = in_run_folder(value)
+        kept_key = key.removesuffix(".class_path").replace(".init_args", "")
+        before = class_of(get_dotted(self.given, kept_key))
         for stated in (self.given, place):
             state(stated, key, value)
+        if before is not None:
+            self._leave_out(kept_key, before, value)
         self.words.append(f"--{key}={value if isinstance(value, str) else _word(value)}")
+
+    def _leave_out(self, key: str, before: Any, value: Any) -> None:
+        """Remove the arguments that were stated for the class ``before`` and that a new one does not accept."""
+        stated = get_dotted(self.given, key)
+        owner = class_at(self.given, key)
+        if owner is None or not isinstance(stated, dict) or stated["class_path"] == before:
+            return
+        known = parameters(owner)
+        arguments = stated.get("init_args")
+        if known is None or not isinstance(arguments, dict):
+            return
+
+        # Keep what is stated together with the new class, mistakes too
+        path = stated["class_path"]
+        together = value.get("init_args") if isinstance(value, Mapping) else None
+        for name in [name for name in arguments if name not in (together or ())]:
+            where = f"{key}.{name}"
+            if name in known and not mistake(arguments[name], known[name].annotation, where, path):
+                continue
+            if arguments.pop(name) is not None:
+                self.left_out.setdefault(path, []).append(where)
 
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
         section, *below = [part for part in key.split(".") if part != "init_args"]
         is_activation = section == "model" and below[:1] == ["activation"]
-        if not is_activation or not takes_activation_name(class_in(self.given, "model")):
+        if not is_activation or not takes_activation_name(class_at(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
-            before = activation_spec(get_dotted(self.given, "model.activation"))
-            value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
-        return "model.activation", activation_spec(value)
+            value = Spec.of(get_dotted(self.given, ACTIVATION)).with_params({below[1]: value})
+        if isinstance(value, str | Mapping | Spec):
+            value = Spec.of(value).plain
+        return ACTIVATION, value
 
 
 def _word(value: Any) -> str:

@@ -9,13 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from actlab.activations import Spec
-from actlab.checks import properties
+from actlab.checks.rows import NAMES, REQUIRED, Property
 from actlab.config.values import label
 from actlab.engines.running import untried
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError, Parser
-from actlab.runtime.signals import Report
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}
@@ -40,17 +38,16 @@ def main(argv: Sequence[str]) -> int:
     """Print the table, measured in a child process, which the activation may end; return 1 if it fails."""
     given = parser().parse_args(argv).activation
     spec = activation(given)
-    rows: list[properties.Property] = []
+    rows: list[Property] = []
     try:
         with Worker() as helper:
-            helper.call(_measure, spec, on=lambda _, row: rows.append(row))
+            helper.call("actlab.checks.properties:report_rows", spec, on=lambda _, row: rows.append(row))
     except EndedError as ended:
-        if len(rows) < len(properties.REQUIRED):
+        if len(rows) < len(REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
         _print(given, rows)
-        raise ActlabError(
-            f"{properties.NAMES[len(rows)]!r} cannot be measured: the process {ended.how}"
-        ) from ended
+        row = NAMES[len(rows)]
+        raise ActlabError(f"{row!r} cannot be measured: the process {ended.how}") from ended
     _print(given, rows)
     print(_NOTE)
     if failed := [row.name for row in rows if row.required and row.ok is False]:
@@ -58,12 +55,7 @@ def main(argv: Sequence[str]) -> int:
     return int(bool(failed))
 
 
-def _measure(spec: Spec, report: Report) -> None:
-    for measured in properties.measure(spec):
-        report("measured", measured)
-
-
-def _print(title: str, rows: Sequence[properties.Property]) -> None:
+def _print(title: str, rows: Sequence[Property]) -> None:
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 160
@@ -71,6 +63,6 @@ def _print(title: str, rows: Sequence[properties.Property]) -> None:
     for number, row in enumerate(rows, 1):
         word, colour = _MARKS[row.ok]
         table.add_row(row.name, Text(word, style=colour), row.text)
-        if number == len(properties.REQUIRED):
+        if number == len(REQUIRED):
             table.add_section()
     console.print(table)

@@ -11,6 +11,7 @@ COMMANDS = {
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
 }
+WITH_WORKERS = ("study plan", "study run", "tune", "scoreboard", "check")
 # How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
 RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")
 USAGE = """\
@@ -21,7 +22,7 @@ usage: actlab COMMAND …
                                     many runs:        actlab study run gelu_mnist_classifier --smoke
   check                             one activation:   actlab check ./mine.py:Mine
   tune                              its parameters:   actlab tune demo --activation elu --search alpha=0.1..3
-  scoreboard                        on the board:     actlab scoreboard --activation ./mine.py:Mine
+  scoreboard                        over tasks:       actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch                 the data:         actlab data fetch twitter_pos
   activations                       what there is:    actlab activations --plot activations.png

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from actlab.analysis.wording import duration
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.stages import opening
@@ -19,6 +21,8 @@ from actlab.studies.points import Point
 
 if TYPE_CHECKING:
     from actlab.engines.workers import Inline, Worker
+
+_ROUNDS = 2  # of timed updates of each of several studies
 
 
 class NoEstimateError(ActlabError):
@@ -41,7 +45,7 @@ class Timing(NamedTuple):
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
     """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
-    faults = faults_of(todo, helper)
+    faults, _ = faults_of(todo, helper)
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
@@ -73,3 +77,26 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
         for group in groups(opening.whole(study, replace(stage, seeds=stage.seeds[:1]))):
             total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
+
+
+def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict[str, float]:
+    """Print and return how many seconds each study will take on an idle machine, by its name."""
+    times: dict[str, float] = {}
+    for study in studies:
+        begun = worker.call("time:process_time")
+        try:
+            updates = remaining(StudyFolder(study, runs / study.name), worker, _ROUNDS)
+        except NoEstimateError as reason:
+            print(f"{study.name}: {reason}")
+            continue
+        # All else takes about twice as long as trying and timing the updates here. Other programs do
+        # not add to the time of the processor, which begins from 0 in a new worker.
+        taken = max(0.0, worker.call("time:process_time") - begun)
+        times[study.name] = updates + 2 * taken
+        print(f"{study.name}: about {duration(times[study.name])}")
+
+    untimed = [study.name for study in studies if study.name not in times]
+    if untimed:
+        print(f"not timed, counted as the mean of the others: {', '.join(untimed)}")
+    mean = sum(times.values()) / max(1, len(times))
+    return times | dict.fromkeys(untimed, mean)

@@ -97,6 +97,7 @@ class CommandLine(ActlabCLI):
         self.command, self.name, self.shows, self.typed = command, name, shows, typed
         # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
+        self.left_out = words.left_out
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
@@ -192,7 +193,9 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
                 complete(self.given, name, config[name])
-        for note in (*dropped(self.given, config), *reseeded(config)):
+        for path, keys in self.left_out.items():
+            print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
+        for note in sections.replaced_seeds(config.as_dict(), config[sections.SEED]):
             print(f"note: {note}", file=sys.stderr)
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
@@ -218,10 +221,10 @@ class CommandLine(ActlabCLI):
             self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path, fit))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
-        unit = (plain["model"].get("init_args") or {}).get("activation")
+        activation = (plain["model"].get("init_args") or {}).get("activation")
         modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
         name = os.environ.get("WANDB_NAME", self.folder.name)
-        known = {"name": name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        known = {"name": name, "group": root.name, "tags": [label(activation)[:64]] if activation else None}
         if self.stores:
             set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
@@ -395,30 +398,6 @@ def without_null(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: without_null(item) for key, item in value.items() if item is not None}
-
-
-def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
-    """Return a note for each section whose new class does not accept arguments of the old class."""
-    notes = []
-    for name in sections.SECTIONS:
-        before = given[name].get("init_args") if isinstance(given[name], Mapping) else None
-        after = {*records.plain(config[name].get("init_args") or {}), *(config[name].get("dict_kwargs") or ())}
-        given_values = (key for key, value in (before or {}).items() if value is not None)
-        if lost := [f"{name}.{key}" for key in given_values if key not in after]:
-            notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
-    return notes
-
-
-def reseeded(config: Namespace) -> list[str]:
-    """Return a note for each class that has a default seed of its own, which the seed of the run replaces."""
-    notes = []
-    seed = config[sections.SEED]
-    for name in sections.SECTIONS:
-        kind = config[name].class_path
-        default = sections.own_seed(kind, name)
-        if default not in (None, seed):
-            notes.append(f"{name}.seed is {seed}, that of the run, not {kind}'s default {default}")
-    return notes
 
 
 def continued(checkpoint: str) -> dict[str, Any]:

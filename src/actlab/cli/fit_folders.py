@@ -31,8 +31,8 @@ def name_of(config: Mapping[str, Any]) -> str:
     trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]
     trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
     digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
-    unit = (config["model"].get("init_args") or {}).get("activation")
-    label = _label(unit or config["model"]["class_path"].rpartition(".")[-1])
+    activation = (config["model"].get("init_args") or {}).get("activation")
+    label = _label(activation or config["model"]["class_path"].rpartition(".")[-1])
     return f"{label}-seed{config[SEED]}-{digest}"
 
 

@@ -35,10 +35,12 @@ class Loggers:
     root: Path
     tags: tuple[str, ...]
     modes: Mapping[str, str]  # `min` or `max` by metric
-    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Unit`
+    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Name`
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
+        from actlab.config.records import plain
+
         kind = pydoc.locate(self.path)
         settings = {
             "save_dir": str(self.root),
@@ -53,7 +55,7 @@ class Loggers:
         logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
         words = {"setting": run.point.in_words(text=self._text)}
         words |= {"activation": self._text("", run.unit)} if run.unit else {}
-        logger.log_hyperparams({**run.config, **words})
+        logger.log_hyperparams({**plain(run.config), **words})
         return logger
 
     def _text(self, key: str, value: Any) -> str:

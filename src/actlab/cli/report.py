@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from actlab.analysis import scoreboard, study_table
+from actlab.analysis import study_table
 from actlab.errors import ActlabError, Parser
-from actlab.reports import latex
-from actlab.reports.pages import index
+from actlab.scoreboard import studies_latex, studies_page, tables
 
 
 def main(argv: Sequence[str]) -> None:
@@ -18,7 +17,7 @@ def main(argv: Sequence[str]) -> None:
     if args.title and not args.latex:
         raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
 
-    stored = scoreboard.read(args.runs_dir)
+    stored = tables.read(args.runs_dir)
     if not stored.records:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
@@ -30,9 +29,9 @@ def main(argv: Sequence[str]) -> None:
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(latex.of_studies([record.table for record in stored.records], args.title), end="")
+        print(studies_latex.of_studies([record.table for record in stored.records], args.title), end="")
     else:
-        print(index.write(args.runs_dir, stored))
+        print(studies_page.write(args.runs_dir, stored))
 
 
 def parser() -> Parser:

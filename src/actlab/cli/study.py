@@ -18,7 +18,7 @@ from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
-from actlab.engines.workers import Worker, start_server
+from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser
 from actlab.stages import opening
 from actlab.storage.resources import names_in
@@ -148,12 +148,6 @@ def add_run_options(sub: ArgumentParser) -> None:
     sub.add_argument("--report", action="store_true", help="also draw the figures")
     sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     sub.add_argument(
-        "--engine",
-        choices=("auto", "sequential"),
-        default="auto",
-        help="auto: stack compatible runs, report the others",
-    )
-    sub.add_argument(
         "--logger",
         metavar="NAME",
         help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger class",
@@ -219,8 +213,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
-    if args.command == "run" and args.jobs != 0:
-        start_server()  # it loads torch while the study is read
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
@@ -299,9 +291,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     with machines as cluster:
         if args.wait or cluster:
             locks.check(folder.path)
-        stacked = args.engine == "auto"
         engine = Engine(
-            *(stacked, args.max_stack, loggers, args.jobs, args.wait),
+            *(args.max_stack, loggers, args.jobs, args.wait),
             cluster=cluster,
             shard=args.shard,
             graphs=args.graphs,

@@ -10,7 +10,7 @@ from typing import Any
 
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
-from actlab.config.keys import short
+from actlab.config.keys import is_activation
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
 from actlab.errors import ActlabError, Parser
@@ -19,7 +19,7 @@ from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.folders import StudyFolder
-from actlab.studies.plan import UNIT, Study
+from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load, overridden
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS
@@ -78,21 +78,21 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab tune``; return 1 if runs failed."""
     args = parser().parse_args(argv)
-    unit = activation(args.activation)
+    tuned = activation(args.activation)
     with Engine(jobs=args.jobs).worker() as worker:
-        fault = worker.call("actlab.checks.activation_trial:fault_of_creation", unit)
-    study = planned(args, unit, as_given=fault is None)
+        fault = worker.call("actlab.checks.activation_trial:fault_of_creation", tuned)
+    study = planned(args, tuned, as_given=fault is None)
     if fault:
-        print(f"without {label(unit)} as given: {fault}")
+        print(f"without {label(tuned)} as given: {fault}")
     return run_and_show(StudyFolder(study, args.runs_dir / study.name), args, argv)
 
 
-def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
+def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
     """Write the study of the options ``args`` to their folder of runs, and return it."""
     source = config_file(args.file, "configs/studies", piped=True)
     file = schema.without_stages(schema.checked(read_mapping(source, piped=True), source))
     path = args.runs_dir / f"{source.stem}-tuned.yaml"
-    write_atomically(path, written(_searching(file, source, args, unit, as_given)))
+    write_atomically(path, written(_searching(file, source, args, tuned, as_given)))
     study = replace(load(str(path), args.smoke), more_seeds="--fresh {}")
     for key, values in study.blocks[0].grid.items():
         if len(values) > 1 and key != study.compare:
@@ -103,10 +103,10 @@ def planned(args: Namespace, unit: Any, as_given: bool) -> Study:
     return study
 
 
-def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_given: bool) -> dict[str, Any]:
+def _searching(file: schema.File, source: Path, args: Namespace, tuned: Any, as_given: bool) -> dict[str, Any]:
     """Return the values of a study file: a search for an activation and for a reference, then a comparison."""
     grid = file.grid if isinstance(file.grid, dict) else {}
-    keys = [key for key in grid if short(key) == UNIT]
+    keys = [key for key in grid if is_activation(key)]
     if len(keys) != 1:
         raise ActlabError(
             f"{source.stem} cannot be tuned: give a study with one grid, one key of which is an activation"
@@ -128,11 +128,11 @@ def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_g
         reference = named(file.reference or Study.reference, as_list(grid[key]))
     else:
         reference = activation(args.reference)
-    alone = same(unit, reference)
+    alone = same(tuned, reference)
     if alone and not arguments:
-        raise ActlabError(f"{label(unit)} is also the reference: give another one with --reference")
+        raise ActlabError(f"{label(tuned)} is also the reference: give another one with --reference")
     if arguments:
-        searched[in_full(unit)] = arguments
+        searched[in_full(tuned)] = arguments
     tried = seed_list(file.seeds if args.seeds is None else parse(args.seeds))
     fresh = parse(args.fresh)
     if isinstance(fresh, int):
@@ -140,13 +140,13 @@ def _searching(file: schema.File, source: Path, args: Namespace, unit: Any, as_g
         fresh = [first + number for number in seed_list(fresh)]
     base = source.parent / str(file.base)
     given = schema.given(file)
-    title = f"{label(unit)} tuned against {label(reference)} in {source.stem}"
+    title = f"{label(tuned)} tuned against {label(reference)} in {source.stem}"
     return {
         **{name: value for name, value in given.items() if name not in ("published", "notes")},
         "title": ", ".join(filter(None, [title, length])),
         "base": str(base.resolve()) if is_file(base) else file.base,
         "grid": {name: values for name, values in grid.items() if name not in spaces}
-        | {key: [unit] if alone else [unit, reference]},
+        | {key: [tuned] if alone else [tuned, reference]},
         "compare": key,
         "select": {name: value for name, value in given.get("select", {}).items() if name != "tune"},
         "reference": in_full(reference),

@@ -14,6 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
+ACTIVATION = "model.activation"  # of a task; other keys of activations end in its last part
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
 # Keys that may hold the import path of a class in place of a mapping with ``class_path``.
 CLASSES = {
@@ -25,7 +26,7 @@ CLASSES = {
 TEXT_ARGUMENTS = {
     *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
     *("default_root_dir", "fit", "flip", "gradient_clip_algorithm", "head", "image", "label"),
-    *("leave_out", "max_time", "metric", "mode", "model_registry", "name", "profiler"),
+    *("max_time", "metric", "mode", "model_registry", "name", "profiler"),
     *("revision", "scheduler_interval", "setting", "strategy", "test_set", "test_split"),
     *("train_split", "val_split", "variant", "vectors"),
 }
@@ -106,6 +107,11 @@ def _parts(key: str) -> list[str]:
 def short(key: str) -> str:
     """Return the last part of a dotted key, as shown in tables and run ids."""
     return key.rpartition(".")[2]
+
+
+def is_activation(key: str) -> bool:
+    """Return whether the values of a dotted key are activations."""
+    return short(key) == short(ACTIVATION)
 
 
 def class_of(value: Any) -> Any:

@@ -28,9 +28,10 @@ from actlab.config.signatures import (
     parameters,
     takes_activation_name,
 )
+from actlab.config.values import mapped
 from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
-from actlab.storage.spellings import activation_spec
+from actlab.storage.spec import Spec
 
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
 
@@ -38,7 +39,8 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
-    key, names = _key(name, value, elsewhere), list(texts(value))
+    key = _key(name, value, elsewhere)
+    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
     kept = _kept(key) if key is not None else []
     # A class that the section names may have been imported again.
     if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
@@ -118,8 +120,9 @@ def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
     """Check that a parsed section names a class, and set values that have one meaning, in place."""
     if not inspect.isclass(kind := locate(parsed.class_path)):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
-    if name == "model" and takes_activation_name(kind) and parsed.init_args.get("activation"):
-        parsed["init_args.activation"] = activation_spec(parsed.init_args.activation)
+    activation = parsed.get("init_args.activation") if name == "model" else None
+    if isinstance(activation, str | dict) and takes_activation_name(kind):
+        parsed["init_args.activation"] = Spec.of(activation).plain
     if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 
@@ -149,6 +152,7 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
     if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
         return None
     try:
-        return json.dumps([name, value, *elsewhere])  # unsorted: the order of a schedule's steps matters
+        # Unsorted: the order of a schedule's steps matters.
+        return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
     except (TypeError, ValueError):
         return None

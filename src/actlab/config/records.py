@@ -20,6 +20,7 @@ from actlab.config.keys import class_of
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
+from actlab.storage.spec import Spec
 
 MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
@@ -27,6 +28,8 @@ SOURCES = "sources"  # key of the digests of the files and code that model and d
 
 def plain(value: Any) -> Any:
     """Convert nested values to types that YAML and ``torch.load(weights_only=True)`` read; classes to paths."""
+    if isinstance(value, Spec):
+        value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
     if isinstance(value, Mapping):
@@ -105,7 +108,7 @@ def is_plain(value: Any) -> bool:
         return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
-    return isinstance(value, bool | int | float | str | None) and not isinstance(value, Enum)
+    return isinstance(value, bool | int | float | str | Spec | None) and not isinstance(value, Enum)
 
 
 def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
 from actlab.config.keys import class_of, get_dotted
-from actlab.config.signatures import find, parameters
+from actlab.config.signatures import classes_in, find, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
@@ -39,11 +39,16 @@ def arguments_of(command: str) -> tuple[str, ...]:
     return tuple(key for key in taken if key not in skipped)
 
 
-def own_seed(path: str, section: str) -> int | None:
-    """Return the default of a class's argument ``seed``, which the seed of a run replaces; None without one."""
-    argument = (parameters(find(path, (SECTIONS[section],), section)) or {}).get("seed")
-    default = None if argument is None else argument.default
-    return default if isinstance(default, int) else None
+def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[str]:
+    """Return a note for each class with a default seed of its own other than ``seed``, that of the run."""
+    notes = []
+    for section, kind in SECTIONS.items():
+        path = str(class_of(config[section]))
+        argument = (parameters(find(path, (kind,), section)) or {}).get("seed")
+        default = None if argument is None else argument.default
+        if isinstance(default, int) and default != seed:
+            notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
+    return notes
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
@@ -76,7 +81,7 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:
-    configure = getattr(class_in(config, "model"), "configure_optimizers", None)
+    configure = getattr(class_at(config, "model"), "configure_optimizers", None)
     return configure is pl.LightningModule.configure_optimizers
 
 
@@ -89,25 +94,36 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
     return get_dotted(config, f"model.{name}") is not None
 
 
-def class_in(config: Mapping[str, Any], section: str) -> Any:
-    """Return the class that a section of a config names, or None if it names none that can be found."""
-    path = class_of(config.get(section))
+def class_at(config: Mapping[str, Any], key: str) -> Any:
+    """Return the class that a config names at a dotted key, or None if it names none that can be found."""
+    path = class_of(get_dotted(dict(config), key))
     if not isinstance(path, str) or _is_file(path):
         return None
-    if "." not in path:
-        import_module(PACKAGES[section])  # a bare name is one of an imported class
+    if key in PACKAGES and "." not in path:
+        import_module(PACKAGES[key])  # a bare name is one of an imported class
+    bases = _bases_at(config, key)
     with suppress(ActlabError):  # `check` raises it
-        return find(path, (SECTIONS[section],), section)
+        return find(path, bases, key) if bases else None
     return None
+
+
+def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
+    """Return the base classes of the objects that the class above a dotted key accepts there."""
+    if key in SECTIONS:
+        return (SECTIONS[key],)
+    above, _, name = key.rpartition(".")
+    owner = pl.Trainer if above == "trainer" else class_at(config, above)
+    taken = None if owner is None else (parameters(owner) or {}).get(name)
+    return () if taken is None else tuple(classes_in(taken.annotation))
 
 
 def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the shapes that the model may accept, by its signature, and that the config does not set."""
-    model = class_in(config, "model")
+    model = class_at(config, "model")
     known = None if model is None else parameters(model)
     return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
 
 
 def sample_replaces_dataset(config: Mapping[str, Any]) -> bool:
     """Return whether the datamodule's class declares that ``sample`` takes the place of ``dataset``."""
-    return bool(getattr(class_in(config, "data"), "sample_replaces_dataset", False))
+    return bool(getattr(class_at(config, "data"), "sample_replaces_dataset", False))

@@ -20,6 +20,7 @@ from jsonargparse import ArgumentParser
 
 from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
 from actlab.errors import ActlabError, described, importing, unknown
+from actlab.storage.spec import Spec
 
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
@@ -88,7 +89,12 @@ def _import_in_context(*args: Any, **kwargs: Any) -> Any:
 
 
 def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
-    """Parse a value, and note meanwhile with how many arguments a factory of modules is called."""
+    """Parse a value, and note meanwhile with how many arguments a factory of modules is called.
+
+    An activation is parsed already.
+    """
+    if isinstance(value, Spec):
+        return value
     taken, *_, made = get_args(wanted) if is_callable(wanted) and get_args(wanted) else (None, None)
     is_factory = isinstance(taken, list) and inspect.isclass(made) and made.__module__.startswith("torch.nn.")
     token = _passed.set(len(taken) if is_factory else 0)

@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.storage.files import at_home
+from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import read_word
-from actlab.storage.spellings import absolute, activation_spec
+from actlab.storage.spec import Spec
 
-_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
+_IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Name, package.module:Name
 
 
 def label(value: Any, full: bool = False) -> str:
     """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``; see also `in_full`.
 
-    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Unit"), label({"class_path": "a.B"}), label(0.001)
-    ('elu(alpha=0.5)', 'Unit', 'B', '0.001')
+    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Name"), label({"class_path": "a.B"}), label(0.001)
+    ('elu(alpha=0.5)', 'Name', 'B', '0.001')
     """
+    if isinstance(value, Spec):
+        value = value.plain
     if isinstance(value, Mapping) and "class_path" in value:
         path = value["class_path"] if full else str(value["class_path"]).rpartition(".")[2]
         arguments = value.get("init_args")  # values may be unchecked
@@ -29,8 +31,8 @@ def label(value: Any, full: bool = False) -> str:
         name = label(value["name"], full)
         parameters = ", ".join(f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name")
         return f"{name}({parameters})" if parameters else name
-    if isinstance(value, str) and not full and (named_unit := _UNIT_OF.fullmatch(value)):
-        return named_unit[1]
+    if isinstance(value, str) and not full and (importable := _IMPORTABLE.fullmatch(value)):
+        return importable[1]
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
         return str(value)
     return f"{value:g}" if not full or (type(value) is float and float(f"{value:g}") == value) else str(value)
@@ -77,16 +79,24 @@ def value_key(value: Any) -> str:
 
     Activations are equal if name and arguments are, however they and the path of their file are written.
     """
-    return canonical(located(plain_unit(value)))
+    if isinstance(value, str):
+        return json.dumps(_absolute(value))
+    return canonical(plain_activation(value), _comparable)
 
 
-def canonical(values: Any) -> str:
+def canonical(values: Any, change: Callable[[Any], Any] | None = None) -> str:
     """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
+
+    ``change`` is applied to every other value than mappings and lists; by default `as_number`.
 
     >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
     """
-    return json.dumps(mapped(values, as_number), sort_keys=True, default=str)
+    return json.dumps(mapped(values, change or as_number), sort_keys=True, default=str)
+
+
+def _comparable(value: Any) -> Any:
+    return _absolute(value) if isinstance(value, str) else as_number(value)
 
 
 def named(text: Any, values: Iterable[Any]) -> Any:
@@ -106,10 +116,10 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
 
 
-def plain_unit(value: Any) -> Any:
+def plain_activation(value: Any) -> Any:
     """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
 
-    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
+    >>> plain_activation({"name": "elu"}), plain_activation({"name": "elu", "alpha": 2})
     ('elu', {'name': 'elu', 'alpha': 2})
     """
     alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
@@ -123,20 +133,27 @@ def is_user_defined(value: Any) -> bool:
     [False, True, False]
     """
     name = value.get("class_path", value.get("name")) if isinstance(value, Mapping) else value
-    spelling = activation_spec(name)
-    if not isinstance(spelling, str) or not _UNIT_OF.fullmatch(spelling):
-        return False
-    source = spelling.rpartition(":")[0]
-    return source.endswith(".py") or source.partition(".")[0] not in ("torch", "actlab")
+    source = Spec.of(name).source if isinstance(name, str) else ""
+    return source.endswith(".py") or source.partition(".")[0] not in ("", "torch", "actlab")
 
 
 def located(value: Any) -> Any:
     """Make the paths of ``file.py:Name`` absolute, also in nested values."""
-    return mapped(value, absolute)
+    return mapped(value, _absolute)
+
+
+def _absolute(value: Any) -> Any:
+    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{resolved(file)}{colon}{name}" if file.endswith(".py") else value
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested mappings and lists with ``change`` applied to every other value in them."""
+    """Return nested mappings and lists with ``change`` applied to every other value in them.
+
+    An activation becomes its spelling in files.
+    """
+    if isinstance(values, Spec):
+        values = values.plain
     if isinstance(values, Mapping):
         return {str(key): mapped(inner, change) for key, inner in values.items()}
     return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)

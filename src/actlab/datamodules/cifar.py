@@ -67,11 +67,16 @@ class CIFARDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        # Take the sample, or the dataset with its published numbers
+        source = dataset_or(f"uoft-cs/{variant}", dataset, sample, variant)
+        if sample:
+            revision = None
         if validation is None:
             validation = 50 if sample else VALIDATION
+
         super().__init__(
-            dataset_or(f"uoft-cs/{variant}", dataset, sample, variant),
-            revision=None if sample else revision,
+            source,
+            revision=revision,
             test_split="test",
             label=label,
             preprocessing=preprocessing,

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from actlab.datamodules.augmentation import Augmentation, BothWays
 from actlab.datamodules.base import TensorDataModule, TensorDataset
-from actlab.datamodules.cache import made_once, writing
+from actlab.datamodules.cache import made_once
 from actlab.datamodules.hub import located
-from actlab.datamodules.lines import lines
-from actlab.datamodules.pictures import LABEL_COLUMNS, LISTED, Fit, Pictures, rejected
+from actlab.datamodules.pictures import LABEL_COLUMNS, Fit, Pictures, rejected
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.datamodules.sources import (
     Listing,
@@ -31,7 +30,7 @@ from actlab.datamodules.sources import (
 )
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
-from actlab.storage.files import at_home, cache_folder, temporary, write_atomically
+from actlab.storage.files import at_home, cache_folder, temporary
 from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
@@ -59,11 +58,8 @@ def decode(
     given: str,
     size: Sequence[int] | None = None,
     fit: Fit = "crop",
-    listing: Path | None = None,
 ) -> dict[str, Tensor]:
     """Return all images and labels of the parts of the dataset ``given``, and ``num_classes``.
-
-    Many unreadable pictures are listed in the file ``listing``.
 
     Raises:
         ActlabError: for all pictures that cannot be read at once, or images of several sizes.
@@ -83,7 +79,7 @@ def decode(
         hint = f"{len(sizes)} different sizes: {', '.join(some)}; set data.size, and data.fit to crop or resize"
     if unreadable:
         unreadable = dict(sorted(unreadable.items()))
-        remedy = _left_out_by(unreadable, at_home(given), listing)
+        remedy = _left_out_by(unreadable, at_home(given))
         if hint:
             remedy = f"{remedy}; the others have {hint}"
         raise rejected(unreadable, remedy)
@@ -92,16 +88,10 @@ def decode(
     return tensors | {"num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))}
 
 
-def _left_out_by(names: Iterable[str], folder: Path, listing: Path | None) -> str:
+def _left_out_by(names: Iterable[str], folder: Path) -> str:
     """Return the argument that leaves out pictures of a folder; empty for pictures of parquet files."""
     paths = [os.path.relpath(name, folder) for name in names if Path(name).is_relative_to(folder)]
-    if not paths:
-        return ""
-    if listing is None or len(paths) <= LISTED:
-        return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}"
-    with writing(listing.parent):
-        write_atomically(listing, "".join(f"{path}\n" for path in paths))
-    return f", or set data.leave_out to {listing}, which lists all"
+    return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}" if paths else ""
 
 
 def drawn_from_each_class(labels: Tensor, rows: Tensor, share: float, seed: int, part: str) -> Tensor:
@@ -157,8 +147,8 @@ class ImageDataModule(TensorDataModule):
             images must have one size.
         fit: how a picture gets this size, bilinearly: ``crop`` cuts its largest central part of this shape
             first; ``resize`` changes height and width separately.
-        leave_out: pictures of class folders to leave out: a list of paths from the dataset's folder, or a text
-            file with a path in each line. A folder's path leaves out all its pictures.
+        leave_out: pictures of class folders to leave out: a list of paths from the dataset's folder. A folder's
+            path leaves out all its pictures.
         preprocessing: steps in order, from ``unit``, ``scale``, ``mean``, ``gcn`` and ``zca``; a step with
             settings is a mapping such as ``{name: zca, eps: 0.1}``.
         augmentation: of training images, such as ``{crop: 4, flip: random, noise: 0.15}``. ``crop``: number of
@@ -200,7 +190,7 @@ class ImageDataModule(TensorDataModule):
         channels: Literal[1, 3] = 3,
         size: Count | Sequence[Count] | None = None,
         fit: Fit = "crop",
-        leave_out: str | Sequence[str] = (),
+        leave_out: Sequence[str] = (),
         preprocessing: Sequence[str | dict[str, Any]] = ("unit",),
         augmentation: dict[str, Any] | None = None,
         batch_size: int = 128,
@@ -231,7 +221,7 @@ class ImageDataModule(TensorDataModule):
         self.augmentation = Augmentation(**(augmentation or {}))
         self.steps, self.channels = steps_of(preprocessing), channels
         self.size = (size, size) if isinstance(size, int) else size
-        self.fit, self.leave_out = fit, leave_out
+        self.fit, self.leave_out = fit, tuple(leave_out)
         self.dataset, self.name, self.revision = dataset, name, revision
         self.splits = {"train": train_split, "val": val_split, "test": test_split}
         self.image, self.label = image, label
@@ -253,19 +243,6 @@ class ImageDataModule(TensorDataModule):
         return located(self.dataset, self.revision)
 
     @cached_property
-    def _left_out(self) -> tuple[str, ...]:
-        """Return the paths of `leave_out`, from the list or the text file."""
-        if not isinstance(self.leave_out, str):
-            return tuple(self.leave_out)
-        file = at_home(self.leave_out)
-        if not file.is_file():
-            raise ActlabError(
-                "data.leave_out: expected a list of paths or a text file, got "
-                f"{self.leave_out!r}, which is not a file. Use [{self.leave_out}]."
-            )
-        return tuple(line for _, line in lines(file) if line)
-
-    @cached_property
     def images(self) -> Images:
         """The decoded dataset; read on first use, or memory-mapped from the cache of an earlier use."""
         splits = {part: split for part, split in self.splits.items() if split is not None}
@@ -275,8 +252,8 @@ class ImageDataModule(TensorDataModule):
         known: tuple[Any, ...] = (
             *(FORMAT, self.dataset if commit else "", content, splits, self.channels, self.name, *columns),
         )
-        if self.size or self._left_out:  # the defaults keep the keys of earlier caches
-            known = (*known, self.size and tuple(self.size), self.fit, self._left_out)
+        if self.size or self.leave_out:  # the defaults keep the keys of earlier caches
+            known = (*known, self.size and tuple(self.size), self.fit, self.leave_out)
         tensors = made_once("images", known, self.cache_dir, partial(self._read, splits, content))
         images = Images(tensors, int(tensors.pop("num_classes")), commit, known)
         self.check(images)
@@ -290,14 +267,13 @@ class ImageDataModule(TensorDataModule):
 
         # The reader's copy goes at once: it would double the disk space.
         with temporary(cache, "reading", folder=True) as place:
-            tables = open_tables(folder, [*names.values()], place, self.name, True, self._left_out)
+            tables = open_tables(folder, [*names.values()], place, self.name, True, self.leave_out)
             pictures = {
                 part: Pictures(tables, split, self.image, self.label, self.dataset)
                 for part, split in names.items()
                 if splits[part] != AUTO or split in tables
             }
-            listing = cache / f"unreadable-{content[:16]}.txt"
-            made = decode(pictures, self.channels, self.dataset, self.size, self.fit, listing)
+            made = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
         if not commit and digest_of(folder, train=splits["train"]) != content:
             raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
@@ -397,7 +373,7 @@ class ImageDataModule(TensorDataModule):
         if not has_class_folders(folder, train):
             return None
         name = _name_of(part, str(self.splits[part]))
-        return listed(folder, name, train, mixed=True, leave_out=self._left_out)
+        return listed(folder, name, train, mixed=True, leave_out=self.leave_out)
 
     def _file_names(self, part: str) -> list[str] | None:
         """Return the paths of a part's pictures from the dataset's folder, None if they are not files."""

@@ -18,6 +18,7 @@ from torch import nn
 from actlab import experiments
 from actlab.analysis.wording import plural
 from actlab.checks.configs import made
+from actlab.checks.facts import Known
 from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
@@ -82,7 +83,7 @@ def execute(
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
     """Group runs that in a stack equal each alone; each other run is a group of its own."""
     stacked = [run for run in runs if _was_stacked(run, root)]
-    similar = compatibility.similar(stacked)
+    similar = compatibility.similar(stacked, Known())
     together = [group for key, group in similar.items() if trials.are_equal(root, key)]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]

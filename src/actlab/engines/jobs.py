@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from actlab.engines.settings import Settings
 from actlab.runtime import signals
@@ -16,14 +16,20 @@ from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
+T = TypeVar("T")
 LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run
 
 
 class Shard(NamedTuple):
-    """The share of one of several starts on a folder: jobs ``part``, ``part + of`` and so on."""
+    """The share of one of several starts on a folder: runs ``part``, ``part + of`` and so on."""
 
     part: int
     of: int
+
+
+def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
+    """Return the runs of a shard, or all of them: in turns, so that each shard has seeds of each grid point."""
+    return runs if shard is None else runs[shard.part :: shard.of]
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,7 @@ class Job:
     """A stack of runs, or one run as a plain module, trained by one Trainer."""
 
     runs: tuple[Run, ...]  # in the order of the run axis
-    alone_stacked: bool = False  # whether a run alone is a stack of one
-
-    @property
-    def stacked(self) -> bool:
-        """Whether the runs are trained as a stack."""
-        return self.alone_stacked or len(self.runs) > 1
+    stacked: bool = False
 
     @property
     def names(self) -> list[str]:

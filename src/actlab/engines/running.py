@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis.comparison import too_few_seeds
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
-from actlab.checks.cases import Cases, Faults, key_of
+from actlab.checks.cases import key_of
 from actlab.config.keys import by_key, short
 from actlab.engines import pool
-from actlab.engines.jobs import Arranged, Job, Shard
+from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import check_jobs
@@ -36,13 +36,13 @@ from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
 
 if TYPE_CHECKING:
+    from actlab.checks.facts import Known
     from actlab.engines.cluster import Cluster
 
 
 class Engine(NamedTuple):
     """How runs are executed."""
 
-    stacked: bool = True  # whether runs that differ only in seed or settings are trained as stacks
     max_stack: int = MAX_STACK  # largest number of runs in one stack
     logger: Callable[[Run], Any] | None = None  # creates a Lightning logger for a run, or a member of a stack
     # Training processes, 0 to train in this process; by default see `actlab.engines.settings.decide`.
@@ -80,7 +80,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             opening.opened(folder).until(only)
         names = [stage.name for stage in study.stages] or [""]
         failed, number = 0, 0
-        tried, passed = set[str](), set[str]()
+        tried = set[str]()
         # Opened again after each stage, because its results decide what the next one runs.
         while number < len((ready := opening.opened(folder)).stages):
             stage, reached = ready.stages[number], names[number]
@@ -89,7 +89,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
             if only in (None, reached):
                 for line in stage.study.notes[len(study.notes) :]:  # of its selection
                     print(line, flush=True)
-                failed += Start(stage, engine, worker, tried, passed).run(reached)
+                failed += Start(stage, engine, worker, tried).run(reached)
                 if number == 0 and study.stages and study.stages[0].search:
                     for line in search.lines(stage):
                         print(line, flush=True)
@@ -134,7 +134,6 @@ class Start:
     engine: Engine
     worker: Worker | Inline  # tries, measures and evaluates
     tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
-    passed: set[str]  # keys of the cases in which this command has found no state outside instances
 
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
@@ -166,10 +165,10 @@ class Start:
     def train(self, todo: Sequence[RunFolder]) -> int:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.id for folder in todo)
+        devices = self._devices()  # before this process uses one
         self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
         with phase("trying each activation on a few samples"):
-            trial = partial(_faults_of_state, self.worker, self.passed, self.engine.stalled)
-            faults = faults_of([folder.run for folder in todo], self.worker, trial)
+            faults, known = faults_of([folder.run for folder in todo], self.worker)
         for folder in (folder for folder in todo if folder.id in faults):
             folder.fail(faults[folder.id])
         for fault, number in Counter(faults.values()).items():
@@ -177,7 +176,7 @@ class Start:
         todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
-        arranged = self.arranged(todo)
+        arranged = self.arranged(todo, known, devices)
         mine = {name for job in arranged.jobs for name in job.names}
         todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
@@ -212,21 +211,29 @@ class Start:
             print(f"{name} failed: {failure}")
         return len(faults) + len(failed)
 
-    def arranged(self, todo: Sequence[RunFolder]) -> Arranged:
+    def arranged(self, todo: Sequence[RunFolder], known: Known, devices: Sequence[str]) -> Arranged:
         """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        most = engine.max_stack if engine.stacked else 1
-        given = (runs, [folder.run for folder in todo], root, most, jobs, engine.shard)
+        given = (runs, [folder.run for folder in todo], root, engine.max_stack, jobs, engine.shard, known)
         plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
-                arranged: Arranged = plan(True, engine.graphs)
+                arranged: Arranged = plan(engine.graphs, devices)
             except EndedError as ended:
-                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-                arranged = plan(False, engine.graphs)
+                arranged = plan(engine.graphs, devices, f"the process that tried stacks {ended.how}")
         return arranged
+
+    def _devices(self) -> list[str]:
+        """Return the accelerators, which the worker then sees in this order, by falling free memory."""
+        if isinstance(self.worker, Inline):
+            return []
+        names: list[str] = self.worker.call("actlab.runtime.devices:accelerators")
+        if len(names) > 1:
+            self.worker.end()  # it has begun to use each
+            self.worker.device = ",".join(names)
+        return names
 
     def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns those that other starts are training."""
@@ -262,7 +269,7 @@ class Start:
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
         shard = self.engine.shard
-        mine = self.folder.runs if shard is None else self.folder.runs[shard.part :: shard.of]
+        mine = share_of(shard, self.folder.runs)
         runs, probes = [folder.run for folder in mine], self.folder.study.probes
         given = (runs, self.folder.path, probes, self.engine.wait, shard is None)
         try:
@@ -367,12 +374,11 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
     return f"ignored in {root}: {'; '.join(reasons)}"
 
 
-def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | None = None) -> dict[str, str]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
-    Returns faults by run id, for activations that can be built but not trained, or that end their process.
-    ``trial`` looks for state outside instances. Raises `ActlabError` for an invalid config, or for a network
-    with such state.
+    Returns faults by run id, for activations that can be built but not trained, or that end their process; and
+    the facts of what was built. Raises `ActlabError` for an invalid config.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -382,42 +388,13 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline, trial: StateTrial | 
 
     while True:
         try:
-            faults, cases = worker.call("actlab.checks.activation_trial:try_units", runs, ended, on=note)
-            faults |= trial(cases, note) if trial else {}
-            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}
+            faults, known = worker.call("actlab.checks.activation_trial:try_activations", runs, ended, on=note)
+            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
         except EndedError as how:
             if not tried:
                 raise
             key, name = tried[-1]
-            if key in ended:  # another process than the one that tried it
-                raise ActlabError(untried(name, how)) from how
             ended[key] = untried(name, how)
-
-
-StateTrial = Callable[[Cases, Callable[..., None]], Faults]
-OTHER_HASH_SEED = 1  # of the second process that builds users' code
-
-
-def _faults_of_state(
-    worker: Worker | Inline, passed: set[str], stalled: float, cases: Cases, note: Callable[..., None]
-) -> Faults:
-    """Build the cases that have not ``passed`` in two processes, in opposite orders; return their faults.
-
-    Where users' code is built, the second process has another hash seed, so it loads the libraries itself.
-    """
-    cases = {key: case for key, case in cases.items() if key not in passed}
-    if not cases:
-        return {}
-    apart = nullcontext(worker) if isinstance(worker, Worker) else Worker(stalled=stalled)
-    build = "actlab.checks.state_trial:build"
-    hash_seed = OTHER_HASH_SEED if any(run.code for run, _ in cases.values()) else 0
-    with Worker(stalled=stalled, hash_seed=hash_seed) as other, apart as first:  # which train nothing
-        # Asked first, so that both processes build at the same time.
-        other.ask(build, cases, True, reports=True)
-        builds = first.call(build, cases, False, on=note)
-        faults: Faults = first.call("actlab.checks.state_trial:compare", cases, builds, other.answer(note))
-    passed |= {key for key, fault in faults.items() if fault is None}
-    return faults
 
 
 def untried(name: str, ended: EndedError) -> str:

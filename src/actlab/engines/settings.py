@@ -6,6 +6,7 @@ On a CPU no digit depends on it. On a GPU, CUDA graphs may change the last digit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,18 +53,22 @@ def decide(
     jobs: int | None,
     single_device: bool,
     graphs: bool | None = None,
+    devices: Sequence[str] = (),
 ) -> Settings:
     """Return the settings of a start; called in a worker.
 
     ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, several runs of `SEVERAL` updates
-    have one process per accelerator or core (`seats`). Runs on several devices are trained one after the other.
+    have one process per accelerator, or without ``devices`` per core. Runs on several devices are trained one
+    after the other.
     What the user says about ``graphs`` holds from this start on; else what ``root`` has stored.
     """
+    import torch
+
     number = 1 if jobs is None else jobs
     if not single_device:
         number = min(number, 1)
     elif jobs is None and runs > 1 and updates >= SEVERAL:
-        number = seats()
+        number = len(devices) or torch.get_num_threads()
 
     # Decide once whether updates are replayed
     path = root / FILE
@@ -90,12 +95,3 @@ def check_jobs(jobs: int | None) -> None:
     """Raise an ActlabError for a negative number of processes."""
     if jobs is not None and jobs < 0:
         raise ActlabError(f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process")
-
-
-def seats() -> int:
-    """Return the number of accelerators, or without any the number of torch's threads."""
-    import torch
-
-    from actlab.runtime.devices import accelerators
-
-    return len(accelerators()) or torch.get_num_threads()

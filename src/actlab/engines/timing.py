@@ -21,12 +21,11 @@ from actlab import experiments
 from actlab.random.positions import BatchBlock
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device
-from actlab.runtime.devices import keep_freed, threads, wait_for
+from actlab.runtime.devices import keep_freed, peak_share, threads, wait_for
 from actlab.runtime.quiet import quiet
 from actlab.stacking.building import assemble
-from actlab.studies.plan import MAX_STACK, Run
+from actlab.studies.plan import Run
 
-SIZES = (MAX_STACK, 5, 1)
 CHANCE = 0.05  # share of a stack's time that a smaller one must save
 WORTH = 60.0  # seconds of training alone below which runs are stacked untimed
 ROUNDS, UPDATES = 2, 10  # fits of each side, and timed updates of a fit
@@ -70,57 +69,54 @@ class _Clock(Checkpoint):
         return min(self.seconds, default=math.inf)
 
 
-def best_size(runs: Sequence[Run], largest: int, forms: bool) -> tuple[int, str]:
-    """Return the size of stacks in which runs train fastest, and why that is 1; the reason is empty otherwise.
+def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> int:
+    """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
-    Runs that train for less than `WORTH` seconds are stacked untimed.
+    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for less than
+    `WORTH` seconds are stacked untimed.
     """
     updates = experiments.build(runs[0].config).updates_per_epoch() or 1
     if fastest(runs[:1], forms) * updates * sum(run.epochs or 1 for run in runs) < WORTH:
-        return largest, ""
-    sizes = sorted({min(size, largest, len(runs)) for size in SIZES}, reverse=True)
+        return largest
+    sizes = sorted({largest, min(5, largest), 1}, reverse=True)
     seconds = dict.fromkeys(sizes, math.inf)
     for _ in range(ROUNDS):
         for size in sizes:
             signals.check()
-            seconds[size] = min(seconds[size], fastest(runs[:size], forms))
-    best, reason = chosen(seconds)
-    return (largest if best == sizes[0] else best), reason
+            seconds[size] = min(seconds[size], fastest(runs[:size], forms, sharing))
+    return chosen(seconds)
 
 
-def chosen(seconds: Mapping[int, float]) -> tuple[int, str]:
-    """Return the best size of stacks and why it is 1, given the seconds of an update by the size of a stack.
+def chosen(seconds: Mapping[int, float]) -> int:
+    """Return the best size of stacks, given the seconds of an update by the size of a stack.
 
     A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are infinite for a
     size that could not be timed.
 
     >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0}), chosen({15: 15.9, 1: 1.0})
-    ((15, ''), (5, ''), (1, 'a stack of 15 takes 1.06 of the time alone'))
+    (15, 5, 1)
     """
-    largest = max(seconds)
-    best = largest
+    best = max(seconds)
     for size in sorted(seconds, reverse=True):
         if seconds[size] / size < (1 - CHANCE) * seconds[best] / best:
             best = size
-    if best > 1 or best == largest:
-        return best, ""
-    share = seconds[largest] / largest / seconds[1]
-    return best, f"a stack of {largest} takes {share:.2f} of the time alone"
+    return best
 
 
-def fastest(runs: Sequence[Run], forms: bool) -> float:
-    """Return the seconds of the fastest update of runs; infinite if they fail."""
-    clock = _Clock()
+def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
+    """Return the seconds of the fastest update of runs; infinite if they fail, or fill a GPU that is shared."""
+    clock, failed = _Clock(), False
     try:
         _fit(runs, clock, forms or len(runs) > 1)
     except _EnoughError:
         pass
     except Exception as error:  # also of third-party code, whose errors training reports
         check_device(error)
-        return math.inf
+        failed = True
     finally:
         gc.collect()
-    return clock.fastest
+    is_too_large = peak_share() * sharing > 1
+    return math.inf if failed or is_too_large else clock.fastest
 
 
 def _fit(runs: Sequence[Run], clock: _Clock, stacked: bool) -> None:

@@ -104,7 +104,7 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         recorder.folders[r].open()
     if recorder.stacked:
         keep_freed()
-        stacks.begin(recorder.path, job.names, job.alone_stacked)
+        stacks.begin(recorder.path, job.names)
     try:
         # Before the runs are built, which leaves the generators seeded.
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}

@@ -76,9 +76,9 @@ def start_server() -> None:
             forkserver.ensure_running()
 
 
-def _context(forks: bool = True) -> Any:
+def _context() -> Any:
     """Return the start method: fork from a server if supported, because forking does not copy threads."""
-    forks = forks and "forkserver" in mp.get_all_start_methods()
+    forks = "forkserver" in mp.get_all_start_methods()
     return mp.get_context("forkserver" if forks else "spawn")
 
 
@@ -120,19 +120,13 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
     ``settings`` are applied at each start. ``device`` is the accelerator that it sees, None for all of them. It
-    is ended after at least ``stalled`` seconds without progress. With a ``hash_seed`` other than the server's 0
-    it is not forked, and loads the libraries itself.
+    is ended after at least ``stalled`` seconds without progress.
     """
 
     def __init__(
-        self,
-        settings: Settings | None = None,
-        device: str | None = None,
-        stalled: float = STALLED,
-        hash_seed: int = 0,
+        self, settings: Settings | None = None, device: str | None = None, stalled: float = STALLED
     ) -> None:
         self.settings, self.device, self.stalled = settings or Settings(), device, stalled
-        self.hash_seed = hash_seed
         self.process: Any = None
         start_server()
 
@@ -147,7 +141,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def ask(self, function: Function, *args: Any, reports: bool = False) -> None:
         """Start a function in the worker; `heard` returns its messages. See `call`."""
         if self.process is None:
-            context = _context(forks=self.hash_seed == 0)
+            context = _context()
             self.pipe, theirs = context.Pipe()
             process = context.Process(
                 target=_serve, args=(theirs, self.settings, self.device), name=f"actlab-{self.device or 0}"
@@ -157,7 +151,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
             self._loading.daemon = True
             self._loading.start()
-            with started_alike(self.hash_seed), _without_main():
+            with started_alike(), _without_main():
                 process.start()
             self.process = process
             # With this end open here, the pipe would not end with the worker.

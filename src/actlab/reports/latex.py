@@ -1,18 +1,10 @@
-"""Tables in LaTeX, with the package booktabs; all text is escaped.
-
-One table is of several studies, from their ``table.json``: the primary column of each.
-"""
+"""Tables in LaTeX, with the package booktabs; all text is escaped."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from actlab.analysis.statistics import FEWEST
-from actlab.analysis.study_table import Cell, StudyTable
-from actlab.analysis.wording import plural
-from actlab.config.values import printers
-from actlab.reports import tables
 from actlab.reports.tables import NONE
 
 _SPECIAL = {
@@ -42,7 +34,6 @@ _SPECIAL = {
 }
 LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
-_HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 
 
 def escaped(text: str) -> str:
@@ -83,59 +74,3 @@ def with_packages(tables: Sequence[str]) -> str:
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
     hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
     return hint + text + "\n"
-
-
-def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
-    """Return the table; by default its title names what the studies compared."""
-    lines, bold = list[list[str]](), set[int]()
-    for study in studies:
-        reference = f"reference {study.reference}" if study.reference else ""
-        for point, rows in study.points:
-            cells = [row.primary or row.columns[0] for row in rows]
-            words = ", ".join(filter(None, (point, cells[0].name, reference)))
-            lines.append([f"{study.study}: {words}"])
-            for row, cell in zip(rows, cells, strict=True):
-                if study.is_own(row):
-                    bold.add(len(lines))
-                lines.append([study.label(row), *_cells(cell)])
-    return with_packages([table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")])
-
-
-def _cells(cell: Cell) -> list[str]:
-    middle = " ".join(filter(None, [tables.number(cell.median, cell), tables.interval(cell)]))
-    return [str(cell.n), middle, tables.mean_difference(cell), tables.p_values(cell)]
-
-
-def _caption(studies: Sequence[StudyTable], title: str) -> str:
-    # What is said of some studies only
-    unfinished, diverged, on_samples = [], [], []
-    for study in studies:
-        if study.ended < study.planned:
-            unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
-        if study.diverged:
-            diverged.append(f"{study.study} ({plural(study.diverged, 'run')})")
-        if study.on_samples:
-            on_samples.append(study.study)
-    remarks = {
-        "Unfinished": unfinished,
-        "Diverged, counted as the worst value": diverged,
-        "On samples or a part of the data": on_samples,
-    }
-
-    said = [
-        f"{title or _title(studies)}.",
-        f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; mean "
-        "difference to the reference over pairs of seeds [uncorrected 95 % interval of the sign-flip test]; p "
-        "of this test, or of the probability of being better where a run diverged, alone and after Holm's "
-        "correction within each study.",
-        *(f"{what}: {', '.join(names)}." for what, names in remarks.items() if names),
-    ]
-    return " ".join(said)
-
-
-def _title(studies: Sequence[StudyTable]) -> str:
-    if len(studies) == 1:
-        return studies[0].title
-    write = printers(row.point for study in studies for row in study.rows)
-    names = dict.fromkeys(write(study.compare, value) for study in studies for value in study.values)
-    return f"{', '.join(names)} in {len(studies)} studies"

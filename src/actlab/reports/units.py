@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actlab.activations import Spec, create, entry, names
+from actlab.activations import Activation, create, entry, names
 from actlab.errors import described
 from actlab.random.streams import Stream, attach
 from actlab.reports import style
@@ -20,7 +20,7 @@ _COLUMNS = 6
 DPI = 150  # of PNG files
 
 
-def plot_compared(units: Mapping[str, Spec]) -> Figure:
+def plot_compared(units: Mapping[str, Activation]) -> Figure:
     """Return a figure of value and derivative of activations by label, which names failed ones below."""
     left_out = []
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
@@ -88,7 +88,7 @@ def _unit_panel(axes: Axes, name: str) -> None:
     axes.set_title(name, loc="left", pad=pad, fontfamily="monospace", fontweight="bold")
 
 
-def _evaluate(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
+def _evaluate(spec: Activation, x: Tensor) -> tuple[Tensor, Tensor]:
     x = x.clone().requires_grad_()
     y: Tensor = create(spec).to(x.dtype).eval()(x)
     (derivative,) = torch.autograd.grad(y.sum(), x)

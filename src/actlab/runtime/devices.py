@@ -31,9 +31,10 @@ def threads(number: int) -> Iterator[None]:
 
 
 def accelerators() -> list[str]:
-    """Return the names of this machine's accelerators, as values of `VISIBLE`, the one with most memory first.
+    """Return the names of this machine's accelerators, as values of `VISIBLE`, by falling free memory.
 
-    CUDA shows a process only the first of several slices of a GPU (MIG), so their names are not counted.
+    Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process only the
+    first of several slices of a GPU (MIG), so their names are not counted.
     """
     visible = os.environ.get(VISIBLE, "")
     names = visible.split(",") if visible else []
@@ -41,11 +42,37 @@ def accelerators() -> list[str]:
         return names
     number = torch.accelerator.device_count()
     names = names[:number] or [str(device) for device in range(number)]
-    if number > 1 and torch.cuda.is_available():
-        # Whole GiB, so that devices without work keep their order.
-        free = [torch.cuda.mem_get_info(device)[0] // _GIB for device in range(number)]
-        names = [names[device] for device in sorted(range(number), key=lambda device: -free[device])]
-    return names
+    if number < 2:
+        return names
+
+    # Whole GiB, so that devices without work keep their order
+    free = [free_memory(device) // _GIB for device in range(number)]
+    order = sorted(range(number), key=lambda device: -free[device])
+    usable = [device for device in order if free[device]] or order
+    return [names[device] for device in usable]
+
+
+def free_memory(device: int) -> int:
+    """Return the free bytes of a GPU's memory; 0 if this process cannot use the GPU, or without CUDA."""
+    if not torch.cuda.is_available():
+        return 0
+    try:
+        return torch.cuda.mem_get_info(device)[0]
+    except RuntimeError:  # no room for this process, or another process has it alone
+        return 0
+
+
+def peak_share() -> float:
+    """Return the share of the GPU's memory that this process used at most since the last call; 0 on a CPU.
+
+    The whole is what other processes leave free.
+    """
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return 0.0
+    room = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+    peak = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return peak / room
 
 
 def rank() -> int:

@@ -17,9 +17,9 @@ OURS = "actlab"  # value of `SAFE_PATH` for a process that puts the current fold
 
 
 @contextmanager
-def started_alike(hash_seed: int = 0) -> Iterator[None]:
-    """Let processes that start in a block have one hash seed and a safe path; restore the environment."""
-    variables = {HASH_SEED: str(hash_seed), SAFE_PATH: OURS}
+def started_alike() -> Iterator[None]:
+    """Let processes that start in a block have the hash seed 0 and a safe path; restore the environment."""
+    variables = {HASH_SEED: "0", SAFE_PATH: OURS}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -18,21 +18,25 @@ from actlab.config.parsing import parser_of, run_seed, typed
 from actlab.datamodules.base import TensorDataModule
 from actlab.experiments import Experiment
 from actlab.runtime import matmul
-from actlab.stacking.task import StackedTask, matmul_of
+from actlab.stacking.task import StackedTask, has_forms, matmul_of
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 
 
 def assemble(
-    configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path, stacked: bool = True
+    configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path, stacked: bool | None = None
 ) -> Experiment:
     """Build the Trainer, the stacked task and the datamodule of some runs, or the plain task of a single run.
+
+    By default a single run is a stack of one if its network has stacked forms.
 
     Sets the matmul backend of this process to that of the network.
     """
     first = experiments.build(copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path))
     trainer, task, data = first
     matmul.use(matmul_of(task))
+    if stacked is None:
+        stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
     if not stacked:
         return first
     tasks = list(build_tasks(configs, first))

@@ -148,27 +148,27 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class StackedLinear(nn.Module):
     """R linear layers as one batched matrix product: ``(R, B, *, D)`` → ``(R, B, *, out)``.
 
-    The weight has the shape ``(R, D, out)``, in which the product computes its gradient: no copy in every
-    update.
+    The weight has the shape ``(R, D, out)`` and the bias ``(R, 1, out)``, in which the product computes their
+    gradients: no copy and no view in every update.
     """
 
     def __init__(self, members: Sequence[nn.Linear], stream: Stream) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.stack([m.weight.detach().T for m in members]))
-        has_bias = members[0].bias is not None
-        self.bias = nn.Parameter(torch.stack([m.bias.detach() for m in members])) if has_bias else None
+        self.bias: nn.Parameter | None = None
+        if members[0].bias is not None:
+            self.bias = nn.Parameter(torch.stack([m.bias.detach().unsqueeze(0) for m in members]))
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = x_r W_rᵀ + b_r."""
-        inputs = x.flatten(1, -2) if x.dim() > 3 else x
-        bias = None if self.bias is None else self.bias.unsqueeze(1)
-        y = product(inputs, self.weight, bias)
-        return y.view(*x.shape[:-1], -1) if x.dim() > 3 else y
+        if x.dim() == 3:
+            return product(x, self.weight, self.bias)
+        return product(x.flatten(1, -2), self.weight, self.bias).view(*x.shape[:-1], -1)
 
     def member_state(self, r: int) -> dict[str, Tensor]:
         """Return the state dict of member ``r``."""
         state = {"weight": self.weight.detach()[r].T}
-        return state if self.bias is None else {**state, "bias": self.bias.detach()[r]}
+        return state if self.bias is None else {**state, "bias": self.bias.detach()[r, 0]}
 
 
 def _is_plain(layer: nn.Embedding) -> bool:
@@ -288,7 +288,7 @@ class Elementwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(R, *)`` to ``(R, *)``."""
-        numbers = x[0].numel()
+        numbers = x.shape[1:].numel()
         padding = -numbers % WHOLE
         # On several devices, a site's numbers begin where the part of the device before ends.
         if not padding or self.stream.part != (0, 1):

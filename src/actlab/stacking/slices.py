@@ -29,7 +29,7 @@ class Slices:
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
-        self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # parameter, slice, runs
+        self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}  # slices of each parameter that has some
         self._runs: dict[nn.Parameter, slice] = {}
         self._columns: dict[nn.Parameter, int] = {}  # number of the parameter's name in a member
         self.size = len(members)
@@ -69,7 +69,7 @@ class Slices:
                 continue
             if owner is None and (runs != slice(0, self.size) or self._rows[name].shape != whole.shape):
                 part = nn.Parameter(self._rows[name][runs])
-                self.sliced.append((whole, part, runs))
+                self.sliced.setdefault(whole, []).append(part)
             self._runs[part] = runs if owner is None else slice(owner, owner + 1)
             self._columns[part] = self._in_member.index(inner)
             yield part
@@ -102,12 +102,15 @@ class Slices:
             gradient.mul_(scales[runs].unsqueeze(1))
 
     def take_gradients(self) -> None:
-        """Set each slice's gradient to that of its parameter, as a view where it fills whole vectors."""
-        for whole, part, runs in self.sliced:
-            gradient = whole.grad
-            if gradient is not None and part.shape[1:] != whole.shape[1:]:
+        """Move each parameter's gradient to its slices, as views where it fills whole vectors."""
+        for whole, parts in self.sliced.items():
+            gradient, whole.grad = whole.grad, None
+            if gradient is None:
+                continue
+            if parts[0].shape[1:] != whole.shape[1:]:
                 gradient = _padded(gradient)
-            part.grad = None if gradient is None else gradient[runs]
+            for part in parts:
+                part.grad = gradient[self._runs[part]]
 
 
 def _padded(tensor: Tensor) -> Tensor:

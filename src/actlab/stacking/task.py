@@ -170,7 +170,7 @@ class StackedTask(Training):
         return self.slices.optimizer, self.slices.owners
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Give each slice its part of the gradient."""
+        """Move the gradients to the slices."""
         self.slices.take_gradients()
 
     def configure_gradient_clipping(
@@ -184,11 +184,6 @@ class StackedTask(Training):
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val and gradient_clip_val > 0:
             self.slices.clip_norms(gradient_clip_val)
-
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Free the gradients of the stacked parameters, and of their slices, which are views of them."""
-        optimizer.zero_grad(set_to_none=True)
-        self.network.zero_grad(set_to_none=True)
 
 
 def reason_against(task: pl.LightningModule) -> str | None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from actlab.analysis import results, selection
 from actlab.analysis.wording import plural
-from actlab.config.keys import short
+from actlab.config.keys import is_activation
+from actlab.storage.spec import Spec
 from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Group
-from actlab.studies.plan import UNIT, Block, Keep, Study, Trial
+from actlab.studies.plan import Block, Keep, Study, Trial
 from actlab.studies.points import Point
 from actlab.studies.spaces import Search, points
 
@@ -33,13 +34,13 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     """Return a block for each trial of a search at each grid point."""
     blocks = []
     for block in grid.blocks:
-        units = [key for key in block.grid if short(key) == UNIT]
-        several = [key for key, values in block.grid.items() if len(values) > 1 or key in units]
+        activations = [key for key in block.grid if is_activation(key)]
+        several = [key for key, values in block.grid.items() if len(values) > 1 or key in activations]
         for values in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, values, strict=True)))
-            name = point.only(several).in_words(next(iter(units), ""))
+            name = point.only(several).in_words(next(iter(activations), ""))
 
-            for space in search.spaces(point[key] for key in units):
+            for space in search.spaces(point[key] for key in activations):
                 given = point | {SEARCHED: name}
                 for tuned in points(space, search.trials):
                     trial = Trial(given, tuned, space)
@@ -53,9 +54,8 @@ def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[
     arguments = {key: value for key, value in tuned.items() if "." not in key}
     values = {**point, **{key: value for key, value in tuned.items() if "." in key}}
     for key in point:
-        if short(key) == UNIT and arguments:
-            unit = point[key] if isinstance(point[key], Mapping) else {"name": point[key]}
-            values[key] = {**unit, **arguments}
+        if is_activation(key) and arguments:
+            values[key] = Spec.of(point[key]).with_params(arguments).plain
     return {key: [value] for key, value in values.items()}
 
 

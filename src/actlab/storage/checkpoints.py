@@ -18,6 +18,7 @@ from actlab.errors import one_line
 from actlab.storage.files import DamagedError, checked, damaged_part, replacing
 
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
+STATELESS = "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
 # The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and plugins.
@@ -33,6 +34,7 @@ _CHECKPOINT = TypedDict(
         "optimizer_states": list[dict[str, Any]],
         "lr_schedulers": list[dict[str, Any]],
         "actlab": dict[str, Any] | None,
+        "stateless": list[list[int]],
         "plateaus": dict[str, list[float]],
         "within_epoch": dict[str, Any],
     },

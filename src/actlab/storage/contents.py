@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from actlab.storage.digests import digests_of
 from actlab.storage.files import at_home, regular, resolved
+from actlab.storage.spec import Spec
 
 MOST_FILES = 100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files
 _BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder
@@ -36,8 +37,11 @@ class _Code(NamedTuple):
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every string in nested mappings, lists and tuples."""
-    if isinstance(value, Mapping):
+    """Yield every string in nested mappings, lists and tuples, and in activations."""
+    if isinstance(value, Spec):
+        yield value.path
+        yield from texts(value.params)
+    elif isinstance(value, Mapping):
         for inner in value.values():
             yield from texts(inner)
     elif isinstance(value, list | tuple):
@@ -89,7 +93,7 @@ def digests_of_code(text: str) -> dict[str, str]:
 
 
 def module_of(text: str) -> str:
-    """Return the dotted name in ``package.module.Class`` or ``package.module:Unit``; "" for any other text."""
+    """Return the dotted name in ``package.module.Class`` or ``package.module:Name``; "" for any other text."""
     head, colon, _ = text.rpartition(":")
     module = head if colon else text
     dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))

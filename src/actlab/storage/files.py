@@ -35,7 +35,6 @@ class _Logger(TypedDict):
 
 _LONGEST_WRITE = 3600.0  # seconds
 _LOGGER = "logger.json"
-_MAX_DIGITS = 300  # of an integer; a float holds 308
 
 
 def resolved(path: str) -> Path:
@@ -152,7 +151,7 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
     DamagedError ends with the ``remedy``.
     """
     try:
-        values = parsed(regular(path).read_text(encoding="utf-8"))
+        values = json.loads(regular(path).read_text(encoding="utf-8"))
         if isinstance(values, dict) and values.pop("digest", None) is not None and values.keys() == {"content"}:
             values = values["content"]  # older versions wrote a list beside its digest, as in the archives
         return checked(values, kind)
@@ -163,24 +162,6 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
 def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
     """Return what `read_json` returns; an empty ``kind`` without the file."""
     return read_json(path, kind, remedy) if path.exists() else kind()
-
-
-def parsed(text: str) -> Any:
-    """Return the values in a JSON text.
-
-    A ValueError rejects what is not JSON, an integer beyond the range of floats, and half a surrogate pair,
-    which cannot be written to a file; a RecursionError rejects values that are nested too deep.
-    """
-    values = json.loads(text, parse_int=_parse_int)
-    if "\\ud" in text.lower():
-        json.dumps(values, ensure_ascii=False).encode()
-    return values
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"an integer with {len(digits)} digits, more than {_MAX_DIGITS}")
-    return int(digits)
 
 
 def checked(values: Any, kind: type[Kind]) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -12,9 +13,8 @@ import yaml
 
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
+from actlab.storage.spec import Spec
 
-DEEPEST = 50  # levels of nesting
-MOST_VALUES = 100_000  # repeated aliases count each time
 # Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep nesting.
 _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
@@ -38,6 +38,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML writer that quotes text which `_Loader` would read as a number."""
 
 
+_Dumper.add_representer(Spec, lambda dumper, spec: dumper.represent_data(spec.plain))
 # 1e-3 is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
 for _resolver in (_Loader, _Dumper):
     _resolver.add_implicit_resolver(
@@ -91,33 +92,14 @@ def _reads_as_text(value: Any) -> bool:
 
 
 def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
-    """Return the values in a YAML text or open file.
-
-    Nested aliases can expand to a huge structure, and recursive aliases to an infinite one; both are rejected.
-    """
+    """Return the values in a YAML text or open file; reject a value that contains itself by an alias."""
     try:
-        reader = loader(text)
-        node = reader.get_single_node()
-        if node is None:
-            return None
-        _check_size(node)
-        return reader.construct_document(node)
+        values = loader(text).get_single_data()
+        json.dumps(values, default=str, skipkeys=True)  # raises for such a value
+        return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error
-
-
-def _check_size(root: yaml.Node) -> None:
-    waiting, seen = [(root, 0)], 0
-    while waiting:
-        node, depth = waiting.pop()
-        seen += 1
-        if depth > DEEPEST:
-            raise ValueError(f"values are nested deeper than {DEEPEST} levels")
-        if seen > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values")
-        for item in () if isinstance(node, yaml.ScalarNode) else node.value:
-            waiting += [(inner, depth + 1) for inner in (item if isinstance(item, tuple) else (item,))]
 
 
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:

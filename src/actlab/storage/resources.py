@@ -6,6 +6,7 @@ from actlab.errors import ActlabError, unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
+_SCOREBOARD = "scoreboard"  # its definition is a YAML file in ``configs``, but no run has it as its config
 
 
 def resource(relative: str) -> Path:
@@ -17,8 +18,8 @@ def resource(relative: str) -> Path:
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the sorted names of the YAML files in a folder that ships with actlab, without suffix."""
-    return sorted(path.stem for path in resource(folder).glob("*.yaml"))
+    """Return the sorted names of the configs or studies in a folder that ships with actlab, without suffix."""
+    return sorted(path.stem for path in resource(folder).glob("*.yaml") if path.stem != _SCOREBOARD)
 
 
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
@@ -29,11 +30,11 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     """
     if is_file(path := Path(name), piped):
         return path
-    carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
-    if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
-        return carried[path.stem]
+    names = names_in(folder)
+    if path.name == name and path.stem in names and path.suffix in ("", ".yaml"):
+        return resource(folder) / f"{path.stem}.yaml"
     kind = "study file" if folder.endswith("studies") else "config file"
-    raise unknown(kind, name, carried, "Use a name that ships with actlab, or the path of a YAML file.")
+    raise unknown(kind, name, names, "Use a name that ships with actlab, or the path of a YAML file.")
 
 
 def is_file(path: Path, piped: bool = False) -> bool:

@@ -51,7 +51,7 @@ def changed(folder: Path, now: Digests) -> list[str]:
 
 
 def files_of(text: str, code: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Unit``; itself if unknown."""
+    """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Name``; itself if unknown."""
     names = [name for name in code if name == text or name.endswith(f" of {text}")]
     differ = [name for name in names if code[name] != now.get(name)]
     return differ or [text if Path(text).is_file() else f"{text}, or what it imports,"]

@@ -17,11 +17,20 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import get_dotted, set_dotted, short, with_import_paths
+from actlab.config.keys import (
+    ACTIVATION,
+    class_of,
+    get_dotted,
+    is_activation,
+    set_dotted,
+    short,
+    with_import_paths,
+)
 from actlab.config.metrics import directions, mode_of, quantity
 from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage import contents
+from actlab.storage.spec import Spec
 from actlab.studies import opened
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
@@ -39,7 +48,6 @@ MOST_RUNS, MAX_STACK = 10_000, 15
 _LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
 BLOCK = "block"  # key of the block's name in a grid point
-UNIT = "activation"  # last part of the grid keys whose values are activations
 
 
 @dataclass(frozen=True)
@@ -97,8 +105,15 @@ class Run:
 
     @property
     def unit(self) -> Any:
-        """The activation as given in the config, not its label, which may be ambiguous; "" without one."""
-        return get_dotted(self.config, "model.activation", "")
+        """The activation as the grid or the config writes it, not its label; "" without one."""
+        value = self.point.get(ACTIVATION) or self.activation or ""
+        return value.plain if isinstance(value, Spec) else value
+
+    @cached_property
+    def activation(self) -> Spec | None:
+        """The model's activation; None without one."""
+        value = get_dotted(self.config, ACTIVATION)
+        return Spec.of(value) if value else None
 
     @property
     def epochs(self) -> int | None:
@@ -314,7 +329,7 @@ class Study:
 
         Figures and tables emphasise these.
         """
-        return short(key) == UNIT and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
+        return is_activation(key) and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
@@ -363,6 +378,9 @@ class Study:
             )
         whole = {key: get_dotted(common, key) for key in self.keys} | point
         full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
+        activation = get_dotted(common, ACTIVATION)
+        if activation and str(class_of(common.get("model"))) in identity.ACTLAB["model"]:
+            set_dotted(common, ACTIVATION, Spec.of(activation))
         sources = identity.sources_of(common, known)
         code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
         digests = {name: digest for text in sources for name, digest in code[text].items()}

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from actlab.config.identity import ACTLAB
-from actlab.config.keys import check_order, class_of, get_dotted, set_dotted, short
+from actlab.config.keys import check_order, class_of, get_dotted, is_activation, set_dotted
 from actlab.config.places import SAMPLE, check_sample
-from actlab.config.values import as_list, in_full, label, located, named, plain_unit, same, value_key
+from actlab.config.values import as_list, in_full, label, located, named, plain_activation, same, value_key
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
+from actlab.storage.spec import Spec
 from actlab.studies import schema
-from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stage, Study, other_length
+from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
@@ -66,13 +67,13 @@ def load(
     whole = _blocks(file, path, brief)
     changes = _changes(settings or {}, overrides, whole)
     given_seeds = changes.pop("seeds", {})
-    units = [_located(unit) for unit in activations]
-    blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
+    added = [Spec.of(spelling).located().plain for spelling in activations]
+    blocks = [_with_activations(_with_changes(block, changes), added) for block in whole]
     if not smoke:  # which takes the sample over any dataset
         _check_samples(file, path, whole, changes)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
-    if units and not any(short(key) == UNIT for key in keys):
-        raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
+    if added and not any(is_activation(key) for key in keys):
+        raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
     searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
     searched = [key for search in searches.values() for key in search.keys]
     select = _selection(file, path, keys)
@@ -82,7 +83,7 @@ def load(
     _check_stages(file, path, keys)
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
     seeds = {name: listed[:SMOKE_SEEDS] if smoke else listed for name, listed in seeds.items()}
-    reference_value = file.reference if reference is None else plain_unit(_located(reference))
+    reference_value = file.reference if reference is None else plain_activation(located(reference))
     reference_value, form = _found_form(reference_value, blocks)
     study = Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
@@ -111,7 +112,7 @@ def load(
         reference_given=reference_value is not None,
         notes=(*form, *file.notes),
         tags=tuple(file.tags),
-        added=tuple(units),
+        added=tuple(added),
     )
     return replace(study, title=_title(study, whole))
 
@@ -265,7 +266,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
     return replace(block, grid=grid, settings=settings)
 
 
-def _with_activations(block: Block, units: Sequence[Any]) -> Block:
+def _with_activations(block: Block, added: Sequence[Any]) -> Block:
     """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``."""
     grid = {}
     for key, values in block.grid.items():
@@ -275,9 +276,9 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
                 both = f"{known[text]!r} and {value!r}"
                 raise ActlabError(f"the grid has two equal values of {key}, {both}: remove one of them")
             known[text] = value
-        for unit in units if short(key) == UNIT else ():
-            known.setdefault(value_key(unit), unit)
-        grid[key] = [plain_unit(value) if short(key) == UNIT else value for value in known.values()]
+        for value in added if is_activation(key) else ():
+            known.setdefault(value_key(value), value)
+        grid[key] = [plain_activation(value) if is_activation(key) else value for value in known.values()]
     return replace(block, grid=grid)
 
 
@@ -301,15 +302,15 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
     grid = [(key, values) for block in blocks for key, values in block.grid.items()]
-    units = [unit for key, values in grid if short(key) == UNIT for unit in values]
+    activations = [searched for key, values in grid if is_activation(key) for searched in values]
     keys: dict[str, Space] = {}
     arguments: dict[str, dict[str, Space]] = {}
     for name, spaces in stage.search.items():
         if isinstance(spaces, Mapping):
-            unit = named(name, units)
-            if not any(same(unit, other) for other in units):
-                raise unknown("activation to search", name, [in_full(other) for other in units])
-            arguments[value_key(unit)] = {key: parse_space(key, value) for key, value in spaces.items()}
+            searched = named(name, activations)
+            if not any(same(searched, other) for other in activations):
+                raise unknown("activation to search", name, [in_full(other) for other in activations])
+            arguments[value_key(searched)] = {key: parse_space(key, value) for key, value in spaces.items()}
         elif "." not in name or any(key == name or name.startswith(f"{key}.") for key, _ in grid):
             raise ActlabError(
                 f"search {name}: give a dotted config key that is not in the grid, or an activation of the "
@@ -334,8 +335,4 @@ def activation(word: str) -> Any:
     The word is a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
     """
     spec = read_word(word, lambda: True)
-    return _located(word if spec is None else spec)
-
-
-def _located(spec: Any) -> Any:
-    return {**spec, "name": located(spec.get("name"))} if isinstance(spec, Mapping) else located(spec)
+    return located(word if spec is None else spec)

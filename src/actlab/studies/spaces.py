@@ -140,9 +140,9 @@ class Search:
     trials: int  # at each grid point
     as_given: bool = False  # whether the next stage also has these activations with their arguments as given
 
-    def spaces(self, units: Iterable[Any]) -> list[dict[str, Space]]:
+    def spaces(self, activations: Iterable[Any]) -> list[dict[str, Space]]:
         """Return the spaces at a grid point with some activations: with arguments, then as given."""
-        names = [value_key(unit) for unit in units]
+        names = [value_key(activation) for activation in activations]
         found = [{**self.arguments[name], **self.keys} for name in names if name in self.arguments]
         if not found or self.as_given:
             found.append({**self.keys})

@@ -22,7 +22,6 @@ FOLDER, FILE, CHECKPOINT = "stacks", "members.json", "stack.ckpt"
 
 class _Stored(TypedDict):
     members: list[str]
-    alone_stacked: bool
 
 
 class Stack(NamedTuple):
@@ -30,7 +29,6 @@ class Stack(NamedTuple):
 
     folder: Path
     members: list[str]  # ids of its runs, in the order of the run axis
-    alone_stacked: bool  # whether a member alone is a stack of one
 
 
 def id_of(members: Iterable[str]) -> str:
@@ -47,13 +45,13 @@ def begun(root: Path) -> list[Stack]:
         if id_of(record["members"]) != path.parent.name:
             raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
         if (path.parent / CHECKPOINT).exists():
-            known.append(Stack(path.parent, record["members"], record["alone_stacked"]))
+            known.append(Stack(path.parent, record["members"]))
     return known
 
 
-def begin(folder: Path, members: Sequence[str], alone_stacked: bool) -> None:
+def begin(folder: Path, members: Sequence[str]) -> None:
     """Write the record of a stack before its first checkpoint."""
-    write_json(folder / FILE, {"members": [*members], "alone_stacked": alone_stacked})
+    write_json(folder / FILE, {"members": [*members]})
 
 
 def end(root: Path, finished: Iterable[str]) -> None:

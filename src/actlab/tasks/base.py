@@ -51,7 +51,8 @@ class Task(Training, ABC):
 
     Args:
         activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
-            ``{name: elu, alpha: 0.5}``; in a script also a class or function that has an import path.
+            ``{name: elu, alpha: 0.5}``; in a script also a class or function that has an import path, or an
+            `actlab.activations.Spec`.
         network: builds the network from (activation factory, number of outputs, input shape).
         num_outputs: number of outputs K.
         input_shape: shape of one sample.

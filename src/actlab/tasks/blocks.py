@@ -142,7 +142,8 @@ class Blocks:
         return None if self.reason else partial(self._end, module.trainer, most)
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
-        most = min(most, MOST if self.replay.checks or self.replay.reason else MOST_REPLAYED)
+        if self.replay.reason or not self.replay.checked:
+            most = min(most, MOST)
         ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
@@ -176,8 +177,8 @@ class Blocks:
                     self.drew, self.undrawn = None, self.drew == [False]
                 if number < last:
                     signals.check()
+                    # The loss is let go: its graph keeps nodes that name the stream of this update.
                     _differentiate(module, loss)
-                    # Alive, its graph would keep nodes of the gradients, which name the stream of this update.
                     loss = loss.detach()
                     _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
@@ -205,7 +206,7 @@ class Blocks:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
         replay = self.replay
         on_cpu = module.device.type not in PROGRAMS
-        return bool(on_cpu or self.reason or replay.reason or not replay.checks) or self.updates >= PATIENCE
+        return bool(on_cpu or self.reason or replay.reason or replay.checked) or self.updates >= PATIENCE
 
     def tell(self, module: Any) -> None:
         """Say how fast the updates on an accelerator were."""
@@ -241,9 +242,8 @@ def _placed(batch: Any, module: pl.LightningModule) -> Any:
 def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
     trainer, optimizer = module.trainer, module.trainer.optimizers[0]
-    wholes = module.network.parameters() if module.stacked else ()  # of which the optimiser has slices
     with outside_autocast(trainer):
-        for parameter in (*_parameters(module), *wholes):  # torch's own `zero_grad` takes eight times as long
+        for parameter in _parameters(module):  # torch's own `zero_grad` takes eight times as long
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         module.on_before_optimizer_step(optimizer)

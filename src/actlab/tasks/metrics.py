@@ -53,8 +53,8 @@ class Metrics:
                 metric.update(predictions, targets)
             except _REJECTIONS as error:
                 raise ActlabError(
-                    f"{KEY}.{name} rejects predictions {tuple(predictions.shape)} and targets "
-                    f"{tuple(targets.shape)}: {one_line(error)}"
+                    f"{KEY}.{name}: expected predictions and targets that the metric accepts, got "
+                    f"{tuple(predictions.shape)} and {tuple(targets.shape)}: {_with_remedy(error)}"
                 ) from error
 
     @third_party.calling()
@@ -78,9 +78,15 @@ def _computed(name: str, metric: Metric) -> Any:
         return metric.compute()
     except _REJECTIONS as error:
         raise ActlabError(
-            f"{KEY}.{name} cannot be computed from the task's predictions: {one_line(error)}. Compare its "
-            "arguments, such as task and num_classes, with the outputs of the task"
+            f"{KEY}.{name}: expected a result from the task's predictions, got an error: {_with_remedy(error)}"
         ) from error
+
+
+def _with_remedy(error: Exception) -> str:
+    return (
+        f"{one_line(error).rstrip('.')}. Use a metric for the outputs of the task; for two classes, set "
+        "task: multiclass and num_classes: 2."
+    )
 
 
 def as_plain(result: Any) -> Any:

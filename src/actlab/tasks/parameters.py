@@ -23,9 +23,9 @@ _X = torch.linspace(-4, 4, 81, dtype=torch.float64)
 _SPLIT = (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy)  # a device may hold a part of a parameter
 
 
-def learnt(unit: nn.Module) -> dict[str, nn.Parameter]:
+def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of an activation that training changes, by name."""
-    return {name: value for name, value in unit.named_parameters() if value.requires_grad}
+    return {name: value for name, value in activation.named_parameters() if value.requires_grad}
 
 
 def metrics_of(task: Any) -> dict[str, Tensor]:
@@ -48,8 +48,8 @@ def _has_any(task: Any) -> bool:
 
 def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
     metrics: dict[str, Tensor] = {}
-    for layer, unit in enumerate(units, 1):
-        for name, parameter in learnt(unit).items():
+    for layer, activation in enumerate(units, 1):
+        for name, parameter in learnt(activation).items():
             values = parameter.detach().float()
             parts = (values.mean(), values.min(), values.max()) if values.numel() > 1 else (values.reshape(()),)
             for end, value in zip(ENDS, parts, strict=False):
@@ -73,8 +73,8 @@ def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]
     curves: dict[str, dict[str, list[float]]] = {}
     if not _has_any(task):
         return curves
-    for layer, unit in enumerate(task.layers_of(r), 1):
-        channels = _channels(unit) if learnt(unit) else None
+    for layer, activation in enumerate(task.layers_of(r), 1):
+        channels = _channels(activation) if learnt(activation) else None
         if channels is None:
             continue
         low, high = channels.amin(1), channels.amax(1)
@@ -85,11 +85,11 @@ def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]
     return curves
 
 
-def _channels(unit: nn.Module) -> Tensor | None:
+def _channels(activation: nn.Module) -> Tensor | None:
     """Return f(x) in evaluation mode, ``[x, channels]``, all with the input x; None if it has no such form."""
-    widths = {1, *(size for parameter in unit.parameters() for size in parameter.shape)}
+    widths = {1, *(size for parameter in activation.parameters() for size in parameter.shape)}
     with suppress(Exception), own_generators(0), calling(), torch.no_grad():  # a user's code may raise anything
-        still = copy.deepcopy(unit).cpu().double().eval()
+        still = copy.deepcopy(activation).cpu().double().eval()
         for width in sorted(widths, reverse=True):
             for shape in ((len(_X), width), (len(_X), width, 1, 1)):
                 with suppress(Exception):

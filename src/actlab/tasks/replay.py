@@ -92,21 +92,25 @@ class Replay:
     Attributes:
         reason: why updates are made from Python; None where there is a program, or none was tried yet.
         replayed: number of updates made by the program.
-        checks: number of comparisons that are due.
         changed: which value has changed last, of those that the program holds.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self.replayed, self.checks, self.changed = 0, CHECKS, ""
+        self.replayed, self.changed = 0, ""
         self._program: Gradients | None = None
+        self._checks = CHECKS  # comparisons that are due
         self._made_with: Frozen = {}
-        self._frozen: Frozen = {}  # of the last update
+        self._frozen: tuple[int, Frozen] = (0, {})  # when last compared or changed: the epoch, the values
         self._of_block: Frozen = {}
         self._dropouts: list[Dropout] = []
         self._noise: list[float] = []  # relative differences of two updates from Python
-        self._epoch = 0
         self._reads_epoch = False  # whether the loss depends on the number of the epoch
+
+    @property
+    def checked(self) -> bool:
+        """Whether no comparison of the program is due."""
+        return not self._checks
 
     def begin(self, module: Any) -> bool:
         """Begin a block of updates; return whether there is a program, from an earlier block."""
@@ -116,9 +120,9 @@ class Replay:
             self.reject(reason)
         self._dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
         self._of_block = _frozen_in(module, self._dropouts, self._reads_epoch)
-        before, self._epoch = self._epoch, module.current_epoch
-        if before != self._epoch and not self._epoch & (self._epoch - 1):  # a power of two
-            self.checks = max(self.checks, 1)
+        epoch = module.current_epoch
+        if epoch != self._frozen[0] and not epoch & (epoch - 1):  # a power of two
+            self._checks = max(self._checks, 1)
         return self._program is not None
 
     def reject(self, reason: str) -> None:
@@ -134,11 +138,12 @@ class Replay:
             frozen = _frozen_in(module, self._dropouts, self._reads_epoch)
         shapes = [(part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch]
         frozen = {**frozen, "the shape of batches": shapes}
-        if changed := _change(self._frozen, frozen):
-            self.changed = changed if self._frozen else ""
-            self._frozen, self.checks = frozen, max(self.checks, 1)
+        _, before = self._frozen
+        if changed := _change(before, frozen):
+            self.changed = changed if before else ""
+            self._frozen, self._checks = (module.current_epoch, frozen), max(self._checks, 1)
             return None  # a value that changes at each update leaves all of them to Python
-        if self._program is not None and not self.checks:
+        if self._program is not None and not self._checks:
             self.replayed += 1
             return self._program(batch)
         return self._checked(module, gradients, batch)
@@ -160,16 +165,17 @@ class Replay:
         try:
             if not self._noise:
                 self._try(module, lambda: distances(gradients))
-            if not self.reason and _change(self._made_with, self._frozen):
+            _, frozen = self._frozen
+            if not self.reason and _change(self._made_with, frozen):
                 self._program = None  # first, because two programs need twice the memory
                 _again(module, begun)
                 self._program = PROGRAMS[module.device.type](gradients, batch)
-                self._made_with = self._frozen
+                self._made_with = frozen
             if self._program is not None and not self._agrees(distances(self._program)):
                 self.reject("a replayed update differs from the update")
         except RuntimeError as error:
             self.reject(str(error).strip().partition("\n")[0])
-        self.checks -= 1
+        self._frozen, self._checks = (module.current_epoch, self._frozen[1]), self._checks - 1
         _set(module, ended)
         return outputs
 
@@ -191,7 +197,8 @@ class Replay:
         if is_read(*updates_of(module.trainer)):
             self.reject("the loss depends on the number of the update")
         self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
-        self._of_block["the epoch"] = self._frozen["the epoch"] = [module.current_epoch] * self._reads_epoch
+        epochs = [module.current_epoch] * self._reads_epoch
+        self._of_block["the epoch"] = self._frozen[1]["the epoch"] = epochs
 
     def _agrees(self, distances: list[float]) -> bool:
         """Return whether no tensor differs by more than the noise: its own, or the usual one."""

@@ -368,7 +368,8 @@ class Training(pl.LightningModule, ABC):
             super().lr_scheduler_step(scheduler, metric)
 
     def on_fit_start(self) -> None:
-        """Forget the programs of an earlier fit."""
+        """Forget the programs of an earlier fit; note what a checkpoint must restore."""
+        self._complete.on_fit_start(self.trainer, self)
         self._blocks = Blocks()  # a program reads the memory of the weights, which each fit moves
 
     def on_train_start(self) -> None:
@@ -387,6 +388,7 @@ class Training(pl.LightningModule, ABC):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the state of plateau schedules and of an unfinished epoch."""
+        self._complete.on_save_checkpoint(self.trainer, self, checkpoint)
         checkpoint["plateaus"] = self._plateau_states
         if not building.saves_hyperparameters(getattr(self.trainer, "datamodule", None)):
             checkpoint.pop(pl.LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, None)

@@ -1,0 +1,81 @@
+"""What checks and packing need to know of a grid point, from one build of one of its runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.config.keys import get_dotted, set_dotted
+from actlab.studies.plan import Run
+
+if TYPE_CHECKING:
+    from actlab.experiments import Experiment
+
+
+class Facts(NamedTuple):
+    """What a build shows of a run, and of all runs that differ from it only in seed and `stackable` keys."""
+
+    stackable: tuple[str, ...]  # config keys in which the members of a stack may differ
+    layers: str  # types and parameter shapes of the layers, as text
+    on_cpu: bool
+    has_forms: bool  # whether all layers have a stacked form
+    reason: str | None  # why the run cannot be a member of a stack
+
+
+class Known:
+    """The facts of the runs that were built, and of runs that differ from them only in `stackable` keys."""
+
+    def __init__(self) -> None:
+        self._stackable: dict[str, tuple[str, ...]] = {}  # by the classes of a model, as text
+        self._facts: dict[str, Facts] = {}  # by the settings that may change them, as text
+
+    def of(self, run: Run, experiment: Experiment | None = None) -> Facts:
+        """Return the facts of a run, from its ``experiment`` if it was built."""
+        classes = as_text(_classes(run.config["model"]))
+        if experiment is None and classes in self._stackable:
+            facts = self._facts.get(_settings(run, self._stackable[classes]))
+            if facts is not None:
+                return facts
+
+        # Imported lazily: the process that plans a study hands on facts, and loads no torch.
+        from actlab import experiments
+        from actlab.checks.forms import facts_of
+
+        facts = facts_of(experiment or experiments.build(run.config))
+        self._stackable[classes] = facts.stackable
+        self._facts[_settings(run, facts.stackable)] = facts
+        return facts
+
+
+def _settings(run: Run, stackable: Sequence[str]) -> str:
+    """Return the settings that may change the facts of a run."""
+    # Arguments of the network may add layers.
+    keys = [key for key in stackable if not key.startswith("model.network.")]
+    return as_text([without(run.config, keys), run.sources])
+
+
+def _classes(value: Any) -> Any:
+    """Return the class paths among nested values, in their places."""
+    if isinstance(value, dict):
+        classes = {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in classes.items() if inner} or None
+    return None
+
+
+def without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return a config with the values of some keys replaced by 0, but objects by their class paths."""
+    # Members of a stack may differ in the settings of their optimiser, but not in its class.
+    copied = copy.deepcopy(dict(config))
+    for key in keys:
+        value = get_dotted(copied, key)
+        if value is not None:
+            kind = value.get("class_path", 0) if isinstance(value, dict) else value
+            set_dotted(copied, key, kind if isinstance(kind, str) else 0)
+    return copied
+
+
+def as_text(value: Any) -> str:
+    """Return nested values as text; equal values give equal text."""
+    return json.dumps(value, sort_keys=True, default=str)

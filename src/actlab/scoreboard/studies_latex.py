@@ -1,0 +1,78 @@
+"""One LaTeX table of several studies: the primary column of each, from their ``table.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actlab.analysis.statistics import FEWEST
+from actlab.analysis.study_table import Cell, StudyTable
+from actlab.analysis.wording import joined, plural
+from actlab.reports import latex
+from actlab.reports.tables import interval, mean_difference, number, p_values
+from actlab.scoreboard.tables import labels_of
+
+_HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
+_READING = (
+    f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; "
+    "mean difference to the reference over pairs of seeds [uncorrected 95 % interval of the "
+    "sign-flip test]; p of this test, or of the probability of being better where a run diverged, "
+    "alone and after Holm's correction within each study."
+)
+
+
+def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
+    """Return the table; by default its title names what the studies compared."""
+    lines: list[list[str]] = []
+    bold: set[int] = set()
+    for study in studies:
+        for point, rows in study.points:
+            lines.append([_heading(study, point, rows[0].primary)])
+            for row in rows:
+                if study.is_own(row):
+                    bold.add(len(lines))
+                lines.append([study.label(row), *_cells(row.primary)])
+    table = latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
+    return latex.with_packages([table])
+
+
+def _heading(study: StudyTable, point: str, cell: Cell) -> str:
+    """Return the heading of some rows: ``study: point, column, reference relu``."""
+    reference = study.reference
+    if reference:
+        reference = f"reference {reference}"
+    return f"{study.study}: {joined(point, cell.name, reference)}"
+
+
+def _cells(cell: Cell) -> list[str]:
+    """Return the number of runs, the median, the difference and p."""
+    median = f"{number(cell.median, cell)} {interval(cell)}".rstrip()
+    return [str(cell.n), median, mean_difference(cell), p_values(cell)]
+
+
+def _caption(studies: Sequence[StudyTable], title: str) -> str:
+    """Return the title, how to read the table, and which studies differ from complete ones."""
+    unfinished, diverged, on_samples = [], [], []
+    for study in studies:
+        if study.ended < study.planned:
+            unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
+        if study.diverged:
+            diverged.append(f"{study.study} ({plural(study.diverged, 'run')})")
+        if study.on_samples:
+            on_samples.append(study.study)
+
+    remarks = {
+        "Unfinished": unfinished,
+        "Diverged, counted as the worst value": diverged,
+        "On samples or a part of the data": on_samples,
+    }
+    sentences = [f"{title or _title(studies)}.", _READING]
+    sentences += [f"{remark}: {', '.join(names)}." for remark, names in remarks.items() if names]
+    return " ".join(sentences)
+
+
+def _title(studies: Sequence[StudyTable]) -> str:
+    """Return what was compared: the title of a single study, or the values of several."""
+    if len(studies) == 1:
+        return studies[0].title
+    labels = dict.fromkeys(labels_of(studies).values())
+    return f"{', '.join(labels)} in {len(studies)} studies"

@@ -1,0 +1,109 @@
+"""An activation as a value: its spelling is parsed once, where it is read."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from actlab.errors import ActlabError, shown
+from actlab.storage.files import resolved
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An activation, before anything of it is imported.
+
+    Attributes:
+        source: file or module of an importable activation; empty for a registered name.
+        name: registry key, or name in ``source``, with dots for an attribute of an attribute.
+        params: keyword arguments, by name.
+    """
+
+    source: str
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(cls, value: Activation) -> Spec:
+        """Parse any spelling of an activation.
+
+        Raises:
+            ActlabError: the value is neither a name nor a mapping with a name, or it is a class or function
+                without an import path.
+
+        >>> Spec.of("torch.nn.Mish"), Spec.of({"name": "elu", "alpha": 0.5})
+        (Spec(source='torch.nn', name='Mish', params={}), Spec(source='', name='elu', params={'alpha': 0.5}))
+        >>> Spec.of({"class_path": "torch.nn.ELU", "init_args": {"alpha": 0.5}}).plain
+        {'name': 'torch.nn:ELU', 'alpha': 0.5}
+        """
+        if isinstance(value, Spec):
+            return value
+        params = dict(value) if isinstance(value, Mapping) else {"name": value}
+        arguments = params.get("init_args") or {}
+        if {"class_path"} <= params.keys() <= {"class_path", "init_args"} and isinstance(arguments, Mapping):
+            params = {**arguments, "name": params["class_path"]}
+        path = params.pop("name", None)
+        if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
+            return cls(*_import_path(path), params)
+        if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
+            raise ActlabError(
+                f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(value)}"
+            )
+        source, _, name = path.rpartition(":")
+        if not source and not path.endswith(".py") and all(part.isidentifier() for part in path.split(".")):
+            source, _, name = path.rpartition(".")
+        return cls(source, name if source else path, params)
+
+    @property
+    def path(self) -> str:
+        """The name without parameters: ``elu``, ``torch.nn:ELU``, ``./file.py:Name``."""
+        return f"{self.source}:{self.name}" if self.source else self.name
+
+    @property
+    def plain(self) -> str | dict[str, Any]:
+        """The spelling in files: the path alone, or a mapping of ``name`` and parameters."""
+        return {"name": self.path, **self.params} if self.params else self.path
+
+    def with_params(self, params: Mapping[str, Any]) -> Spec:
+        """Return the activation with further parameters, which override its own."""
+        return Spec(self.source, self.name, {**self.params, **params})
+
+    def located(self) -> Spec:
+        """Return the activation with an absolute path of its file, valid in any folder."""
+        source = str(resolved(self.source)) if self.source.endswith(".py") else self.source
+        return Spec(source, self.name, self.params)
+
+
+Activation = Spec | str | Mapping[str, Any] | Callable[..., Any]
+"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
+
+In a script also the class or function itself, which is defined at the top level of a module.
+A dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning."""
+
+
+def _is_code(target: Any) -> bool:
+    return isinstance(target, type) or inspect.isroutine(target)
+
+
+def _import_path(target: Any) -> tuple[str, str]:
+    """Return the module and the name of a class or function."""
+    if not _is_code(target):
+        source, name = _import_path(type(target))
+        raise ActlabError(
+            f"the activation {shown(target)} is built already, which layers cannot share: give its class, or "
+            f"{{name: {source}:{name}, …}} with its arguments"
+        )
+    module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__qualname__", "")
+    for source, attribute in ((module, name), ("torch", target.__name__)):
+        with suppress(AttributeError):
+            if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
+                return source, attribute
+    raise ActlabError(
+        f"the activation {name} has no import path: define it at the top level of a module, or register it by "
+        "actlab.register and give its name"
+    )

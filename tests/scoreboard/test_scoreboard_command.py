@@ -1,0 +1,232 @@
+"""A user's activation on the scoreboard, by one command."""
+
+import json
+import re
+
+import pytest
+import torch
+from PIL import Image
+
+import tiny_study
+from actlab.analysis import study_table
+from actlab.cli import estimates, scoreboard
+from actlab.engines.workers import Inline
+from actlab.scoreboard import definition, planning
+from actlab.storage.resources import resource
+from actlab.studies import reading
+from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
+from actlab.studies.seeds import seed_list
+
+PICTURE = """\
+base: {base}
+set:
+  data.tiles: 1
+  data.batch_size: 64
+  data.updates_per_epoch: 5
+  trainer.max_epochs: 1
+  trainer.check_val_every_n_epoch: 1
+  model.network.hidden: [8, 8]
+  model.schedules: null
+grid:
+  model.activation: [gelu, relu]
+  model.optimizer.lr: [0.003, 0.01]
+select: {{tune: [model.optimizer.lr], metric: val/psnr, at: last}}
+stages:
+  - {{name: choose, seeds: 2}}
+  - {{name: compare, seeds: 5-10}}
+reference: gelu
+table:
+  - {{metric: test/psnr, at: last, scale: decibels}}
+"""
+
+
+@pytest.fixture
+def here(program, tmp_path, monkeypatch):
+    program("learnt_swish")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs of GELU and ReLU on two noisy pictures."""
+    folder = tmp_path_factory.mktemp("kept")
+    noise = torch.rand(2, 16, 16, 3, generator=torch.Generator().manual_seed(0))
+    for name, colours in zip(("first", "second"), noise, strict=True):
+        Image.fromarray((255 * colours).byte().numpy()).save(folder / f"{name}.png")
+        text = PICTURE.format(base=resource("configs/inr_image.yaml"))
+        tiny_study.trained_once(folder, text, name, "--set", f"data.dataset={folder / name}.png")
+    return folder
+
+
+@pytest.fixture
+def small(here, kept, monkeypatch, state):
+    """A scoreboard of one task, on a picture and twice on another; `empty` has no data."""
+    tables = {name: {"table": str(kept / "runs" / name), "file": f"{name}.png"} for name in ("first", "second")}
+    task = {
+        "title": "picture",
+        "study": str(kept / "first.yaml"),
+        "data": {
+            "first": tables["first"],
+            "second one": {**tables["second"], "seeds": "20-25"},
+            "third": {**tables["second"], "seeds": "26-31"},
+        },
+    }
+    empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}}
+    file = {"reference": "gelu", "equivalence": 1.02, "tasks": {"picture": task, "empty": empty}}
+    state(file)
+    monkeypatch.setattr(scoreboard, "Worker", Inline)
+    return file
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
+    outcome = succeed("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
+    out = outcome.out
+    assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
+    assert re.search(
+        r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 allows 45 min$", out, re.M
+    )
+    assert out.index("all tasks: about") < out.index("runs, 0 finished")
+    assert re.search(r"^picture: first: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
+    assert re.search(r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
+    assert "Rank " in out
+    runs = here / "runs/scoreboard"
+    assert "Mine" in (runs / "scoreboard.md").read_text()
+    assert (runs / "picture/compare/report.html").exists()
+    further = json.loads((runs / "picture/second-one/table.json").read_text())
+    first = json.loads((runs / "picture/compare/table.json").read_text())
+    assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
+    assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [26, 27, 28, 29, 30, 31]
+    assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
+    # Again nothing is trained, and all is equal.
+    before = {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")}
+    outcome = succeed("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
+    assert "0 to run" in outcome.out
+    assert {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")} == before
+
+
+def test_tasks_that_do_not_fit_into_the_minutes_are_named(here, kept, small, state, cli, monkeypatch):
+    state({**small, "tasks": {**small["tasks"], "long": small["tasks"]["picture"]}})
+    monkeypatch.setattr(estimates, "remaining", lambda folder, *given: 1e6 * (folder.study.name == "long"))
+    trained = []
+    monkeypatch.setattr(scoreboard, "run", lambda folder, engine: trained.append(folder.path) or 0)
+    out = cli("scoreboard", "--activation", "silu", "--data", kept).out
+    assert "left out, because they do not fit into 45 min: long" in out
+    assert {path.relative_to("runs/scoreboard").parts[0] for path in trained} == {"picture"}
+
+
+def test_minutes_into_which_nothing_fits_are_a_mistake(here, kept, small, cli, succeed, monkeypatch):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 3600.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    mine = ("--activation", "silu", "--data", kept)
+    outcome = cli("scoreboard", *mine, "--minutes", "12")
+    assert outcome.code == 2
+    advised = re.search(
+        r"--minutes 12: expected at least 3[01], .*Use (--minutes (\d+) --tasks picture)\.$",
+        outcome.err.strip(),
+    )
+    assert 30 < int(advised[2]) < 60  # with room, because the next estimate differs
+    assert "all tasks: about 1 h" in cli("scoreboard", *mine, "--minutes", "0").out  # the estimate alone
+    assert not (here / "runs").exists()
+    monkeypatch.setattr(scoreboard, "run", lambda folder, engine: 0)
+    succeed("scoreboard", *mine, *advised[1].split())
+
+
+def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 60.0)
+    study = reading.load(str(kept / "first.yaml"))
+    used = iter([5.0, 15.0])  # of processor time, before and after the updates that are timed
+    helper = Inline()
+    monkeypatch.setattr(helper, "call", lambda function: next(used))
+    assert estimates.timed([study], tmp_path, helper) == {"first": 80.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tasks", "pictures"], "did you mean 'picture'"),
+        (["--activation", "gelu"], "expected another activation than the reference"),
+        ([], "--data: expected a folder with data of a task. See docs/guide/scoreboard.md."),
+    ],
+)
+def test_mistakes_are_one_line(small, cli, words, message):
+    outcome = cli("scoreboard", *words, *([] if "--activation" in words else ["--activation", "silu"]))
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_another_text_than_the_stated_one_is_rejected(kept, small, state, cli):
+    small["tasks"]["picture"]["data"]["first"]["sha256"] = "0" * 64
+    state(small)
+    outcome = cli("scoreboard", "--activation", "silu", "--data", kept)
+    assert outcome.code == 2
+    assert "expected the sha256 000000000000…, got " in outcome.err
+
+
+def test_every_task_is_a_study_with_stored_tables():
+    stated = definition.load()
+    for name, task in stated.tasks.items():
+        study = planning.planned_task(name, task, task.data, ["silu"]).study
+        assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
+        for data_set in task.data.values():
+            table = study_table.read(resource(data_set.table) / study_table.NAME)
+            assert stated.reference in {row.point["model.activation"] for row in table.rows}
+
+
+def test_the_definition_is_no_config_of_a_fit(cli):
+    listed = cli("fit", "--help").out.partition("Configs:")[2].partition(".")[0]
+    assert "mnist_classifier" in listed
+    assert "scoreboard" not in listed
+    assert "unknown config file 'scoreboard'" in cli("fit", "-c", "scoreboard").err
+
+
+def test_further_data_sets_have_seeds_of_their_own():
+    for name, task in definition.load().tasks.items():
+        first, *further = task.data
+        study = planning.planned_task(name, task, [first], ["silu"]).study
+        used = {seed for stage in study.stages for seed in stage.seeds}
+        for data in further:
+            seeds = {*seed_list(task.data[data].seeds)}
+            assert len(seeds) >= 8
+            assert not seeds & used
+            used |= seeds
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_smoke_trains_on_samples_and_decides_nothing(here, succeed, monkeypatch):
+    monkeypatch.setattr(scoreboard, "Worker", Inline)
+    outcome = succeed("scoreboard", "--activation", "./learnt_swish.py:Mine", "--tasks", "equation", "--smoke")
+    small = outcome.out.partition("Smoke scoreboard. Smoke runs decide nothing")[2].splitlines()[1:-1]
+    assert [re.sub(r"[\d.]+", "N", line) for line in small] == [
+        f"equation, chosen by loss, block {block}: Mine, test/relative_error N, N runs"
+        for block in ("waves", "hills")
+    ]
+    assert "with a verdict on each data set" in outcome.out.splitlines()[-1]
+    assert "Rank " not in outcome.out
+    assert not (here / "runs/scoreboard/scoreboard.md").exists()
+
+
+def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
+    """One second an update, ten updates an epoch: an epoch is 10 s."""
+    study = reading.load("gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"})
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: ({}, None))
+    cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
+    timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
+    measured = {}
+
+    def measure_costs(*given, **options):
+        measured.update(options)
+        return [*timed.values()]
+
+    monkeypatch.setattr(estimates, "measure_costs", measure_costs)
+
+    helper = Inline()
+    monkeypatch.setattr(helper, "call", lambda function, run: 10)
+    # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
+    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    assert measured["processor"]
+    for run in study.runs()[:2]:
+        RunFolder(tmp_path, run).open()
+        RunFolder(tmp_path, run).finish(FINISHED, [], seconds=1.0)
+    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10
