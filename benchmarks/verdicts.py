@@ -27,10 +27,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from actlab.analysis.differences import Flips, better, equivalent, paired_difference, paired_differences
+from actlab.analysis.differences import (
+    Flips,
+    Superiority,
+    better,
+    equivalent,
+    paired_difference,
+    paired_differences,
+)
 from actlab.analysis.looks import factor
 from actlab.analysis.power import pairs_to_detect
-from actlab.analysis.study_table import Cell, Superiority
+from actlab.analysis.study_table import Cell
 from actlab.analysis.verdict import outcome
 from actlab.reports import style
 from actlab.reports.canvas import mpl
@@ -127,7 +134,7 @@ def cell_of(a: np.ndarray, b: np.ndarray, margin: float | None = None, looks: in
     finite = bool(np.isfinite([a, b]).all())
     match = equivalent(paired_differences(a, b), margin) if margin and finite else None
     paired = paired_difference(a, b)
-    won = Superiority() if finite else Superiority(*better(a, b))
+    won = Superiority() if finite else better(a, b)
     p = paired.p if finite else won.p
     return Cell(
         metric="test/error",

@@ -24,7 +24,7 @@ import pandas as pd
 import yaml
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Estimate, Flips, better, equivalent, paired_difference
+from actlab.analysis.differences import Difference, Flips, Superiority, better, equivalent, paired_difference
 from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
 from actlab.studies.folders import DIVERGED
 
@@ -96,7 +96,7 @@ class Hypothesis(NamedTuple):
     sides: tuple[Any, ...]
     where: Mapping[str, Any]
     found: Difference | None = None
-    won: Estimate | None = None
+    won: Superiority | None = None
     diverged: tuple[int, int] = (0, 0)
     margin: float = 0.0
     pairs: int = 0
@@ -111,7 +111,7 @@ class Hypothesis(NamedTuple):
         if self.p_holm is None or self.p_holm >= LEVEL:
             return "open"
         if self.won:
-            return "holds" if (self.won.value or 0) > 0.5 else "fails"
+            return "holds" if (self.won.probability or 0) > 0.5 else "fails"
         assert self.found.mean is not None
         size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
         return "holds" if size < self.margin else "fails"
@@ -331,7 +331,7 @@ def _outcome(h: Hypothesis) -> str:
     if h.kind == "diverges" and h.found:
         difference = f"{h.diverged[0]} against {h.diverged[1]} diverged"
     elif h.won:
-        difference = f"first side better in {h.won.value:.2f} of pairs of runs"
+        difference = f"first side better in {h.won.probability:.2f} of pairs of runs"
     elif h.found and h.found.mean is not None:
         difference = _number(h.found.mean, h)
     if h.won and h.won.low is not None and h.won.high is not None:

@@ -65,7 +65,7 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
         "correction: p = 6e-05 for the mean difference, 0.34 for the probability."
     )
     assert str(found) == found.text
-    assert (found.difference.value, found.difference.low) == pytest.approx((-0.0037, -0.00395))
+    assert (found.difference.mean, found.difference.low) == pytest.approx((-0.0037, -0.00395))
     assert found.superiority.text == "0.60 [0.39, 0.78]"
     assert (found.correction.comparisons, found.correction.looks) == (1, 0)
     small = verdict(tmp_path, planned(15, {**PERCENT, "margin": 0.005}), shifts)
@@ -399,7 +399,7 @@ def test_on_a_log_scale_a_difference_is_a_ratio(tmp_path):
     loaded_ = by_decades(tmp_path, "log", [a * b for a, b in zip(ratios, relu, strict=True)], relu)
     (found,) = table_of(loaded_).verdicts
     logs = np.log(ratios)
-    assert found.difference.value == pytest.approx(logs.mean(), rel=1e-6)
+    assert found.difference.mean == pytest.approx(logs.mean(), rel=1e-6)
     low, high = (f"{math.exp(end):#.3g}" for end in Flips(logs).interval())
     mean = f"{math.exp(logs.mean()):#.3g}"
     assert (

@@ -13,13 +13,12 @@ from typing import Any
 
 from actlab.analysis import columns as of_study
 from actlab.analysis import costs, notes, parameters, samples, selection, verdict
-from actlab.analysis.choice import Choice
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import LEVEL, holm, mean_and_sd, median, median_interval, pairs_needed
-from actlab.analysis.study_table import FAMILIES, Cell, Family, Row, StudyTable, Superiority
+from actlab.analysis.study_table import FAMILIES, Cell, Row, StudyTable
 from actlab.config.keys import by_key
 from actlab.config.values import in_full, same, shareable
 from actlab.errors import unknown
@@ -31,57 +30,33 @@ from actlab.studies.points import Point
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A group at its selected setting."""
-
-    group: Group
-    setting: Setting | None  # None until a run has ended
-    choice: Choice | None
-    tried: int  # number of settings, in this stage or an earlier one
-    missing: int  # runs of all settings that have not ended
-    cost: Timed | None
-    own: bool  # whether the compared value is an activation of the user
-
-
-@dataclass(frozen=True)
 class _Asked:
     """A column of the table."""
 
     column: Column
-    samples: int | None
+    samples: int | None  # number of samples of a share
     primary: bool
-    learnt: bool
+    learnt: bool  # whether it is a learnt parameter that the study's file does not list
 
 
 def table_of(results: Results) -> StudyTable:
     """Return the comparison of a study: a row per group, in the order of the study's file, and what it says."""
     study = results.study
     check_reference(study, [group.point for group in results.groups])
-    rows = _rows(results)
+    rows = _corrected(_rows(results), results.looks)
 
-    # The user's activations, and the code of the runs that have ended
-    own = dict[str, None]()
-    for row in rows:
-        for key, value in row.point.items():
-            if study.is_own(key, value):
-                own[in_full(shareable(value))] = None
-    sources: dict[str, str] = {}
-    for run in results.runs:
-        if run.id in results.results:
-            sources |= {str(shareable(name)): digest for name, digest in run.sources.items()}
-
-    # What they were run with
-    made = results.results.values()
-    versions = by_key(dict.fromkeys(pair for result in made for pair in result["versions"].items()))
-    hardware = dict.fromkeys(result["hardware"] for result in made if "hardware" in result)
+    # What the runs that have ended were made with
+    ended = results.results.values()
+    versions = by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items()))
+    hardware = dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)
 
     table = StudyTable(
         study=study.name,
         title=study.title,
         compare=study.compare,
         reference=in_full(shareable(study.reference)),
-        own=tuple(own),
-        sources=sources,
+        own=_users(study, rows),
+        sources=_sources(results),
         looks=results.looks,
         planned=len(results.runs),
         finished=results.finished,
@@ -95,125 +70,129 @@ def table_of(results: Results) -> StudyTable:
         tuned=tuple(study.select.tune),
         tried=bool(study.select.tune or study.tried),
         verdicts=(),
-        rows=tuple(_corrected(rows, results.looks)),
+        rows=rows,
         notes=tuple(study.notes),
     )
 
     # What the rows say, in sentences
     table = replace(table, verdicts=tuple(verdict.verdicts(table)))
-    return replace(
-        table,
-        summary=tuple(verdict.lines(table, results)),
-        parameters=tuple(parameters.lines(results)),
-        remarks=tuple(notes.remarks(table, results)),
-    )
+    summary = verdict.lines(table, results)
+    learnt = parameters.lines(results)
+    remarks = notes.remarks(table, results)
+    return replace(table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks))
+
+
+def _users(study: Study, rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the user's activations in full."""
+    own = dict[str, None]()
+    for row in rows:
+        for key, value in row.point.items():
+            if study.is_own(key, value):
+                own[in_full(shareable(value))] = None
+    return tuple(own)
+
+
+def _sources(results: Results) -> dict[str, str]:
+    """Return the digests of the code of users' activations in the runs that have ended."""
+    sources: dict[str, str] = {}
+    for run in results.runs:
+        if run.id in results.results:
+            sources |= {str(shareable(name)): digest for name, digest in run.sources.items()}
+    return sources
 
 
 def _rows(results: Results) -> list[Row]:
     """Return the rows, with p-values that are not corrected."""
-    study = results.study
-    timed = costs.timed(costs.read(results.folder)[0])
-    places = [_place(results, group, timed) for group in results.groups]
-    with_users = any(place.own for place in places)
-
-    # Columns
+    study, columns = results.study, []
     primary = of_study.primary(study, results.planned)
-    asked = []
     for column in results.columns:
         number = samples.number_of(results, column)
-        asked.append(_Asked(column, number, column == primary, column not in results.planned))
+        columns.append(_Asked(column, number, column == primary, column not in results.planned))
+
+    # Each group alone
+    timed = costs.timed(costs.read(results.folder)[0])
+    rows = [_row(results, group, columns, timed) for group in results.groups]
 
     # The reference of each point of the other keys
-    references: dict[Point, _Place] = {}
-    for place in places:
-        if same(place.group.point.get(study.compare), study.reference):
-            references.setdefault(place.group.point.without([study.compare]), place)
+    references: dict[Point, Row] = {}
+    for row in rows:
+        if same(row.point.get(study.compare), study.reference):
+            references.setdefault(row.point.without([study.compare]), row)
 
-    rows = []
-    for place in places:
-        reference = references.get(place.group.point.without([study.compare]))
-        # With activations of the user, only these answer the study's question.
-        in_question = place.own or not with_users
-        rows.append(_row(results, asked, place, reference, in_question))
-    return rows
-
-
-def _place(results: Results, group: Group, timed: Sequence[Timed]) -> _Place:
-    setting, study = selection.chosen(results, group), results.study
-    return _Place(
-        group,
-        setting,
-        choice=selection.choice_at(results, group),
-        tried=study.tried.get(group.point, len(group.settings)),
-        missing=selection.missing_at(results, group),
-        cost=costs.of_setting(timed, group, setting or group.settings[0]),
-        own=study.is_own(study.compare, group.point.get(study.compare)),
-    )
+    # With activations of the user, only these answer the study's question
+    own = [study.is_own(study.compare, row.point.get(study.compare)) for row in rows]
+    compared = []
+    for row, is_own in zip(rows, own, strict=True):
+        reference = references.get(row.point.without([study.compare]))
+        if reference:
+            in_question = is_own or not any(own)
+            row = _beside(study, columns, row, reference, in_question)
+        compared.append(row)
+    return compared
 
 
-def _row(
-    results: Results, asked: Sequence[_Asked], place: _Place, reference: _Place | None, in_question: bool
-) -> Row:
-    setting, group = place.setting or place.group.settings[0], place.group
-    tuned = setting.tuned if place.setting else Point({})
-    ended = [results.results[run.id]["status"] for run in setting.runs if run.id in results.results]
-    other = None if reference is place else reference
+def _row(results: Results, group: Group, columns: Sequence[_Asked], timed: Sequence[Timed]) -> Row:
+    """Return the row of a group at its selected setting, which is not compared with another."""
+    study = results.study
+    setting = selection.chosen(results, group)
+    missing = selection.missing_at(results, group)
+    cells = [_cell(results, asked, group, setting, missing) for asked in columns]
 
-    cost: Mapping[str, Any] | None = place.cost
-    if place.cost and reference:
-        cost = costs.relative(place.cost, reference.cost)
-
-    # Compare with the reference, except the reference itself
-    cells = []
-    for of_column in asked:
-        cell = _cell(results, of_column, place)
-        if other:
-            cell = _compared(results, of_column, cell, place, other, in_question)
-        cells.append(cell)
+    # The first setting stands for all until a run has ended
+    shown = setting or group.settings[0]
+    tuned = setting.tuned if setting else Point({})
+    ended = [results.results[run.id]["status"] for run in shown.runs if run.id in results.results]
+    diverged = ended.count(DIVERGED)
     return Row(
         point=group.point,
         chosen=tuned,
-        edges=results.study.edges.get(group.point) or group.edges(tuned),
-        choice=place.choice,
-        settings=place.tried,
-        reference_settings=other.tried if other else None,
-        planned=len(setting.runs),
-        finished=len(ended) - ended.count(DIVERGED),
-        diverged=ended.count(DIVERGED),
-        provisional=len(group.settings) > 1 and place.missing > 0,
-        cost=cost,
+        edges=study.edges.get(group.point) or group.edges(tuned),
+        choice=selection.choice_at(results, group),
+        settings=study.tried.get(group.point, len(group.settings)),
+        planned=len(shown.runs),
+        finished=len(ended) - diverged,
+        diverged=diverged,
+        provisional=len(group.settings) > 1 and missing > 0,
+        cost=costs.of_setting(timed, group, shown),
         columns=tuple(cells),
     )
 
 
-def _cell(results: Results, asked: _Asked, place: _Place) -> Cell:
+def _cell(results: Results, asked: _Asked, group: Group, setting: Setting | None, missing: int) -> Cell:
     """Return a cell without a comparison."""
-    column, setting, number = asked.column, place.setting, asked.samples
-    values = results.values(setting, column) if setting else {}
-    middle = median(values.values()) if values else None
+    column, number, point = asked.column, asked.samples, group.point
+    values: dict[int, float] = {}
+    middle = interval = error = None
+    diverged = False
+    if setting:
+        point |= setting.tuned
+        values = results.values(setting, column)
+        diverged = any(results.has_diverged(run) for run in setting.runs)
+        if values:
+            middle = median(values.values())
+            interval = median_interval(values.values())
+        error = samples.error_of(results, column, setting, middle, number)
+
     stated = {**vars(column), "percent": column.in_percent, "samples": number, "margin": None}
     cell = Cell(
         **stated,
         n=len(values),
-        diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
+        diverged=diverged,
         median=middle,
-        interval=median_interval(values.values()) if values else None,
-        sampling_error=samples.error_of(results, column, setting, middle, number) if setting else None,
+        interval=interval,
+        sampling_error=error,
         at_chance=column.failed(middle, number),
         primary=asked.primary,
         learnt=asked.learnt,
-        missing=place.missing,
+        missing=missing,
         has_margin=column.margin is not None,
         values=values,
     )
-
-    # The published value
-    point = place.group.point | (setting.tuned if setting else {})
     entry = published(results.study, point, column)
-    return _beside(cell, float(entry["value"]), entry.get("sd")) if entry else cell
+    return _beside_published(cell, float(entry["value"]), entry.get("sd")) if entry else cell
 
 
-def _beside(cell: Cell, value: float, sd: float | None) -> Cell:
+def _beside_published(cell: Cell, value: float, sd: float | None) -> Cell:
     """Return a cell with a published value, which is a mean if the paper gives a standard deviation."""
     ours, mean, our_sd = cell.median, None, None
     if sd is not None:
@@ -227,50 +206,68 @@ def _beside(cell: Cell, value: float, sd: float | None) -> Cell:
     return replace(cell, mean=mean, sd=our_sd, published=value, published_sd=sd, difference=difference)
 
 
-def _compared(
-    results: Results, asked: _Asked, cell: Cell, place: _Place, reference: _Place, in_question: bool
-) -> Cell:
-    """Return a cell with its comparison with the reference, which is tested when all runs have ended."""
-    column, study = asked.column, results.study
-    others: dict[int, float] = {}
-    if reference.setting and not column.is_parameter:
-        others = results.values(reference.setting, column)
+def _beside(study: Study, columns: Sequence[_Asked], row: Row, reference: Row, in_question: bool) -> Row:
+    """Return a row compared with the row of the reference, which is compared in its costs only."""
+    cost = row.cost
+    if cost:
+        cost = costs.relative(cost, reference.cost)
+    if row is reference:
+        return replace(row, cost=cost)
+
+    tried, cells = max(row.settings, reference.settings), []
+    for asked, cell, other in zip(columns, row.columns, reference.columns, strict=True):
+        biased = _is_biased(study, asked.column, tried)
+        cell = _compared(asked.column, cell, other, biased)
+        if cell.ranked and not biased:
+            is_primary = in_question and cell.primary
+            cell = replace(cell, family="primary" if is_primary else "secondary")
+        cells.append(cell)
+    return replace(row, reference_settings=reference.settings, cost=cost, columns=tuple(cells))
+
+
+def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell:
+    """Return a cell compared with the reference's, which is tested when all runs have ended."""
+    others = {} if column.is_parameter else reference.values
 
     # Pair the runs by seed
     seeds = [seed for seed in cell.values if seed in others]
-    theirs = [others[seed] for seed in seeds]
-    mine = column.compared(column.ranked_as([cell.values[seed] for seed in seeds], cell.samples))
-    beside = column.compared(column.ranked_as(theirs, cell.samples))
-    failures = sum(map(math.isinf, mine)), sum(map(math.isinf, beside))
+    mine = _ranked(cell, seeds)
+    theirs = _ranked(reference, seeds)
+    failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
+    fails = any(failures)
 
     # Test a fair sample
-    biased = _is_biased(study, column, max(place.tried, reference.tried))
-    missing = place.missing + reference.missing
+    missing = cell.missing + reference.missing
     tested = not biased and not missing and not column.is_parameter
-    paired = paired_difference(mine, beside, test=tested)
-    won = Superiority(*better(mine, beside, column.goal, test=tested)) if seeds and column.goal else None
-    margin, p_equivalent = _margin(column, theirs), None
-    if tested and margin and not any(failures):
-        p_equivalent = equivalent([a - b for a, b in zip(mine, beside, strict=True)], margin)
+    paired = paired_difference(mine, theirs, test=tested)
+    won = None
+    if seeds and column.goal:
+        won = better(mine, theirs, column.goal, test=tested)
+    margin = _margin(column, [others[seed] for seed in seeds])
+    p_equivalent = None
+    if tested and margin and not fails:
+        p_equivalent = equivalent([a - b for a, b in zip(mine, theirs, strict=True)], margin)
 
-    family: Family = ""
-    if column.ranked and not biased:
-        family = "primary" if in_question and cell.primary else "secondary"
     return replace(
         cell,
         biased=biased,
-        family=family,
         pairs=len(seeds),
         missing=missing,
         failures=failures,
         paired=paired,
         better=won,
-        decides="probability" if any(failures) else "mean",
-        p=won.p if won and any(failures) else paired.p,
+        decides="probability" if fails else "mean",
+        p=won.p if won and fails else paired.p,
         margin=margin,
         p_equivalent=p_equivalent,
-        reference_at_chance=column.failed(median(others.values()) if others else None, cell.samples),
+        reference_at_chance=bool(others) and reference.at_chance,
     )
+
+
+def _ranked(cell: Cell, seeds: Iterable[int]) -> list[float]:
+    """Return the values of some seeds on the scale of differences, with the worst value for failed runs."""
+    values = [cell.values[seed] for seed in seeds]
+    return cell.compared(cell.ranked_as(values, cell.samples))
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
@@ -288,22 +285,31 @@ def _is_biased(study: Study, column: Column, tried: int) -> bool:
     return tried > 1 and not fresh and column.split == "val"  # each metric, not only the one that chose
 
 
-def _corrected(rows: Sequence[Row], looks: int) -> list[Row]:
+def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
     """Return the rows with p-values corrected within each family, and for earlier looks."""
     corrected: dict[int, Cell] = {}
     for family in FAMILIES:
         cells = [cell for row in rows for cell in row.columns if cell.family == family]
+        ps = holm([cell.p for cell in cells])
+        for cell, p in zip(cells, ps, strict=True):
+            corrected[id(cell)] = replace(cell, p_holm=_after_looks(p, looks))
+
+        # Equivalence is tested in the cells with a margin
         with_margin = [cell for cell in cells if cell.has_margin]
-        differences = _after_looks(holm([cell.p for cell in cells]), looks)
-        matches = _after_looks(holm([cell.p_equivalent for cell in with_margin]), looks)
-        of_margin = {id(cell): p for cell, p in zip(with_margin, matches, strict=True)}
-        for cell, p in zip(cells, differences, strict=True):
-            corrected[id(cell)] = replace(cell, p_holm=p, p_equivalent_holm=of_margin.get(id(cell)))
-    return [replace(row, columns=tuple(corrected.get(id(cell), cell) for cell in row.columns)) for row in rows]
+        ps = holm([cell.p_equivalent for cell in with_margin])
+        for cell, p in zip(with_margin, ps, strict=True):
+            both = corrected[id(cell)]
+            corrected[id(cell)] = replace(both, p_equivalent_holm=_after_looks(p, looks))
+
+    found = []
+    for row in rows:
+        cells = [corrected.get(id(cell), cell) for cell in row.columns]
+        found.append(replace(row, columns=tuple(cells)))
+    return tuple(found)
 
 
-def _after_looks(ps: Sequence[float | None], looks: int) -> list[float | None]:
-    return [p and min(1.0, p * factor(looks)) for p in ps]
+def _after_looks(p: float | None, looks: int) -> float | None:
+    return p and min(1.0, p * factor(looks))
 
 
 def published(study: Study, point: Point, column: Column) -> Mapping[str, Any] | None:

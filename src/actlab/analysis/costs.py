@@ -33,7 +33,7 @@ def of_setting(costs: Sequence[Timed], group: Group, setting: Setting) -> Timed 
     return next((cost for cost in costs if cost["run"] in names), None)
 
 
-def relative(mine: Timed, reference: Timed | None) -> Mapping[str, Any]:
+def relative(mine: Mapping[str, Any], reference: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a cost, with its ratios to that of the reference."""
     if reference is None:
         return mine

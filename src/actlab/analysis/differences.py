@@ -23,13 +23,20 @@ _SPLITS = 20_000  # random ones of more runs
 _NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
 
 
-class Estimate(NamedTuple):
-    """A quantity with its 95 % interval and two-sided p-value; None for what does not exist."""
+class Superiority(NamedTuple):
+    """The probability that a run is better than one of the reference, with its 95 % interval and p-value."""
 
-    value: float | None = None
+    probability: float | None = None
     low: float | None = None
     high: float | None = None
     p: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
+        if self.probability is None or self.low is None or self.high is None:
+            return ""
+        return f"{self.probability:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 class Flips:
@@ -151,7 +158,7 @@ def equivalent(differences: Sequence[float], margin: float) -> float | None:
     return max(flips.p(-margin, "above"), flips.p(margin, "below"))
 
 
-def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Estimate:
+def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Superiority:
     """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
 
     The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it holds its
@@ -165,7 +172,7 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     (share,), (error,) = _shares(np.arange(n + m)[None] < n, won)
     probability = float(share)
     if not test or min(n, m) < FEWEST:
-        return Estimate(probability)
+        return Superiority(probability)
     shares, errors = _shares(_splits(n, m), won)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
@@ -175,7 +182,7 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
-    return Estimate(probability, min(low, probability), max(high, probability), p)
+    return Superiority(probability, min(low, probability), max(high, probability), p)
 
 
 def wins(a: Array, b: Array) -> Array:

@@ -18,7 +18,7 @@ from annotated_types import MinLen  # a dependency of pydantic; imports fast
 
 from actlab.analysis.choice import Choice
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Estimate
+from actlab.analysis.differences import Difference, Superiority
 from actlab.analysis.looks import factor
 from actlab.analysis.statistics import Interval, Number
 from actlab.analysis.wording import joined, plural
@@ -53,22 +53,6 @@ class Correction(NamedTuple):
         number, looks = self.with_margin if margin else self.comparisons, self.looks + more
         count = plural(max(1, number), "comparison")
         return f"{count} and {looks + 1} looks" if looks else count
-
-
-class Superiority(NamedTuple):
-    """The probability that a run is better than one of the reference, with its 95 % interval and p-value."""
-
-    probability: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
-        if self.probability is None or self.low is None or self.high is None:
-            return ""
-        return f"{self.probability:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +159,7 @@ class Comparison:
     family: Family
     outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
     text: str  # the verdict with its evidence, or why it is not decided yet
-    difference: Estimate = field(default_factory=Estimate)  # mean of the paired differences
+    difference: Difference = field(default_factory=Difference)  # paired
     superiority: Superiority = field(default_factory=Superiority)
     correction: Correction = field(default_factory=Correction)
 

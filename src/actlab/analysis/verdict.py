@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from actlab.analysis.columns import Column, place, ratio_text
-from actlab.analysis.differences import Estimate
+from actlab.analysis.differences import Superiority
 from actlab.analysis.looks import DECIDED, factor
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
@@ -27,7 +27,6 @@ from actlab.analysis.study_table import (
     Outcome,
     Row,
     StudyTable,
-    Superiority,
 )
 from actlab.analysis.wording import few, plural
 from actlab.studies.points import short_names
@@ -88,15 +87,13 @@ def verdicts(table: StudyTable) -> list[Comparison]:
         return []
     found, listed = [], cases(table)
     for number, case in enumerate(listed):
-        cell, paired = case.cell, case.cell.paired
-        text = _text(case)
+        cell, text = case.cell, _text(case)
         is_last = number + 1 == len(listed) or listed[number + 1].row is not case.row
         if case.outcome in DECIDED and is_last:  # said once for each activation
             text += _cost(case.row, case.reference)
-        mean = Estimate(paired.mean, paired.low, paired.high, paired.p)
         won = cell.better or Superiority()
         found.append(
-            Comparison(case.name, cell.key, cell.family, case.outcome, text, mean, won, case.correction)
+            Comparison(case.name, cell.key, cell.family, case.outcome, text, cell.paired, won, case.correction)
         )
     return sorted(found, key=lambda verdict: verdict.family != "primary")
 

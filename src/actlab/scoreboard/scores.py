@@ -182,7 +182,7 @@ def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
                 len(runs.values),
                 failed,
                 runs.edge,
-                win.value,
+                win.probability,
                 win.p,
             )
         )
