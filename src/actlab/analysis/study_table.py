@@ -221,7 +221,7 @@ class StudyTable:
         """The compared value of each row that has one."""
         return [row.point[self.compare] for row in self.rows if self.compare in row.point]
 
-    @property
+    @cached_property
     def reference_text(self) -> str:
         """The reference as the table writes it."""
         fits = [value for value in self.values if in_full(shareable(value)) == self.reference]

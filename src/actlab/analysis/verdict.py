@@ -145,7 +145,7 @@ def advised(table: StudyTable) -> int | None:
 
 def _more_looks(table: StudyTable) -> int:
     """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
-    return int(any(case.outcome in DECIDED for case in cases(table)))
+    return int(any(verdict.outcome in DECIDED for verdict in table.verdicts))
 
 
 def lines(table: StudyTable, results: Results) -> list[str]:
@@ -210,8 +210,11 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
 
 def _name(table: StudyTable, row: Row) -> str:
     names = short_names(list(row.point))
-    others = [f"{names[key]} {table.text(key, row.point[key])}" for key in row.point if key != table.compare]
-    name = table.label(row) if table.compare in row.point else "the group"
+    others = []
+    for key, value in row.point.items():
+        if key != table.compare:
+            others.append(f"{names[key]} {table.text(key, value)}")
+    name = table.label(row) or "the group"
     return f"{name} ({', '.join(others)})" if others else name
 
 
