@@ -465,6 +465,12 @@ def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     assert needs(table_of(results.load(StudyFolder(planned(1), tmp_path))), 0.2) == []
 
 
+def test_more_seeds_are_no_look_after_a_smoke_run_which_shows_no_verdict(tmp_path):
+    shifts = [0.004 * (-1) ** seed for seed in range(14)]
+    (line,) = needs(table_of(loaded(tmp_path, planned(14, name="s-smoke"), shifts)), 0.2)
+    assert line.endswith("14 pairs so far, 1 comparison)")
+
+
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
