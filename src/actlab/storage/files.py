@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -144,7 +145,7 @@ def damaged_part(path: str | Path | IO[Any]) -> str | None:
 
 
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return the values of a JSON file that have the type ``kind``, such as a ``TypedDict``.
+    """Return the values of a JSON file that have the type ``kind``: a ``TypedDict``, or a dataclass.
 
     Entries that ``kind`` does not declare are kept, so that actlab can read files of other versions. A
     DamagedError ends with the ``remedy``.
@@ -164,11 +165,18 @@ def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
 
 
 def checked(values: Any, kind: type[Kind]) -> Kind:
-    """Return plain values unchanged; a ValueError names the first value that has not the type ``kind``."""
+    """Return plain values unchanged, or as the dataclass ``kind``, whose fields are their keys.
+
+    A ValueError names the first value that has not the type ``kind``.
+    """
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
+    adapter = _type_adapter(cast(Any, kind))
     try:
-        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
+        if is_dataclass(kind):
+            record: Kind = adapter.validate_json(json.dumps(values), strict=True)
+            return record
+        adapter.validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
