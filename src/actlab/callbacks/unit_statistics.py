@@ -66,7 +66,12 @@ class UnitStatistics(Callback):
     )
 
     @validated
-    def __init__(self, samples: Count | None = 1000, batch_size: Count = 1000, memory: Count = 512) -> None:
+    def __init__(
+        self,
+        samples: Count | None = 1000,
+        batch_size: Count = 1000,
+        memory: Count = 512,
+    ) -> None:
         self.samples = samples
         self.batch_size = batch_size
         self.memory = memory  # in MiB

@@ -79,7 +79,13 @@ class LoggedRows(Checkpoint):
             for run, value in zip(self.record.runs, values, strict=True):
                 run.pending.append(Row(*at, *parts, float(value)))
 
-    def _add_named(self, trainer: Trainer, metrics: Mapping[str, Tensor], condition: str, loop: str) -> None:
+    def _add_named(
+        self,
+        trainer: Trainer,
+        metrics: Mapping[str, Tensor],
+        condition: str,
+        loop: str,
+    ) -> None:
         """Add rows with the loop, of a module whose names of metrics need not say it."""
         at = epochs_done(trainer), trainer.global_step
         for name, value in metrics.items():

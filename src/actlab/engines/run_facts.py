@@ -14,7 +14,12 @@ from actlab.runtime.devices import name_of
 from actlab.tasks.training import Training
 
 
-def training_facts(trainer: Trainer, record: JobRecord, run: RunRecord, stacked: bool) -> dict[str, Any]:
+def training_facts(
+    trainer: Trainer,
+    record: JobRecord,
+    run: RunRecord,
+    stacked: bool,
+) -> dict[str, Any]:
     """Return the facts of a run at the end of its training."""
     task = trainer.lightning_module
     size = len(record.runs)

@@ -77,7 +77,8 @@ class JobRecord:
         names = [run.folder.id for run in self.runs]
         if [*rows] != names:
             other = min(rows.keys() - {*names}, default="another version of actlab")
-            raise DamagedError(f"the checkpoint of {names[0]} is damaged: it belongs to {other}; {remedy}")
+            damage = f"the checkpoint of {names[0]} is damaged: it belongs to {other}"
+            raise DamagedError(f"{damage}; {remedy}")
 
         for run, initial in zip(self.runs, state["initial"], strict=True):
             run.rows = unpacked(rows[run.folder.id])
