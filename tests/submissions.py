@@ -10,7 +10,7 @@ from actlab.analysis.statistics import median
 from actlab.scoreboard import definition
 from actlab.scoreboard.tables import TABLE, Table, comparable
 from actlab.storage import contents
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies.points import Point
 from actlab.studies.reading import load

@@ -87,7 +87,9 @@ WITHOUT = {
         LEARNING | NUMBERS,
     ),
     **dict.fromkeys(["studies.reading", "studies.schema"], LEARNING | NUMBERS),
-    **dict.fromkeys(["storage.series", "storage.files", "studies", "analysis", "scoreboard"], LEARNING),
+    **dict.fromkeys(
+        ["storage.series", "storage.files", "storage.json_files", "studies", "analysis", "scoreboard"], LEARNING
+    ),
     **dict.fromkeys(["activations", "networks", "optim", "random"], LEARNING - {"torch"}),
 }
 

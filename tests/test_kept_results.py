@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from actlab.config.identity import counted, identity_of
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies.folders import COSTS
 from actlab.studies.formats import Cost
 from kept_results import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column, read_at
 from actlab.storage import series
-from actlab.storage.files import write_json
+from actlab.storage.json_files import write_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Study
 from written_runs import finished, one_unit, study, write

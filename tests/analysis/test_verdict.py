@@ -18,7 +18,7 @@ from actlab.analysis.verdict import SMOKE, Comparison, _margin, lines, needs, ve
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
-from actlab.storage.files import write_json
+from actlab.storage.json_files import write_json
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, COST, finished, study, write

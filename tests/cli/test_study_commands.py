@@ -15,7 +15,8 @@ import pytest
 from actlab.cli import study_new
 from actlab.engines.jobs import Job
 from actlab.runtime.signals import Stopped
-from actlab.storage.files import temporary, write_json
+from actlab.storage.files import temporary
+from actlab.storage.json_files import write_json
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
 from actlab.studies import reading, stacks

@@ -12,7 +12,7 @@ from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
 from actlab.scoreboard import definition, planning
 from actlab.scoreboard.tables import Table
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
 from actlab.studies.folders import FINISHED, RunFolder, StudyFolder

@@ -14,7 +14,7 @@ from actlab.analysis import results
 from actlab.checks import cost
 from actlab.engines.running import busy
 from actlab.runtime import devices
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.locks import holding

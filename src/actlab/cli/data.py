@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from actlab.datamodules import twitter_pos
 from actlab.errors import ActlabError, Parser, unknown
-from actlab.storage.files import cache_folder
+from actlab.storage.paths import cache_folder
 
 
 class PaperData(NamedTuple):

@@ -41,7 +41,8 @@ from actlab.runtime.denormals import flush_denormals
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.files import forget_id, has_id, id_in, regular
+from actlab.storage.files import regular
+from actlab.storage.logger_ids import forget_id, has_id, id_in
 from actlab.storage.mappings import parse, written
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations

@@ -15,7 +15,7 @@ from actlab.analysis.wording import few
 from actlab.config.keys import import_path
 from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
-from actlab.storage.files import has_id
+from actlab.storage.logger_ids import has_id
 from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Run
 

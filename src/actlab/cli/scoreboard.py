@@ -18,7 +18,7 @@ from actlab.scoreboard import definition, scores, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import TABLE, DataName, Table
 from actlab.stages import opening
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from actlab.errors import ActlabError
-from actlab.storage.files import resolved
+from actlab.storage.paths import resolved
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import read_word
+from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
 _IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Name, package.module:Name

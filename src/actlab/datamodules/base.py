@@ -24,7 +24,8 @@ from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
 from actlab.random.positions import BatchBlock, Position
-from actlab.storage.files import DamagedError, checked
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import checked
 from actlab.storage.resources import resource
 from actlab.validation import Count, validated
 

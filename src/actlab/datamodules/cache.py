@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import cache_folder, regular, replacing
+from actlab.storage.files import regular, replacing
+from actlab.storage.paths import cache_folder
 
 Tensors = dict[str, Tensor]
 _VERIFIED = set[tuple[Path, int, int]]()  # path, size and time of files whose digest has been checked

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import at_home
+from actlab.storage.paths import at_home
 
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 

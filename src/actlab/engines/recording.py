@@ -25,7 +25,8 @@ from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
 from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
-from actlab.storage.files import DamagedError, update_json
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import update_json
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep
 from actlab.tasks import parameters

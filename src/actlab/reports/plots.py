@@ -18,7 +18,7 @@ from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies.folders import MATRICES, RunFolder
 from actlab.studies.formats import Kept
 from actlab.studies.groups import Group

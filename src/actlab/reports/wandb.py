@@ -18,7 +18,9 @@ from actlab.config.keys import get_dotted
 from actlab.config.metrics import is_parameter, mode_of
 from actlab.config.values import label, shareable
 from actlab.errors import one_line
-from actlab.storage.files import at_home, id_in, regular
+from actlab.storage.files import regular
+from actlab.storage.logger_ids import id_in
+from actlab.storage.paths import at_home
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"

@@ -14,7 +14,8 @@ from actlab.analysis.columns import Column
 from actlab.analysis.wording import joined
 from actlab.config.values import in_full, printer, printers, value_key
 from actlab.scoreboard import definition
-from actlab.storage.files import DamagedError, read_json
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK, SMOKE_SUFFIX
 from actlab.studies.points import Point

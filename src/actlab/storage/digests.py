@@ -1,4 +1,7 @@
-"""SHA-256 digests of files, cached in an SQLite database in the cache folder, so large files are read once."""
+"""SHA-256 digests of files.
+
+Those of large files are stored in an SQLite database in the cache folder, so that they are read once.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from actlab.storage.files import cache_folder, regular
+from actlab.storage.files import regular
+from actlab.storage.paths import cache_folder
 
 FILE = "digests.sqlite"
 WORTH = 2**24  # bytes; reading fewer bytes again is faster than a database lookup
 # Seconds after the last change of a file before its digest is cached: a second change within one tick of the
 # file system's clock would leave the times unchanged.
 _SETTLED = 2.0
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file's bytes."""
+    with regular(path).open("rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def digests_of(files: Sequence[Path]) -> dict[Path, str]:

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from actlab.errors import ActlabError, shown
-from actlab.storage.files import resolved
+from actlab.storage.paths import resolved
 
 
 @dataclass(frozen=True)

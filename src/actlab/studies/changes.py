@@ -11,7 +11,8 @@ from actlab.config.keys import differences
 from actlab.config.places import without_replaced_dataset
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
-from actlab.storage.files import DamagedError, read_json
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import read_json
 from actlab.storage.mappings import read_mapping
 from actlab.studies.folders import RESULT
 from actlab.studies.formats import Result

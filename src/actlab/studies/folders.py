@@ -32,17 +32,9 @@ from actlab.config.metrics import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
 from actlab.runtime.machine import hardware, versions
 from actlab.storage import series
-from actlab.storage.files import (
-    DamagedError,
-    id_in,
-    read_json,
-    regular,
-    replacing,
-    stored_json,
-    update_json,
-    write_atomically,
-    write_json,
-)
+from actlab.storage.files import DamagedError, regular, replacing, write_atomically
+from actlab.storage.json_files import read_json, stored_json, update_json, write_json
+from actlab.storage.logger_ids import id_in
 from actlab.storage.mappings import written
 from actlab.studies import opened
 from actlab.studies.formats import Chosen, Cost, Failure, Result

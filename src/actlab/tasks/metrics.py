@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from actlab.config.metrics import KEY, gives_number
 from actlab.errors import ActlabError, one_line
 from actlab.runtime import third_party
-from actlab.storage.files import update_json
+from actlab.storage.json_files import update_json
 
 _REJECTIONS = ValueError, RuntimeError, TypeError, IndexError  # of metrics, for predictions of another kind
 
