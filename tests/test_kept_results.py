@@ -21,8 +21,8 @@ import yaml
 
 from actlab.config.identity import counted, identity_of
 from actlab.storage.json_files import read_json
-from actlab.studies.folders import COSTS
 from actlab.studies.formats import Cost
+from actlab.studies.study_folder import COSTS
 from kept_results import (
     LR,
     PAPER,

@@ -110,7 +110,7 @@ def run_study(
     from actlab.random.defaults import default_seed
     from actlab.reports.output import keep
     from actlab.stages.opening import load
-    from actlab.studies.folders import StudyFolder
+    from actlab.studies.study_folder import StudyFolder
 
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
@@ -130,7 +130,7 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
     40
     """
     from actlab.stages.opening import load
-    from actlab.studies.folders import StudyFolder
+    from actlab.studies.study_folder import StudyFolder
 
     plan = _plan(study, changes)
     return StudyResults(tuple(load(StudyFolder(plan, _folder(runs_dir, plan)))))

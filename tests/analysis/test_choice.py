@@ -14,8 +14,8 @@ from actlab.analysis.results import Results
 from actlab.reports import table_files
 from actlab.reports.notes import footnotes
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection, Stage, Study
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, finished, study, write
 
 LR = "model.optimizer.lr"

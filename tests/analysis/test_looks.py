@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
-from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Block, Selection, Stage, Study
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, study, write
 
 SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]

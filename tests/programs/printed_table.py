@@ -6,7 +6,7 @@ from pathlib import Path
 from actlab.analysis import results
 from actlab.reports import terminal
 from actlab.studies import reading
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 
 study = reading.load(sys.argv[1], activations=[sys.argv[2]])
 terminal.print_table(results.load(StudyFolder(study, Path(sys.argv[3]))))

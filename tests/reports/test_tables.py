@@ -20,7 +20,8 @@ from actlab.engines.running import busy
 from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 from actlab.studies import probe_files
-from actlab.studies.folders import Row, StudyFolder
+from actlab.studies.rows import Row
+from actlab.studies.study_folder import StudyFolder
 from written_runs import COST
 
 

@@ -15,8 +15,10 @@ from actlab.scoreboard.tables import Table
 from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
-from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
+from actlab.studies.run_folder import RunFolder
 from actlab.studies.seeds import seed_list
+from actlab.studies.states import FINISHED
+from actlab.studies.study_folder import StudyFolder
 
 PICTURE = """\
 base: {base}

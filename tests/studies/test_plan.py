@@ -21,7 +21,7 @@ from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.studies import groups, points, reading, schema
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\

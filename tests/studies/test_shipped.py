@@ -10,8 +10,8 @@ import yaml
 from actlab.analysis import comparison
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import load
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load as read
+from actlab.studies.study_folder import StudyFolder
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "configs/studies").glob("*.yaml"))

@@ -21,10 +21,10 @@ from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, medi
 from actlab.analysis.wording import plural
 from actlab.config.values import in_full
 from actlab.errors import unknown
-from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 from actlab.studies.points import Point
+from actlab.studies.states import DIVERGED
 
 Family = Literal["primary", "secondary", ""]
 FAMILIES: tuple[Family, ...] = ("primary", "secondary")

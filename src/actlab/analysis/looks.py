@@ -16,8 +16,8 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from actlab.studies import locks
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Study
+from actlab.studies.study_folder import StudyFolder
 
 FILE = "looks.json"
 DECIDED = ("better", "worse", "equivalent", "undecided")

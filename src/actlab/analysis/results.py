@@ -22,11 +22,12 @@ from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
-from actlab.studies.folders import DIVERGED, FAILED, StudyFolder, timed_together
 from actlab.studies.formats import Cost, Result, Timed
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
+from actlab.studies.states import DIVERGED, FAILED
+from actlab.studies.study_folder import StudyFolder, timed_together
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
 _RECORDED = "The finished runs recorded these."

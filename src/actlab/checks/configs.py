@@ -24,11 +24,11 @@ from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import planned
 from actlab.storage import contents
 from actlab.storage.spec import Spec
-from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
 from actlab.studies.schema import ProbePart
+from actlab.studies.study_folder import StudyFolder
 
 CHECKED_TRIALS = 8  # of a search at each grid point; each takes 25 ms
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")

@@ -15,9 +15,9 @@ from actlab.analysis.wording import few
 from actlab.config.keys import import_path
 from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
-from actlab.storage.logger_ids import has_id
-from actlab.studies.folders import RunFolder, StudyFolder
+from actlab.storage.logger_ids import has_id, id_in
 from actlab.studies.plan import Run
+from actlab.studies.study_folder import StudyFolder
 
 NAMES = {
     "csv": "pytorch_lightning.loggers.CSVLogger",
@@ -46,7 +46,7 @@ class Loggers:
             "save_dir": str(self.root),
             "name": run.id,
             "group": self.group,
-            "id": RunFolder(self.root, run).logger_id,
+            "id": id_in(self.root / run.id),
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
             "modes": self.modes,

@@ -19,8 +19,8 @@ from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import TABLE, DataName, Table
 from actlab.stages import opening
 from actlab.storage.json_files import read_json
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import ACTIVATION_FORMS, activation
+from actlab.studies.study_folder import StudyFolder
 
 _SLACK = 1.2  # of the minutes that are advised, because the next estimate differs
 

@@ -23,9 +23,9 @@ from actlab.errors import ActlabError, Parser
 from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import MAX_STACK
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.analysis.results import Results

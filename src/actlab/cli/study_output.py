@@ -14,7 +14,7 @@ from actlab.analysis.results import Results
 from actlab.config.values import printer
 from actlab.errors import ActlabError, needing
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.reports.style import Paper

@@ -18,11 +18,11 @@ from actlab.storage.files import write_atomically
 from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load, overridden
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS
+from actlab.studies.study_folder import StudyFolder
 
 TRIALS, FRESH = 20, "15"
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds

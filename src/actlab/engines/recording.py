@@ -27,8 +27,10 @@ from actlab.storage import series
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import update_json
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep
+from actlab.studies.rows import Row, split_name
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
 from actlab.tasks import parameters
 from actlab.tasks.metrics import log_table
 from actlab.tasks.training import Training

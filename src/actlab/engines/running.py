@@ -29,11 +29,13 @@ from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
 from actlab.studies import changes, locks, opened, stacks
-from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
 from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import FAILED
+from actlab.studies.study_folder import COSTS, StudyFolder, timed_together
 
 if TYPE_CHECKING:
     from actlab.checks.facts import Known

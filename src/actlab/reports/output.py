@@ -10,7 +10,7 @@ from actlab.analysis.results import Results
 from actlab.reports import figures, stored, style, table_files
 from actlab.reports.pages import study as page
 from actlab.storage.files import regular
-from actlab.studies.folders import VALUES
+from actlab.studies.study_folder import VALUES
 
 
 def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:

@@ -19,11 +19,11 @@ from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.json_files import read_json
-from actlab.studies.folders import MATRICES, RunFolder
 from actlab.studies.formats import Kept
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX, Run
 from actlab.studies.points import Point
+from actlab.studies.run_folder import MATRICES, RunFolder
 
 _READING_TEXTS = {
     "last": "at the last epoch",

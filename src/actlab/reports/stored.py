@@ -23,8 +23,8 @@ from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
 from actlab.storage.files import DamagedError, regular, write_atomically
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load
+from actlab.studies.study_folder import StudyFolder
 
 NAME = "curves.csv"
 _WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")

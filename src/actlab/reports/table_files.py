@@ -20,7 +20,7 @@ from actlab.reports import latex, parameters
 from actlab.reports.notes import facts, footnotes, length, spans
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
-from actlab.studies.folders import VALUES
+from actlab.studies.study_folder import VALUES
 
 MOST_COLUMNS = 10  # of a single table in Markdown
 _VERDICT = ("name", "column", "family", "outcome", "text")

@@ -17,7 +17,7 @@ _LONGEST_WRITE = 3600.0  # seconds
 
 
 class DamagedError(ActlabError):
-    """Raised when a file differs from what was written; the message names the file and the remedy."""
+    """Raised when a file differs from what was written; the message names file and remedy."""
 
 
 def regular(path: Path) -> Path:

@@ -17,7 +17,10 @@ class _Logger(TypedDict):
 
 
 def id_in(folder: Path) -> str:
-    """Return the id of a folder's run for loggers; create and store it on first use."""
+    """Return the id of a folder's run for loggers; create and store it on first use.
+
+    A resumed run therefore continues its history.
+    """
     path = folder / _FILE
     if not path.exists():
         write_json(path, {"id": secrets.token_hex(8)})

@@ -14,10 +14,10 @@ from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import read_json
 from actlab.storage.mappings import read_mapping
-from actlab.studies.folders import RESULT
 from actlab.studies.formats import Result
 from actlab.studies.groups import by_point
 from actlab.studies.plan import Run
+from actlab.studies.run_folder import RESULT
 
 
 class Digests(NamedTuple):
