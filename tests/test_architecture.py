@@ -83,7 +83,11 @@ WITHOUT = {
     ),
     **dict.fromkeys(["storage.resources", "runtime.signals"], LEARNING | NUMBERS | {"yaml"}),
     **dict.fromkeys(
-        ["config.keys", "config.values", "config.identity", "studies.plan", "studies.groups"],
+        ["config.paths", "config.class_paths", "config.text", "config.metrics", "config.values"],
+        LEARNING | NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["config.identity", "config.metric_classes", "studies.plan", "studies.groups"],
         LEARNING | NUMBERS,
     ),
     **dict.fromkeys(["studies.reading", "studies.schema"], LEARNING | NUMBERS),

@@ -16,14 +16,13 @@ from actlab.analysis.choice import Choice, choice
 from actlab.analysis.columns import SUMMED, Column, columns_of, last_epoch, read_at, read_where, undirected
 from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
-from actlab.config.keys import by_key
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
 from actlab.studies.formats import Cost, Result, Timed
-from actlab.studies.groups import Group, Setting
+from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
 from actlab.studies.states import DIVERGED, FAILED

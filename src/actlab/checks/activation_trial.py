@@ -18,7 +18,7 @@ from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
-from actlab.config.keys import ACTIVATION, set_dotted
+from actlab.config.paths import ACTIVATION, set_dotted
 from actlab.config.values import canonical, label
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment

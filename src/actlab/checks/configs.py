@@ -17,8 +17,10 @@ from actlab.analysis import comparison
 from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.results import TESTED, Results
 from actlab.config import metrics
-from actlab.config.keys import ACTIVATION, class_of, get_dotted
+from actlab.config.class_paths import class_of
+from actlab.config.metric_classes import directions
 from actlab.config.metrics import PARAMETERS
+from actlab.config.paths import ACTIVATION, get_dotted
 from actlab.config.values import as_list, in_full
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.stages.opening import planned
@@ -104,7 +106,7 @@ def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
-    from actlab.experiments import resolved
+    from actlab.config.resolved import resolved
     from actlab.tasks.building import NO_PLATEAU
 
     source = "" if run.activation is None else run.activation.source
@@ -142,7 +144,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         return None
     splits = ["val", *(split for kind in callbacks for split in getattr(kind, "splits", ()))]
     splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
-    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *metrics.directions([config])]
+    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *directions([config])]
     train = {"loss", *(get_dotted(config, "model.training_metrics") or ())}
     train |= {"penalised_loss"} if penalised else set()
     train |= {"clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set()

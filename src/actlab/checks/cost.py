@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from actlab import experiments
-from actlab.config.keys import class_of
+from actlab.config.class_paths import class_of
 from actlab.config.signatures import locate
 from actlab.config.values import label
 from actlab.errors import described

@@ -18,7 +18,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from actlab.config.keys import set_dotted
+from actlab.config.paths import set_dotted
 from actlab.config.values import label
 from actlab.errors import described
 from actlab.runtime.accidents import check_device

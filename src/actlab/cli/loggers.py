@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis.wording import few
-from actlab.config.keys import import_path
+from actlab.config.class_paths import import_path
 from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
 from actlab.storage.logger_ids import has_id, id_in
@@ -39,7 +39,7 @@ class Loggers:
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
-        from actlab.config.records import plain
+        from actlab.config.plain_values import plain
 
         kind = pydoc.locate(self.path)
         settings = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
-from actlab.config.keys import is_activation
+from actlab.config.paths import is_activation
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
 from actlab.errors import ActlabError, Parser

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.keys import OBJECT, import_path
+from actlab.config.class_paths import import_path
+from actlab.config.paths import OBJECT
 from actlab.config.sections import SECTIONS, SEED
 from actlab.config.signatures import PLAIN, classes_in, inner_type, is_callable, kinds, locate
 from actlab.errors import ActlabError

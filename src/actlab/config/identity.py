@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from actlab.config.batches import BATCHES
-from actlab.config.keys import class_of, get_dotted
-from actlab.config.metrics import KEY
+from actlab.config.class_paths import class_of
+from actlab.config.metric_classes import KEY
+from actlab.config.paths import get_dotted
 from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 

@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
-from actlab.config.keys import SPEC, class_of
+from actlab.config.class_paths import class_of
+from actlab.config.paths import SPEC
 from actlab.config.signatures import (
     classes_in,
     find,

@@ -12,7 +12,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.class_paths import class_of
+from actlab.config.paths import get_dotted
 from actlab.config.signatures import classes_in, find, parameters
 from actlab.errors import ActlabError, unknown
 

@@ -18,10 +18,20 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import jsonargparse._typehints as hints
 from jsonargparse import ArgumentParser
 
-from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
+from actlab.config.class_paths import class_of, import_path
+from actlab.config.paths import inside
 from actlab.errors import ActlabError, described, importing, unknown
 from actlab.storage.spec import Spec
 
+# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans: words of the
+# command line stay text there, and no class is imported. A test compares the names with the signatures.
+TEXT_ARGUMENTS = {
+    *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "column", "dataset"),
+    *("default_root_dir", "fit", "flip", "gradient_clip_algorithm", "head", "image", "label"),
+    *("max_time", "metric", "mode", "model_registry", "name", "profiler"),
+    *("revision", "scheduler_interval", "setting", "strategy", "test_set", "test_split"),
+    *("train_split", "val_split", "variant", "vectors"),
+}
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.

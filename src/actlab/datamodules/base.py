@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
-from actlab.config.records import of_call
+from actlab.config.plain_values import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator

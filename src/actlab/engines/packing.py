@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from actlab import experiments
 from actlab.checks.facts import Known
-from actlab.config.keys import get_dotted
+from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
 from actlab.engines import compatibility, timing, trials
 from actlab.engines import settings as execution

@@ -17,7 +17,7 @@ from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.wording import few, plural
-from actlab.config.keys import by_key
+from actlab.studies.groups import by_key
 from actlab.studies.points import short_names
 from actlab.studies.study_folder import COSTS
 

@@ -13,14 +13,13 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.wording import plural
-from actlab.config.keys import by_key
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError, unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.json_files import read_json
 from actlab.studies.formats import Kept
-from actlab.studies.groups import Group
+from actlab.studies.groups import Group, by_key
 from actlab.studies.plan import SMOKE_SUFFIX, Run
 from actlab.studies.points import Point
 from actlab.studies.run_folder import MATRICES, RunFolder

@@ -12,7 +12,7 @@ from typing import Any
 
 from actlab.analysis import results
 from actlab.analysis.wording import plural
-from actlab.config.keys import is_activation
+from actlab.config.paths import is_activation
 from actlab.storage.spec import Spec
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Group

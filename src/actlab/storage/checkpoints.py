@@ -19,7 +19,7 @@ from actlab.errors import ActlabError, one_line
 from actlab.storage.files import DamagedError, replacing
 from actlab.storage.json_files import checked
 
-CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
+CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
 STATELESS = "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actlab.config.places import without_replaced_dataset
+from actlab.config.text import without_replaced_dataset
 from actlab.runtime.machine import hardware, versions
 from actlab.storage import series
 from actlab.storage.files import DamagedError, regular, replacing, write_atomically

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from actlab.config.keys import import_path
+from actlab.config.class_paths import import_path
 from actlab.config.values import as_list
 from actlab.errors import ActlabError, unknown
 

@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from actlab.config.keys import by_key
 from actlab.storage.json_files import stored_json, write_json
 from actlab.studies import opened
 from actlab.studies.formats import Chosen, Cost
-from actlab.studies.groups import Group, groups
+from actlab.studies.groups import Group, by_key, groups
 from actlab.studies.plan import Study
 from actlab.studies.run_folder import RESULT, RunFolder
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from actlab.config.metrics import KEY, gives_number
+from actlab.config.metric_classes import KEY, gives_number
 from actlab.errors import ActlabError, one_line
 from actlab.runtime import third_party
 from actlab.storage.json_files import update_json

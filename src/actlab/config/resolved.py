@@ -1,6 +1,7 @@
-"""Parse the sections of configs to the types of their classes.
+"""A config, resolved: its sections parsed to the types of their classes, with all defaults.
 
-Equal sections are parsed once: parsing takes most of the time to build a small run.
+Equal sections are parsed once: parsing takes most of the time to build a small run. Nothing is
+built here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
+from actlab.config import metric_classes
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
 from actlab.config.signatures import (
     imported,
@@ -156,3 +158,18 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
         return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
     except (TypeError, ValueError):
         return None
+
+
+def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
+    """Return a config with the types of its classes, all defaults, and the seed of task and data."""
+    metric_classes.check(given)  # before the parser, which does not name the metric
+    seed, trainer = run_seed(given.get(SEED, 0)), given.get("trainer") or {}
+    config: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    config[SEED], config.trainer = seed, section("trainer", trainer)
+    for name in SECTIONS:
+        config[name] = typed(given, name, seed)
+
+    # Lightning adds callbacks to those of the config
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
+        config.trainer[name] = trainer_defaults[name]
+    return config
