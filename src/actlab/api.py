@@ -16,7 +16,8 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import Comparison, verdicts
-from actlab.errors import ActlabError, reason, shown
+from actlab.errors import ActlabError
+from actlab.errors.messages import reason, shown
 from actlab.storage.spec import Activation, Spec
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study

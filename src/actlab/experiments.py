@@ -25,7 +25,8 @@ from actlab.config.record import record as record_of
 from actlab.config.record import with_digests
 from actlab.config.resolved import parser_of, resolved, run_seed, typed
 from actlab.config.signatures import locate
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.random.seeding import seed_generators
 from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal, Unfused

@@ -20,7 +20,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
 from actlab.analysis.wording import plural
 from actlab.config.values import in_full
-from actlab.errors import unknown
+from actlab.errors.messages import unknown
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 from actlab.studies.points import Point

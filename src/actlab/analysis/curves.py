@@ -16,7 +16,8 @@ import numpy as np
 from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run
 

@@ -18,7 +18,8 @@ from actlab.analysis.statistics import is_share, median, on_grid, sampling_error
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
 from actlab.config.values import printers, same
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
 from actlab.studies.formats import Cost, Result, Timed

@@ -22,7 +22,8 @@ from actlab.config.metric_classes import directions
 from actlab.config.metrics import PARAMETERS
 from actlab.config.paths import ACTIVATION, get_dotted
 from actlab.config.values import as_list, in_full
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, unknown
 from actlab.stages.opening import planned
 from actlab.storage import contents
 from actlab.storage.spec import Spec

@@ -20,7 +20,7 @@ from actlab import experiments
 from actlab.config.class_paths import class_of
 from actlab.config.signatures import locate
 from actlab.config.values import label
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded

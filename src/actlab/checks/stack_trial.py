@@ -20,7 +20,7 @@ from torch import Tensor
 
 from actlab.config.paths import set_dotted
 from actlab.config.values import label
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.runtime.accidents import check_device
 from actlab.runtime.devices import threads
 from actlab.runtime.quiet import quiet

@@ -19,7 +19,8 @@ from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_repl
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.config.text import check_sample
 from actlab.config.values import as_list
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
 from actlab.storage.spec import Spec

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from actlab.cli.parser import Parser
 from actlab.datamodules import twitter_pos
-from actlab.errors import ActlabError, Parser, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.paths import cache_folder
 
 

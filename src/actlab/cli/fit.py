@@ -35,7 +35,8 @@ from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.recording import MatrixFile
-from actlab.errors import ActlabError, importing
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
 from actlab.experiments import ActlabCLI
 from actlab.runtime import devices, matmul
 from actlab.runtime.denormals import flush_denormals

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from actlab.errors import ActlabError, Parser
+from actlab.cli.parser import Parser
+from actlab.errors import ActlabError
 from actlab.scoreboard import studies_latex, studies_page, tables
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
+from actlab.cli.parser import Parser
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import TABLE, DataName, Table

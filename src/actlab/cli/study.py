@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from actlab.analysis import verdict
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
+from actlab.cli.parser import Parser
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
 from actlab.engines.workers import Worker
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from actlab.analysis.results import Results
 from actlab.config.values import printer
-from actlab.errors import ActlabError, needing
+from actlab.errors import ActlabError
+from actlab.errors.imports import needing
 from actlab.stages import opening
 from actlab.studies.study_folder import StudyFolder
 

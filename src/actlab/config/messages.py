@@ -29,7 +29,8 @@ from actlab.config.signatures import (
     module_class,
     parameters,
 )
-from actlab.errors import ActlabError, described, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import described, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.

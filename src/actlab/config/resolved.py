@@ -31,7 +31,8 @@ from actlab.config.signatures import (
     takes_activation_name,
 )
 from actlab.config.values import mapped
-from actlab.errors import ActlabError, importing
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
 

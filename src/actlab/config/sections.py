@@ -15,7 +15,8 @@ from pytorch_lightning.cli import LightningCLI
 from actlab.config.class_paths import class_of
 from actlab.config.paths import get_dotted
 from actlab.config.signatures import classes_in, find, parameters
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 
 SEED = "seed_everything"
 # The arguments of the model that come from the data if the config has none.

@@ -20,7 +20,9 @@ from jsonargparse import ArgumentParser
 
 from actlab.config.class_paths import class_of, import_path
 from actlab.config.paths import inside
-from actlab.errors import ActlabError, described, importing, unknown
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
+from actlab.errors.messages import described, unknown
 from actlab.storage.spec import Spec
 
 # Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans: words of the

@@ -23,7 +23,8 @@ from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
 from actlab.engines.recording import best_epoch
-from actlab.errors import ActlabError, RunError, described
+from actlab.errors import ActlabError, RunError
+from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.runtime import matmul, signals

@@ -14,7 +14,8 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.wording import plural
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.json_files import read_json

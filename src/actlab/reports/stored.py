@@ -18,7 +18,7 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
 from actlab.config.values import label
-from actlab.errors import one_line, unknown
+from actlab.errors.messages import one_line, unknown
 from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve

@@ -17,7 +17,7 @@ from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 from actlab.config.metrics import is_parameter, mode_of
 from actlab.config.paths import get_dotted
 from actlab.config.values import label, shareable
-from actlab.errors import one_line
+from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 from actlab.storage.logger_ids import id_in
 from actlab.storage.paths import at_home

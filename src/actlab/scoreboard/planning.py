@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.scoreboard import definition
 from actlab.scoreboard.definition import DataSet, Task
 from actlab.storage.digests import digest_of

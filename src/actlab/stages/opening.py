@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.stages import search
 from actlab.storage.files import DamagedError
 from actlab.studies.formats import Chosen, Selected

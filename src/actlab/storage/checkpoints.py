@@ -15,7 +15,8 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.storage.files import DamagedError, replacing
 from actlab.storage.json_files import checked
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from actlab.errors import reason
+from actlab.errors.messages import reason
 from actlab.storage.files import DamagedError, regular, write_atomically
 
 Kind = TypeVar("Kind")

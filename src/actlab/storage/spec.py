@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from actlab.errors import ActlabError, shown
+from actlab.errors import ActlabError
+from actlab.errors.messages import shown
 from actlab.storage.paths import resolved
 
 

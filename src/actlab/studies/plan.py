@@ -22,7 +22,8 @@ from actlab.config.metric_classes import directions
 from actlab.config.metrics import mode_of, quantity
 from actlab.config.paths import ACTIVATION, get_dotted, is_activation, set_dotted, short
 from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage import contents
 from actlab.storage.spec import Spec
 from actlab.studies import opened

@@ -15,7 +15,8 @@ from actlab.config.identity import ACTLAB
 from actlab.config.paths import get_dotted, is_activation, set_dotted
 from actlab.config.text import SAMPLE, check_order, check_sample
 from actlab.config.values import as_list, in_full, label, located, named, plain_activation, same, value_key
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec

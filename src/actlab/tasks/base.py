@@ -20,7 +20,8 @@ from actlab import activations, optim
 from actlab.activations.smooth import differentiable
 from actlab.config.plain_values import Arguments, of_call, split
 from actlab.config.record import of_task
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Plateau, Schedule

@@ -13,7 +13,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from actlab.config.metric_classes import KEY, gives_number
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.runtime import third_party
 from actlab.storage.json_files import update_json
 

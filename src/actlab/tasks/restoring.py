@@ -20,7 +20,8 @@ from actlab.config.plain_values import split
 from actlab.config.record import changed_code, missing_in, with_arguments
 from actlab.config.sections import SEED
 from actlab.config.signatures import imported, locate, parameters
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.random.defaults import default_seed
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
