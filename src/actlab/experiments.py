@@ -46,8 +46,10 @@ warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 # Arguments of LightningCLI: the config names the classes of model and data.
 ANY_CLASSES: dict[str, Any] = {
-    **{"model_class": pl.LightningModule, "subclass_mode_model": True},
-    **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
+    "model_class": pl.LightningModule,
+    "subclass_mode_model": True,
+    "datamodule_class": pl.LightningDataModule,
+    "subclass_mode_data": True,
 }
 OF_TRAINER = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "devices": 1}
 _UNRECORDED = {  # callbacks that tasks reject, and why

@@ -21,16 +21,31 @@ from actlab.errors import ActlabError
 
 # Modules whose classes a record may name; those of torchmetrics read no files and fetch no models by a name.
 NAMES = (
-    *("actlab", "torch.nn", "torch.optim", "pytorch_lightning"),
-    *("torchmetrics.classification", "torchmetrics.regression", "torchmetrics.aggregation"),
-    *("torchmetrics.image.psnr", "torchmetrics.image.ssim"),
+    "actlab",
+    "torch.nn",
+    "torch.optim",
+    "pytorch_lightning",
+    "torchmetrics.classification",
+    "torchmetrics.regression",
+    "torchmetrics.aggregation",
+    "torchmetrics.image.psnr",
+    "torchmetrics.image.ssim",
 )
 # Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is ever taken
 # from a record: they run code or write.
 TRAINER = (
-    *("precision", "max_epochs", "max_steps", "accumulate_grad_batches"),
-    *("gradient_clip_val", "gradient_clip_algorithm", "val_check_interval", "check_val_every_n_epoch"),
-    *(f"limit_{split}_batches" for split in ("train", "val", "test", "predict")),
+    "precision",
+    "max_epochs",
+    "max_steps",
+    "accumulate_grad_batches",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "val_check_interval",
+    "check_val_every_n_epoch",
+    "limit_train_batches",
+    "limit_val_batches",
+    "limit_test_batches",
+    "limit_predict_batches",
     "deterministic",
 )
 WRITTEN = ("cache_dir",)  # folders that data write to; a record only names folders that are read

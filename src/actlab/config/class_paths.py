@@ -13,15 +13,29 @@ from actlab.storage.paths import resolved
 
 # Keys that may hold the import path of a class in place of a mapping with ``class_path``.
 CLASSES = {
-    *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
-    *("trainer.callbacks", "trainer.logger", "trainer.plugins", "trainer.profiler"),
+    "model",
+    "data",
+    "model.network",
+    "model.optimizer",
+    "model.scheduler",
+    "trainer.callbacks",
+    "trainer.logger",
+    "trainer.plugins",
+    "trainer.profiler",
     "trainer.strategy",
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant:
 # torchvision has an MLP, too. A test compares the networks with `actlab.networks`.
 NETWORKS = (
-    *("Autoencoder", "ConvNet", "ConvStacks", "CoordinateMLP", "GPT", "MLP", "PyramidNet"),
-    *("ResNet", "WideResNet"),
+    "Autoencoder",
+    "ConvNet",
+    "ConvStacks",
+    "CoordinateMLP",
+    "GPT",
+    "MLP",
+    "PyramidNet",
+    "ResNet",
+    "WideResNet",
 )
 _PLATEAU = "pytorch_lightning.cli.ReduceLROnPlateau"
 _BARE = {

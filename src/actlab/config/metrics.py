@@ -19,9 +19,35 @@ ONE_BATCH = "one batch"
 LOOPS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "cer", "wer"}
 _HIGH = {
-    *("acc", "accuracy", "ap", "auc", "auroc", "f1", "fbeta", "kappa", "map", "mcc"),
-    *("precision", "recall", "r2", "dice", "iou", "jaccard", "miou", "psnr", "ssim"),
-    *("bleu", "chrf", "mrr", "ndcg", "pesq", "rouge", "sacrebleu", "sdr", "snr", "stoi"),
+    "acc",
+    "accuracy",
+    "ap",
+    "auc",
+    "auroc",
+    "f1",
+    "fbeta",
+    "kappa",
+    "map",
+    "mcc",
+    "precision",
+    "recall",
+    "r2",
+    "dice",
+    "iou",
+    "jaccard",
+    "miou",
+    "psnr",
+    "ssim",
+    "bleu",
+    "chrf",
+    "mrr",
+    "ndcg",
+    "pesq",
+    "rouge",
+    "sacrebleu",
+    "sdr",
+    "snr",
+    "stoi",
 }
 # What torchmetrics adds to a metric's name.
 _OF_CLASS = re.compile(r"^(binary|multiclass|multilabel)|score$")

@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
         return value.name  # as the parser reads it
     if isinstance(value, float):
         return float(value)  # NumPy's, too
-    if isinstance(value, bool | int | str | None):
+    if isinstance(value, int | str | None):
         return value
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
@@ -42,7 +42,7 @@ def is_plain(value: Any) -> bool:
         return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
-    return isinstance(value, bool | int | float | str | Spec | None) and not isinstance(value, Enum)
+    return isinstance(value, int | float | str | Spec | None) and not isinstance(value, Enum)
 
 
 class Arguments(NamedTuple):
@@ -86,4 +86,5 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
 def split(given: Mapping[str, Any]) -> Arguments:
     """Separate arguments by name into plain values and objects."""
     values = {name: plain(value) for name, value in given.items() if is_plain(value)}
-    return Arguments(values, [name for name in given if name not in values], plain(given))
+    objects = [name for name in given if name not in values]
+    return Arguments(values, objects, plain(given))

@@ -21,16 +21,19 @@ from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
 
+Record = dict[str, Any]
+Values = Mapping[str, Any]
+
 MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
 
 
-def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
+def as_given(config: Namespace, linked: Sequence[str]) -> Record:
     """Return a resolved config as an input: without seeds, and without ``linked`` shapes.
 
     Shapes that are linked to the data follow from them.
     """
-    given: dict[str, Any] = plain(config)
+    given: Record = plain(config)
     for section in SECTIONS:
         given[section].get("init_args", {}).pop("seed", None)
     for name in linked:
@@ -38,7 +41,7 @@ def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
+def record(config: Namespace, shapes: Values) -> Record:
     """Return the record of a resolved config, with the ``shapes`` that the data give the model."""
     given = as_given(config, ())
     recorded = {key: given[key] for key in (SEED, *SECTIONS)}
@@ -46,17 +49,18 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
         recorded[section].setdefault("init_args", {})
     recorded["model"]["init_args"].update(plain(shapes))
 
-    trainer = {key: given["trainer"].get(key) for key in TRAINER}
-    recorded["trainer"] = {key: value for key, value in trainer.items() if value is not None}
+    trainer = given["trainer"]
+    recorded["trainer"] = {key: trainer[key] for key in TRAINER if trainer.get(key) is not None}
     return recorded
 
 
-def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
+def of_task(kind: type, given: Arguments, seed: int) -> Record:
     """Return the record of a task that a program built.
 
     Its ``class_path`` is None if the class has no import path.
     """
-    path, name = None, kind.__qualname__
+    path = None
+    name = kind.__qualname__
     package = kind.__module__.rpartition(".")[0]
     for module in (kind.__module__, package):
         if module != "__main__" and getattr(sys.modules.get(module), name, None) is kind:
@@ -64,7 +68,7 @@ def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     return with_digests(with_arguments({"model": {"class_path": path}}, given, seed))
 
 
-def with_arguments(recorded: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
+def with_arguments(recorded: Values, given: Arguments, seed: int) -> Record:
     """Return a record with some of the model's arguments replaced."""
     missing = [name for name in missing_in(recorded) if name not in given.plain]
     missing = [*dict.fromkeys(missing + given.objects)]
@@ -89,12 +93,11 @@ def missing_in(recorded: Any) -> list[str]:
     return names
 
 
-def completed(trained: Mapping[str, Any], model: Any) -> dict[str, Any]:
+def completed(trained: Values, model: Any) -> Record:
     """Return a record with the values of a config's model for the arguments that were objects."""
-    names, recorded = missing_in(trained), trained.get("model")
-    if not isinstance(recorded, Mapping):
-        return dict(trained)
-    if not names and recorded.get("class_path", "") is not None:
+    names = missing_in(trained)
+    recorded = trained.get("model")
+    if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
         return dict(trained)
 
     # A class path has no arguments
@@ -111,15 +114,15 @@ def completed(trained: Mapping[str, Any], model: Any) -> dict[str, Any]:
 
 
 def with_digests(
-    recorded: Mapping[str, Any],
+    recorded: Values,
     known: dict[str, str | None] | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Return a record with the digests of the files and code that its model and data name."""
     named = {key: recorded[key] for key in SECTIONS if key in recorded}
     return {**recorded, SOURCES: identity.sources_of(named, known)}
 
 
-def changed_code(recorded: Mapping[str, Any]) -> list[str]:
+def changed_code(recorded: Values) -> list[str]:
     """Return the names of code that was edited or removed after training.
 
     It is code that the record's model and data name.
@@ -128,12 +131,12 @@ def changed_code(recorded: Mapping[str, Any]) -> list[str]:
     return _changed(recorded, named, of_data=False)
 
 
-def changed_files(recorded: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+def changed_files(recorded: Values, used: Values) -> list[str]:
     """Return the files and folders of a record's data that have changed, if ``used`` names them."""
     return _changed(recorded, used["data"]["init_args"], of_data=True)
 
 
-def _changed(recorded: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
+def _changed(recorded: Values, named: Any, of_data: bool) -> list[str]:
     digests = recorded.get(SOURCES) or {}
     changed = []
     for text in dict.fromkeys(contents.texts(named)):

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 from inspect import formatannotation
+from operator import is_not
 from typing import Any
 
 import pytorch_lightning as pl
@@ -36,102 +37,127 @@ from actlab.errors.imports import importing
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
 
+Values = Mapping[str, Any]
+
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
-    parser = parser_of(name, elsewhere=elsewhere)
     key = _key(name, value, elsewhere)
-    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
     kept = _kept(key) if key is not None else []
-    # A class that the section names may have been imported again.
-    if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
-        # The parser replaces values in a config by its own objects, and may import the classes.
+    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
+
+    # A class that the section names may have been imported again
+    if not kept or any(map(is_not, kept[1], map(imported, names))):
+        parser = parser_of(name, elsewhere=elsewhere)
+        # The parser replaces values in a config by its own objects, and may import the classes
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
-        parsed = with_text(value, parsed, name)
-        kept[:] = [*map(imported, names)], parsed
-    copied: Namespace = copy.deepcopy(kept[1])
+        kept[:] = with_text(value, parsed, name), [*map(imported, names)]
+
+    copied: Namespace = copy.deepcopy(kept[0])
     return copied
 
 
 @lru_cache(maxsize=64)
 def _kept(key: str) -> list[Any]:
-    """Return the list in which `section` keeps the classes that a section names, and the parsed section."""
+    """Return the list in which `section` stores the parsed section and the classes that it names."""
     return []
 
 
 def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
-    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null."""
-    allowed = kinds(annotation)
+    """Return a parsed part of a config, with the text that the parser turned into other values.
+
+    The parser turns text into numbers, booleans or null.
+    """
     if isinstance(parsed, Namespace):
-        _set_arguments(given if isinstance(given, Mapping) else {}, parsed, where, linked)
-    elif type(parsed) is dict and isinstance(given, Mapping):
+        values = given if isinstance(given, Mapping) else {}
+        _set_arguments(values, parsed, where, linked)
+        return parsed
+    if type(parsed) is dict and isinstance(given, Mapping):
         inner = inner_type(annotation)
-        return {k: with_text(given.get(k), item, f"{where}.{k}", inner) for k, item in parsed.items()}
-    elif type(parsed) is list and isinstance(given, list) and len(parsed) == len(given):
+        for key, item in parsed.items():
+            parsed[key] = with_text(given.get(key), item, f"{where}.{key}", inner)
+        return parsed
+    if type(parsed) is list and isinstance(given, list) and len(parsed) == len(given):
         inner = inner_type(annotation)
         return [with_text(*pair, where, inner) for pair in zip(given, parsed, strict=True)]
-    elif isinstance(given, date) and isinstance(parsed, str):  # words and JSON have no dates
+
+    allowed = kinds(annotation)
+
+    # Words and JSON have no dates
+    if isinstance(given, date) and isinstance(parsed, str):
         if Any in allowed:
             return given
         name = where.rpartition(".")[2]
-        raise ActlabError(
-            f'{where} {given} is a date, but text is expected. Put text in quotes: {name}: "{given}"'
-        )
-    elif isinstance(given, str) and type(parsed) in _NOT_TEXT and not given.endswith(FILES):
+        message = f"{where} {given} is a date, but text is expected"
+        raise ActlabError(f'{message}. Put text in quotes: {name}: "{given}"')
+
+    if isinstance(given, str) and type(parsed) in _NOT_TEXT and not given.endswith(FILES):
         if allowed & {str, Any}:
             return given
-        words = ("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
-        names = " or ".join(sorted(words))
-        raise ActlabError(f"{where} {given!r} is text, but {names} is expected: give this type, without quotes")
+        names = sorted("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
+        message = f"{where} {given!r} is text, but {' or '.join(names)} is expected"
+        raise ActlabError(f"{message}: give this type, without quotes")
     return parsed
 
 
-def _set_arguments(given: Mapping[str, Any], parsed: Namespace, where: str, linked: Sequence[str]) -> None:
-    owner, path, arguments = pl.Trainer if where == "trainer" else None, parsed.get("class_path"), parsed
+def _set_arguments(given: Values, parsed: Namespace, where: str, linked: Sequence[str]) -> None:
+    path = parsed.get("class_path")
     if path:
-        owner, given, arguments = locate(path), given.get("init_args") or {}, parsed.get("init_args")
-    known = (parameters(owner) or {}) if owner else {}
-    for key, value in vars(arguments).items() if arguments else ():
+        owner = locate(path)
+        given = given.get("init_args") or {}
+        parsed = parsed.get("init_args") or Namespace()  # type: ignore[no-untyped-call]
+    elif where == "trainer":
+        owner = pl.Trainer
+    else:
+        return
+
+    known = parameters(owner) or {}
+    for key, value in vars(parsed).items():
         if key not in known or key in linked:
             continue
-        if value is None and known[key].required and known[key].untyped:  # the parser sets it to None
+        taken = known[key]
+        if value is None and taken.required and taken.untyped:  # the parser sets it to None
             raise lacking(path, key, where)
-        kept = with_text(given.get(key, value), value, f"{where}.{key}", known[key].annotation)
-        setattr(arguments, key, kept)
+        text = with_text(given.get(key, value), value, f"{where}.{key}", taken.annotation)
+        setattr(parsed, key, text)
 
 
-def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
-    """Return the parsed model or data section of a config, with the run's seed if its class has a ``seed``.
+def typed(given: Values, name: str, seed: int) -> Namespace:
+    """Return the parsed model or data section of a config, with the run's seed if its class has one.
 
-    A shape that the model gets from the data later is set to its default, or to None if it has no default.
+    A shape that the model gets from the data later is set to its default, or to None without one.
     """
     shapes = linked_shapes(given) if name == "model" else ()
     parsed = section(name, given[name], ("seed", *shapes))
     complete(given, name, parsed)
     known = parameters(locate(parsed.class_path)) or {}
-    for shape in (shape for shape in shapes if shape in known):
-        parsed[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
+    for shape in shapes:
+        if shape in known:
+            taken = known[shape]
+            parsed[f"init_args.{shape}"] = None if taken.required else taken.default
     if "seed" in known:
         parsed["init_args.seed"] = seed
     return parsed
 
 
-def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
+def complete(given: Values, name: str, parsed: Namespace) -> None:
     """Check that a parsed section names a class, and set values that have one meaning, in place."""
-    if not inspect.isclass(kind := locate(parsed.class_path)):
+    kind = locate(parsed.class_path)
+    if not inspect.isclass(kind):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
-    activation = parsed.get("init_args.activation") if name == "model" else None
-    if isinstance(activation, str | dict) and takes_activation_name(kind):
-        parsed["init_args.activation"] = Spec.of(activation).plain
-    if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
+    if name == "model":
+        activation = parsed.get("init_args.activation")
+        if isinstance(activation, str | dict) and takes_activation_name(kind):
+            parsed["init_args.activation"] = Spec.of(activation).plain
+    elif sample_replaces_dataset(given) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 
 
 def run_seed(value: bool | int | str) -> int:
-    """Return the seed of a run as an integer: a run could not be repeated with Lightning's True and False."""
+    """Return the seed of a run as an integer: with Lightning's True a run could not be repeated."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
@@ -154,6 +180,7 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
 def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
     if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
         return None
+
     try:
         # Unsorted: the order of a schedule's steps matters.
         return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
@@ -161,12 +188,15 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
         return None
 
 
-def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
+def resolved(given: Values, trainer_defaults: Values) -> Namespace:
     """Return a config with the types of its classes, all defaults, and the seed of task and data."""
     metric_classes.check(given)  # before the parser, which does not name the metric
-    seed, trainer = run_seed(given.get(SEED, 0)), given.get("trainer") or {}
+    seed = run_seed(given.get(SEED, 0))
+    trainer = given.get("trainer") or {}
+
     config: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    config[SEED], config.trainer = seed, section("trainer", trainer)
+    config[SEED] = seed
+    config.trainer = section("trainer", trainer)
     for name in SECTIONS:
         config[name] = typed(given, name, seed)
 

@@ -20,7 +20,8 @@ def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
 
     One file may not name both; see `check_sample`.
     """
-    whole, data = dict(config), config.get("data")
+    whole = dict(config)
+    data = config.get("data")
     if not isinstance(data, Mapping) or data.get("class_path") not in ACTLAB["data"]:
         return whole
 
@@ -58,7 +59,8 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
     """
-    before, later = [*settings], [*grid]
+    before = [*settings]
+    later = [*grid]
     for key in (*before, *later):
         if _parts(key) == ["seed_everything"]:
             raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")

@@ -163,7 +163,7 @@ def shareable(values: Any) -> Any:
     """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
 
     def shown(value: Any) -> Any:
-        if isinstance(value, bool | int | float | None):
+        if isinstance(value, int | float | None):
             return value
         if hasattr(value, "__dict__") and not callable(value):
             return shareable(vars(value))

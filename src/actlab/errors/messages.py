@@ -48,10 +48,11 @@ def unknown(
     unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: optimizer.
     """
     allowed = sorted(allowed)
-    before, after = "", ""
+    before = after = ""
     if place:
+        before = f"{place}."
         value, dot, rest = value.partition(".")
-        before, after = f"{place}.", dot + rest
+        after = dot + rest
 
     # Suggest the nearest values
     lowered = {name.lower(): name for name in reversed(allowed)}
@@ -60,19 +61,22 @@ def unknown(
     if value.lower() in synonyms:
         near = [synonyms[value.lower()]]
     text = f"unknown {kind} {_shorten(before + value + after)!r}"
+    most = MOST_WITHOUT_SUGGESTION
     if near:
         names = " or ".join(repr(before + name + after) for name in near)
         text += f"; did you mean {names}?"
+        most = MOST_ALLOWED
     else:
         text += "."
 
     # List the allowed values
-    most = MOST_ALLOWED if near else MOST_WITHOUT_SUGGESTION
     if command:
         text += f" `{command}` lists all."
     elif 0 < len(allowed) <= most:
         text += f" Allowed: {', '.join(allowed)}."
-    return ActlabError(f"{text} {remedy}" if remedy else text)
+    if remedy:
+        text += f" {remedy}"
+    return ActlabError(text)
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
@@ -84,7 +88,8 @@ def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     frames = [*_FRAME.finditer(text)]
     if frames:  # the message follows the last one, and is not indented
         message = re.search(r"^\S.*", text[frames[-1].end() :], re.MULTILINE | re.DOTALL)
-        text = message[0] if message else text
+        if message:
+            text = message[0]
     return _shorten(" ".join(text.split()), longest) or type(error).__name__
 
 
@@ -106,11 +111,14 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     >>> described(ValueError("no such  thing")), described(BrokenPipeError())
     ('ValueError: no such thing', 'BrokenPipeError')
     """
-    name, text = type(error).__name__, one_line(error, longest)
+    name = type(error).__name__
+    text = one_line(error, longest)
     if not text.startswith(name) and type(error) is not ActlabError:
         text = f"{name}: {text}"
     line = last_line(error)
-    return f"{text} ({line})" if line else text
+    if line:
+        text += f" ({line})"
+    return text
 
 
 def last_line(error: BaseException) -> str:
@@ -124,8 +132,10 @@ def last_line(error: BaseException) -> str:
         path = Path(file)
         if file.startswith("<") or _LIBRARIES & {*path.parents} or _PACKAGES & {*path.parts}:
             continue
-        if path.is_relative_to(Path.cwd()):
-            path = path.relative_to(Path.cwd())
+
+        here = Path.cwd()
+        if path.is_relative_to(here):
+            path = path.relative_to(here)
         code = linecache.getline(file, number).strip()
         return f"{path}, line {number}: {_shorten(code, 100)}"
     return ""
@@ -145,5 +155,7 @@ def shown(value: object, longest: int = 80) -> str:
 
 
 def _shorten(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    if len(text) <= longest:
+        return text
     half = longest // 2
-    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
+    return f"{text[:half]} … {text[-half:]}"
