@@ -2,7 +2,7 @@
 
 ::
 
-    text            files, studies and words, merged; what would have no effect is rejected
+    text            what files, studies and words say; settings without effect are rejected
       │             `paths` reads and sets dotted keys, `class_paths` names the classes
       │             `sections` checks the top level and finds the classes
     resolved        each section parsed to the types of its class, with defaults and seed

@@ -20,7 +20,7 @@ _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 
 
 def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return ``min`` or ``max`` for each metric that gives a number; "" if nothing says it."""
+    """Return ``min`` or ``max`` for each metric that gives a number; "" without a direction."""
     modes: dict[str, str] = {}
     for config in configs:
         for name, value in _given(config).items():

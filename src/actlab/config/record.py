@@ -1,8 +1,8 @@
 """The training record stored in each checkpoint: seed, model, data and numbers of the Trainer.
 
 It is made of plain values: of a resolved config, or of the arguments with which a program built a
-task. It includes digests of the user's code and of files of data, which the config only names. What
-a record may name is the matter of `actlab.config.admission`.
+task. It includes digests of the user's code and of files of data, which the config only names.
+`actlab.config.admission` says what a record may name.
 """
 
 from __future__ import annotations

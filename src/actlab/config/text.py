@@ -1,6 +1,6 @@
 """A config as text: what files, studies and the command line say, before any class is imported.
 
-Later settings override earlier ones. Here is rejected what would have no effect.
+Later settings override earlier ones. A setting that would have no effect is rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The errors of actlab. How their messages are worded, `actlab.errors.messages` says."""
+"""The errors of actlab; `actlab.errors.messages` writes the texts of their messages."""
 
 
 class ActlabError(Exception):

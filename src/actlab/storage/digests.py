@@ -1,6 +1,6 @@
 """SHA-256 digests of files.
 
-Those of large files are stored in an SQLite database in the cache folder, so that they are read once.
+An SQLite database in the cache folder stores the digests of large files, so that each is read once.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ def _type_adapter(kind: Any) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write nested values as JSON, atomically; other objects, half surrogate pairs become text."""
+    """Write nested values as JSON, atomically.
+
+    Other objects and half surrogate pairs become text.
+    """
     text = json.dumps(content, indent=1, default=_plain, ensure_ascii=False)
     write_atomically(path, text.encode(errors="replace") + b"\n")
 

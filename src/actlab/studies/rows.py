@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """One measured value.
 
-    A row says nothing about the run to which it belongs: its folder does.
+    A row does not name its run; the folder that holds it does.
 
     Attributes:
         epoch: passes over the training data, perhaps a fraction.

@@ -45,7 +45,7 @@ class RunFolder:
     """The files of one run: their paths, the run's state, writing and checked reading.
 
     It trains nothing, and it locks nothing: `actlab.studies.locks` says whether a process holds
-    the run. Files that the runs of a study share are those of a `StudyFolder`.
+    the run. A `StudyFolder` has the files that the runs of a study share.
     """
 
     def __init__(self, root: Path, run: Run) -> None:

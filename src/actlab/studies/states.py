@@ -11,7 +11,7 @@ OVER = (FINISHED, DIVERGED, DAMAGED)  # states that the next start of the study 
 
 
 class State(NamedTuple):
-    """The state of a run. Whether a process holds it, `actlab.studies.locks.is_held` says.
+    """The state of a run; `actlab.studies.locks.is_held` says whether a process holds it.
 
     Attributes:
         kind: ``waiting`` has completed no epoch, ``started`` can be resumed, ``failed`` is tried

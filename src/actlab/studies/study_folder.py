@@ -26,7 +26,7 @@ VALUES = "values.csv"  # written together with the figures
 class StudyFolder:
     """A study, or a stage as a study, with the folder of its runs and of the files that they share.
 
-    It reads and writes the shared files. What a single run writes is the matter of a `RunFolder`.
+    It reads and writes the shared files. A `RunFolder` has the files of a single run.
     """
 
     study: Study
