@@ -64,7 +64,7 @@ from timing import BLOCK, DEVICE, Clock
 
 from actlab.checks import stack_trial
 from actlab.engines import timing
-from actlab.random import streams
+from actlab.random import masks
 from actlab.runtime.devices import name_of
 from actlab.runtime.quiet import quiet
 from actlab.storage.json_files import read_json, write_json
@@ -304,7 +304,7 @@ def blocks(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
     sizes = sizes_of(options)
     stacks.as_a_study_does()
     if not options.smoke:
-        streams.compile_masks()
+        masks.compile_masks()
     with tempfile.TemporaryDirectory() as folder:
         data = sides.make_data(Path(folder))
         for size, dropout in product(sizes.mnist, sizes.dropouts):

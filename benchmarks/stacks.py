@@ -51,7 +51,7 @@ from torch.utils.data import DataLoader
 from actlab import experiments
 from actlab.config import paths
 from actlab.engines import packing
-from actlab.random import streams
+from actlab.random import masks
 from actlab.runtime.denormals import flush_denormals
 from actlab.runtime.devices import keep_freed
 from actlab.runtime.quiet import quiet
@@ -229,7 +229,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
 def measure_on(dataset: str) -> dict[str, float]:
     """All figures of one dataset."""
     as_a_study_does()
-    streams.compile_masks()
+    masks.compile_masks()
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = {size: without_dropout(dataset, size) for size in SIZES}
     by_dropout = [next(r for r in runs if paths.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]

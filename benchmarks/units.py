@@ -22,7 +22,7 @@ from figures import show
 from torch import nn
 
 from actlab import activations
-from actlab.random import streams
+from actlab.random import masks, streams
 from actlab.runtime.devices import keep_freed
 
 SHAPE = (16384, 1024)
@@ -94,7 +94,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     in_a_stack = least_to_relu(times(units, STACK, STACK_ROUNDS), "in_a_stack")
     units["gelu_dropout"] = nn.Sequential(activations.create("gelu"), nn.Dropout(0.5))
     taken = times(units, SHAPE, ROUNDS)
-    streams.compile_masks()
+    masks.compile_masks()
     studied = {name: in_a_study(activations.create(name)) for name in activations.names()}
     compiled = least_to_relu(times(studied, STACK, STACK_ROUNDS), "compiled")
 

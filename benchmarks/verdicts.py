@@ -20,18 +20,24 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from actlab.analysis.columns import Column
-from actlab.analysis.comparison import Cell
-from actlab.analysis.differences import Flips, better, equivalent, paired_difference, paired_differences
+from actlab.analysis.differences import (
+    Flips,
+    Superiority,
+    better,
+    equivalent,
+    paired_difference,
+    paired_differences,
+)
 from actlab.analysis.looks import factor
 from actlab.analysis.power import pairs_to_detect
+from actlab.analysis.study_table import Cell
 from actlab.analysis.verdict import outcome
 from actlab.reports import style
 from actlab.reports.canvas import mpl
@@ -127,16 +133,29 @@ def cell_of(a: np.ndarray, b: np.ndarray, margin: float | None = None, looks: in
     """Return a comparison of lower values are better, alone in its family."""
     finite = bool(np.isfinite([a, b]).all())
     match = equivalent(paired_differences(a, b), margin) if margin and finite else None
-    cell = Cell(
-        *(Column("test/error"), {}, None, None, None),
-        difference=paired_difference(a, b),
-        better=None if finite else better(a, b),
+    paired = paired_difference(a, b)
+    won = Superiority() if finite else better(a, b)
+    p = paired.p if finite else won.p
+    return Cell(
+        metric="test/error",
+        mode="min",
+        values={},
+        n=len(a),
+        diverged=not finite,
+        median=None,
+        interval=None,
+        primary=True,
+        biased=False,
         family="primary",
-        failures=(int(np.isinf(a).sum()), int(np.isinf(b).sum())),
+        pairs=len(a),
+        paired=paired,
+        better=won,
+        decides="mean" if finite else "probability",
+        p=p,
+        p_holm=p and min(1.0, p * factor(looks)),
         margin=margin,
         p_equivalent_holm=match,
     )
-    return replace(cell, p_holm=cell.p and min(1.0, cell.p * factor(looks)))
 
 
 def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:

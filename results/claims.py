@@ -24,7 +24,7 @@ import pandas as pd
 import yaml
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Estimate, Flips, better, equivalent, paired_difference
+from actlab.analysis.differences import Difference, Flips, Superiority, better, equivalent, paired_difference
 from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
 from actlab.studies.states import DIVERGED
 
@@ -83,6 +83,7 @@ class Hypothesis(NamedTuple):
         won: probability that a run of the first side is better, where that decides; or the second's.
         diverged: numbers of diverged runs of both sides, of ``diverges``.
         margin: of ``not_worse`` and ``equal``, in the unit of the values; 0 for others.
+        pairs: number of pairs of runs.
         p: the p-value; None with fewer than six pairs.
         p_holm: the p-value after Holm's correction over the family.
     """
@@ -95,9 +96,10 @@ class Hypothesis(NamedTuple):
     sides: tuple[Any, ...]
     where: Mapping[str, Any]
     found: Difference | None = None
-    won: Estimate | None = None
+    won: Superiority | None = None
     diverged: tuple[int, int] = (0, 0)
     margin: float = 0.0
+    pairs: int = 0
     p: float | None = None
     p_holm: float | None = None
 
@@ -109,7 +111,7 @@ class Hypothesis(NamedTuple):
         if self.p_holm is None or self.p_holm >= LEVEL:
             return "open"
         if self.won:
-            return "holds" if (self.won.value or 0) > 0.5 else "fails"
+            return "holds" if (self.won.probability or 0) > 0.5 else "fails"
         assert self.found.mean is not None
         size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
         return "holds" if size < self.margin else "fails"
@@ -202,7 +204,7 @@ def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[flo
     """Return the hypothesis with difference, margin and p-value."""
     if entry.get("log"):
         a, b = np.log10(a).tolist(), np.log10(b).tolist()
-    h = h._replace(found=paired_difference(a, b), margin=_margin(entry, b))
+    h = h._replace(found=paired_difference(a, b), pairs=len(a), margin=_margin(entry, b))
     if h.kind == "diverges":
         won = better(b, a)  # the second side diverges less
         return h._replace(won=won, diverged=(int(sum(a)), int(sum(b))), p=won.p)
@@ -325,11 +327,11 @@ OUTCOME = ("pairs", "difference", "interval", "p", "p, Holm", "verdict")
 
 def _outcome(h: Hypothesis) -> str:
     """Return the cells `OUTCOME`."""
-    pairs, difference, interval = h.found.pairs if h.found else 0, "–", "–"
+    pairs, difference, interval = h.pairs, "–", "–"
     if h.kind == "diverges" and h.found:
         difference = f"{h.diverged[0]} against {h.diverged[1]} diverged"
     elif h.won:
-        difference = f"first side better in {h.won.value:.2f} of pairs of runs"
+        difference = f"first side better in {h.won.probability:.2f} of pairs of runs"
     elif h.found and h.found.mean is not None:
         difference = _number(h.found.mean, h)
     if h.won and h.won.low is not None and h.won.high is not None:

@@ -1,14 +1,18 @@
 """What is wrong with a folder of `results/scoreboard/submitted`, in sentences."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict
 
+from actlab.analysis import study_table
 from actlab.analysis.statistics import median
+from actlab.analysis.study_table import NAME as TABLE
+from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.scoreboard import definition
-from actlab.scoreboard.tables import TABLE, Table, comparable
+from actlab.scoreboard.tables import comparable
 from actlab.storage import contents
 from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
@@ -62,11 +66,11 @@ def problems(folder: Path) -> list[str]:
             if not file.exists():
                 found.append(f"{task}, {data}: no {TABLE}")
                 continue
-            stored = read_json(resource(data_set.table) / TABLE, Table, "")
+            stored = study_table.read(resource(data_set.table) / TABLE)
             seeds = load(stated.study).stages[-1].seeds
             if data_set.seeds:
                 seeds = seed_list(data_set.seeds)
-            table = read_json(file, Table, "")
+            table = study_table.read(file)
             found += [f"{task}, {data}: {what}" for what in _faults(table, stored, list(seeds), text)]
     return found
 
@@ -75,48 +79,42 @@ def _names_on_the_scoreboard() -> set[str]:
     names = set()
     for task in definition.load().tasks.values():
         for data_set in task.data.values():
-            stored = read_json(resource(data_set.table) / TABLE, Table, "")
-            names |= {str(row["point"].get(stored["compare"])) for row in stored["rows"]}
+            stored = study_table.read(resource(data_set.table) / TABLE)
+            names |= {str(row.point.get(stored.compare)) for row in stored.rows}
     return names
 
 
-def _faults(table: Table, stored: Table, seeds: list[int], digest: str) -> list[str]:
+def _faults(table: StudyTable, stored: StudyTable, seeds: list[int], digest: str) -> list[str]:
     """Return what is wrong with a table beside the stored one, which has the reference's rows."""
     found = []
-    if digest and digest not in table["sources"].values():
+    if digest and digest not in table.sources.values():
         found.append("the runs are of other code than the file")
-    if table["samples"] or table["cut"]:
+    if table.samples or table.cut:
         found.append("the runs are not of whole data and length")
 
-    reference = [row for row in stored["rows"] if row["point"].get(stored["compare"]) == stored["reference"]]
-    if _points(table["rows"], stored) != _points(reference, stored):
+    reference = [row for row in stored.rows if row.point.get(stored.compare) == stored.reference]
+    if _points(table.rows, stored) != _points(reference, stored):
         found.append("the rows are not those of one activation")
-    for row in table["rows"]:
-        cells = {(cell["metric"], str(cell["at"]), cell["condition"]): cell for cell in row["columns"]}
-        for cell in reference[0]["columns"]:
-            key = (cell["metric"], str(cell["at"]), cell["condition"])
-            if key not in cells:
-                found.append(f"no column {key[0]}")
+    for row in table.rows:
+        cells = {cell.key: cell for cell in row.columns}
+        for cell in reference[0].columns:
+            if cell.key not in cells:
+                found.append(f"no column {cell.metric}")
                 continue
-            found += _faults_of_cell(cells[key], seeds)
+            found += _faults_of_cell(cells[cell.key], seeds)
     return found
 
 
-def _faults_of_cell(cell, seeds: list[int]) -> list[str]:
+def _faults_of_cell(cell: Cell, seeds: list[int]) -> list[str]:
     found = []
-    if [int(seed) for seed in cell["values"]] != seeds:
-        found.append(f"seeds {', '.join(cell['values'])}, not {seeds}")
-
-    # A run that diverged has no value
-    worst = float("-inf") if cell["mode"] == "max" else float("inf")
-    values = [worst if value is None else value for value in cell["values"].values()]
-    stated = worst if cell["median"] is None else cell["median"]
-    if median(values) != stated:
-        found.append(f"the median of {cell['metric']} is {median(values)}, not {stated}")
+    if [*cell.values] != seeds:
+        found.append(f"seeds {', '.join(map(str, cell.values))}, not {seeds}")
+    middle = median(cell.values.values())
+    if middle != cell.median:
+        found.append(f"the median of {cell.metric} is {middle}, not {cell.median}")
     return found
 
 
-def _points(rows, stored: Table) -> list[Point]:
+def _points(rows: Sequence[Row], stored: StudyTable) -> list[Point]:
     """Return the points of rows without the activation."""
-    compared = comparable(rows, stored)
-    return [Point(row["point"]).without([stored["compare"]]) for row in compared]
+    return [row.point.without([stored.compare]) for row in comparable(rows, stored)]

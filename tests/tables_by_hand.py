@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from actlab.analysis.study_table import StudyTable
+from actlab.storage.json_files import checked
+
 
 def cell(values: dict[str, float | None], median: float | None, **column: Any) -> dict[str, Any]:
     """A cell of test errors, with the values of its runs by seed, or of another column."""
@@ -22,6 +25,11 @@ def table(name: str, compare: str, rows: list[dict[str, Any]], **given: Any) -> 
     counts = {"planned": 9, "finished": 9, "diverged": 0}
     state = {"reference": "relu", "own": [], "cut": "", "samples": False, "seeds": [0, 1, 2]}
     return {**texts, **counts, **state, "rows": rows, **given}
+
+
+def as_record(one: dict[str, Any]) -> StudyTable:
+    """A table as reports read it."""
+    return checked(one, StudyTable)
 
 
 def leave(runs: Path, *tables: dict[str, Any]) -> None:

@@ -139,7 +139,7 @@ def test_every_p_is_recomputed_from_the_values(ledger):
             h.p if h.won else recomputed(ledger, h, entries.get((h.claim, h.study, h.quantity), np.inf))
             for h in tested
         ]
-        drawn = [h.found.pairs > EXACT for h in tested]  # by 100,000 patterns
+        drawn = [h.pairs > EXACT for h in tested]  # by 100,000 patterns
         assert [h.p for h in tested] == [
             pytest.approx(p, abs=2e-3) if of_drawn else pytest.approx(p)
             for p, of_drawn in zip(expected, drawn, strict=True)

@@ -33,7 +33,7 @@ ALLOWED = {
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
     "runtime.machine": {"cpuinfo.read_text": "a file of the kernel"},
-    "engines.training": {"recorder.folders[r].open": "of a RunFolder"},
+    "engines.training": {"run.folder.open": "of a RunFolder"},
 }
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import Comparison, verdicts
+from actlab.analysis.study_table import Comparison, StudyTable
 from actlab.errors import ActlabError
 from actlab.errors.messages import reason, shown
 from actlab.storage.spec import Activation, Spec
@@ -119,7 +119,7 @@ def run_study(
         failed = run(folder, Engine(max_stack, jobs=jobs))
     trained = StudyResults(tuple(load(folder)), failed)
     looks.record(trained.stages[-1].folder, [comparison.outcome for comparison in trained.verdicts])
-    keep(trained.stages, folder.path)
+    keep(trained.stages, trained.record, folder.path)
     return trained
 
 
@@ -182,6 +182,13 @@ class StudyResults:
         return self.stages[-1].root
 
     @cached_property
+    def record(self) -> StudyTable:
+        """The comparison as ``table.json`` has it."""
+        from actlab.analysis.comparison import table_of
+
+        return table_of(self.stages[-1])
+
+    @cached_property
     def table(self) -> pd.DataFrame:
         """The comparison: a row for each grid point at its chosen settings.
 
@@ -192,25 +199,24 @@ class StudyResults:
         Holm, and for looks); ``time`` and ``memory`` of an update relative to the reference. Errors are
         fractions.
         """
-        from actlab.analysis import comparison
         from actlab.studies.points import short_names
 
-        last = self.stages[-1]
         lines = []
-        for row in comparison.rows(last):
-            short = short_names([*row.point, *row.chosen])
-            line: dict[str, Any] = {short[k]: last.text(k, v) for k, v in {**row.point, **row.chosen}.items()}
+        for row in self.record.rows:
+            point = {**row.point, **row.chosen}
+            names = short_names(list(point))
+            line: dict[str, Any] = {names[key]: self.record.text(key, value) for key, value in point.items()}
             line |= {"runs": row.finished + row.diverged, "diverged": row.diverged}
-            for cell in row.cells:
-                interval, name = cell.interval, cell.column.key
+            for cell in row.columns:
+                interval, name = cell.interval, cell.key
                 line |= {
                     name: cell.median,
                     f"{name} low": interval and interval.low,
                     f"{name} high": interval and interval.high,
-                    f"{name} difference": cell.difference.mean,
-                    f"{name} difference low": cell.difference.low,
-                    f"{name} difference high": cell.difference.high,
-                    f"{name} better": cell.better and cell.better.value,
+                    f"{name} difference": cell.paired.mean,
+                    f"{name} difference low": cell.paired.low,
+                    f"{name} difference high": cell.paired.high,
+                    f"{name} better": cell.better and cell.better.probability,
                     f"{name} p": cell.p,
                     f"{name} p corrected": cell.p_holm,
                 }
@@ -222,7 +228,7 @@ class StudyResults:
     @cached_property
     def verdicts(self) -> list[Comparison]:
         """A comparison for each activation and test quantity, printed as a sentence; none for smoke runs."""
-        return verdicts(self.stages[-1])
+        return list(self.record.verdicts)
 
     @cached_property
     def values(self) -> pd.DataFrame:
@@ -244,13 +250,13 @@ class StudyResults:
         from actlab.reports.terminal import print_table
 
         text = io.StringIO()
-        print_table(self.stages[-1], text)
+        print_table(self.record, text)
         return text.getvalue()
 
     def _repr_html_(self) -> str:
         from actlab.reports.tables import grid
 
-        head, body = grid(self.stages[-1])
+        head, body = grid(self.record)
         table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
         return f"<p><b>{escape(self.study.title)}</b></p>{table.to_html(index=False)}" + "".join(
             f"<div>{_svg(figure)}</div>" for figure in self.figures.values()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from actlab.activations import Activation, create, is_elementwise, is_stochastic, names
 from actlab.activations.gates import CDFS
 from actlab.activations.smooth import differentiable
-from actlab.random import streams
+from actlab.random import masks
 from actlab.random.streams import Stream, attach
 
 LEARNT = [
@@ -135,9 +135,9 @@ def test_compiled_masks_can_be_differentiated_as_often(spec, monkeypatch):
     """A compiled function cannot be differentiated twice, and the loss of an equation does so."""
     plain = network(spec, True)
     residual(plain).backward()
-    monkeypatch.setattr(streams, "_compiled", None)
+    monkeypatch.setattr(masks, "_compiled", None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    streams.compile_masks()
+    masks.compile_masks()
     compiled = network(spec, True)
     residual(compiled).backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actlab.analysis import comparison, verdict
 from actlab.analysis.choice import choice
+from actlab.analysis.comparison import table_of
 from actlab.analysis.results import Results
-from actlab.reports import table_files
-from actlab.reports.notes import footnotes
 from actlab.stages import opening
 from actlab.studies.plan import Selection, Stage, Study
 from actlab.studies.study_folder import StudyFolder
@@ -81,7 +79,7 @@ def staged(root: Path, chose: int = 5) -> Results:
 
 def test_a_choice_that_other_seeds_would_not_make_is_a_note_at_the_verdict(tmp_path):
     last = staged(tmp_path)
-    gelu, relu = comparison.rows(last)
+    gelu, relu = table_of(last).rows
     assert relu.choice.again == 1
     assert 0.2 < gelu.choice.again < 0.8
     assert gelu.choice.seeds == 5
@@ -89,29 +87,30 @@ def test_a_choice_that_other_seeds_would_not_make_is_a_note_at_the_verdict(tmp_p
         np.median([1 + 0.01 * ((7 * s + 3 * (gelu.chosen[LR] == 0.1)) % 5) for s in range(10, 18)])
     )
     share = f"{100 * gelu.choice.again:.0f} %"
-    (said,) = verdict.verdicts(last)
+    (said,) = table_of(last).verdicts
     assert f" Other seeds would choose the same setting in {share} for it." in said.text
-    (note,) = (line for line in footnotes(last) if line.startswith("Chosen per row"))
+    (note,) = (line for line in table_of(last).footnotes if line.startswith("Chosen per row"))
     assert f"Resampling the 5 seeds that chose keeps the setting in {share} for gelu (1." in note
     assert "and in at least 80 % for the others" in note
-    (row, _) = json.loads(table_files.to_json(last))["rows"]
+    (row, _) = json.loads(table_of(last).to_json())["rows"]
     assert row["choice"]["again"] == gelu.choice.again
 
 
 def test_without_stages_the_seeds_left_out_stand_for_fresh_ones(tmp_path):
     loaded = finished(tmp_path, tuned(seeds=(*range(5),)), losses)
-    gelu, _ = comparison.rows(loaded)
+    gelu, _ = table_of(loaded).rows
     values = np.array([[1 + 0.01 * ((7 * seed + 3 * rate) % 5) for seed in range(5)] for rate in (True, False)])
     assert (gelu.choice.again, gelu.choice.elsewhere) == pytest.approx(by_all_draws(values))
-    assert any("and on seeds left out" in line for line in footnotes(loaded))
+    assert any("and on seeds left out" in line for line in table_of(loaded).footnotes)
 
 
 def test_one_seed_cannot_say_and_missing_runs_say_nothing(tmp_path):
     one = staged(tmp_path / "one", chose=1)
-    assert any("whether another would choose the same cannot be said" in line for line in footnotes(one))
+    notes = " ".join(table_of(one).footnotes)
+    assert "whether another would choose the same cannot be said" in notes
     plan = tuned(seeds=(*range(5),))
     for run in plan.runs()[1:]:
         write(tmp_path / "few", run, losses(run))
-    gelu, relu = comparison.rows(opening.load(StudyFolder(plan, tmp_path / "few"))[-1])
+    gelu, relu = table_of(opening.load(StudyFolder(plan, tmp_path / "few"))[-1]).rows
     assert gelu.choice is None
     assert relu.choice is not None

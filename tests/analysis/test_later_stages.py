@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from actlab.analysis import comparison, verdict
+from actlab.analysis.comparison import table_of
 from actlab.errors import ActlabError
 from actlab.reports.pages.study import heat_map
 from actlab.stages import opening
@@ -44,12 +44,13 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path):
     assert [len(stage.planned()) for stage in opened] == [12, 24, 3]
     loaded = opening.load(StudyFolder(plan, tmp_path), "compare")[-1]
     assert (loaded.missing, len(loaded.failures)) == (8, 4)
-    gelu, _, elu = comparison.rows(loaded)
-    assert (elu.chosen, elu.tried, elu.planned, elu.finished, elu.edges) == ({}, 2, 8, 0, ())
-    (cell,), (other,) = gelu.cells, elu.cells
+    gelu, _, elu = table_of(loaded).rows
+    assert (elu.settings, elu.planned, elu.finished, elu.edges) == (2, 8, 0, ())
+    assert not elu.chosen
+    (cell,), (other,) = gelu.columns, elu.columns
     assert other.median is None
     assert (cell.p, cell.p_holm) == (2 / 2**8, 4 / 2**8)
-    said = verdict.lines(loaded)[-1]
+    said = list(table_of(loaded).summary)[-1]
     assert said.startswith("No verdict yet against relu on 1 comparison: ")
     assert said.endswith(" failed. Repair what failed and repeat the command.")
     known = StudyFolder(plan, tmp_path).selection
@@ -58,13 +59,13 @@ def test_a_point_with_a_failed_run_stays_planned_in_all_later_stages(tmp_path):
     after = StudyFolder(plan, tmp_path).selection
     assert all(known[name].items() <= after[name].items() for name in known)
     assert opening.load(StudyFolder(plan, tmp_path), "compare")[-1].looks == 0
-    assert comparison.rows(loaded)[0] == gelu
+    assert table_of(loaded).rows[0] == gelu
 
 
 def test_without_the_reference_there_is_no_verdict(tmp_path):
     plan = study(grids=THREE, stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     assert len(run_all(plan, tmp_path, "relu")[-1].runs()) == 4
-    (said,) = verdict.lines(opening.load(StudyFolder(plan, tmp_path))[-1])
+    (said,) = list(table_of(opening.load(StudyFolder(plan, tmp_path))[-1]).summary)
     assert "No verdict yet against relu on 2 comparisons: " in said
 
 

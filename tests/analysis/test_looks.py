@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from actlab.analysis import comparison, looks, results, verdict
+from actlab.analysis import looks, results
+from actlab.analysis.comparison import table_of
 from actlab.studies.plan import Block, Selection, Stage, Study
 from actlab.studies.run_folder import RunFolder
 from actlab.studies.study_folder import StudyFolder
@@ -27,13 +28,13 @@ def finish(root: Path, plan: Study, *outcomes: str) -> results.Results:
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
     found = results.load(StudyFolder(plan, root))
-    looks.record(found.folder, outcomes or [one.outcome for one in verdict.verdicts(found)])
+    looks.record(found.folder, outcomes or [one.outcome for one in table_of(found).verdicts])
     assert results.load(StudyFolder(plan, root)).looks == found.looks  # recording a look does not change it
     return found
 
 
 def p_of(found: results.Results) -> float:
-    (cell,) = (cell for row in comparison.rows(found) for cell in row.cells if cell.family)
+    (cell,) = (cell for row in table_of(found).rows for cell in row.columns if cell.family)
     assert cell.p_holm is not None
     return cell.p_holm
 
@@ -44,7 +45,7 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     second = finish(tmp_path, planned(12))
     assert second.looks == 1
     assert p_of(second) == pytest.approx(6 * 2 / 2**12)
-    *_, text, note = verdict.lines(second)
+    *_, text, note = list(table_of(second).summary)
     assert "p = 0.00049 alone, 0.0029 after Holm's correction for 1 comparison and 2 looks" in text
     assert "extended after 1 verdict, by seeds" in note
     assert "p-values are multiplied by 6" in note
@@ -63,7 +64,7 @@ def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
     assert results.load(StudyFolder(plan, tmp_path)).looks == 0
     found = results.load(StudyFolder(planned(8), tmp_path))
     assert found.looks == 1
-    assert "or cut short" in verdict.lines(found)[-1]
+    assert "or cut short" in list(table_of(found).summary)[-1]
 
 
 def test_the_runs_of_another_stage_are_no_look(tmp_path):
@@ -86,8 +87,8 @@ def test_too_few_pairs_for_a_verdict_are_no_look(tmp_path, seeds):
 def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
     finish(tmp_path, planned(6))
     found = finish(tmp_path, planned(7))
-    assert verdict.verdicts(found)[0].outcome == "too few pairs"  # 6 times the smallest p of 7 pairs is 0.094
-    assert "with 1 comparison and 2 looks, so few cannot reach p < 0.05" in verdict.lines(found)[-1]
+    assert table_of(found).verdicts[0].outcome == "too few pairs"  # 6 times the smallest p of 7 pairs is 0.094
+    assert "with 1 comparison and 2 looks, so few cannot reach p < 0.05" in list(table_of(found).summary)[-1]
 
 
 def test_other_settings_and_further_activations_are_no_extension(tmp_path):

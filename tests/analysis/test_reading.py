@@ -44,7 +44,7 @@ def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path):
     assert list(frame.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
     assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]
     loaded = results.load(StudyFolder(plan, tmp_path))
-    assert loaded.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
+    assert loaded.metrics.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
     assert loaded.series[run.id]["val/dead", "layer=2"][1].tolist() == [0.2]
 
 
@@ -100,14 +100,14 @@ def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path, name):
 def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path):
     plan, run, _ = written(tmp_path)
     probe(tmp_path, run, "noise", {("test/error", "noise=1"): 0.7})
-    assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).conditions
+    assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).metrics.conditions
     loaded = results.load(
         StudyFolder(
             one_unit(probes=(ProbePart(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path
         )
     )
     assert ["in 1 run is left out" in line for line in loaded.left_out] == [True]
-    assert "noise/test/error" not in loaded.conditions
+    assert "noise/test/error" not in loaded.metrics.conditions
 
 
 def test_what_an_unfinished_run_left_is_not_read(tmp_path):

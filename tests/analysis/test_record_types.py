@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from actlab.analysis import results
-from actlab.reports import notes, stored, table_files
+from actlab.analysis.comparison import table_of
+from actlab.reports import stored, table_files
 from actlab.scoreboard import studies_page, tables
 from actlab.storage.files import DamagedError
 from actlab.studies.study_folder import COSTS, SELECTION, StudyFolder
@@ -33,15 +34,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finished(root, plan)
     costs = [{"run": run.id, "point": dict(run.point), **COST} for run in plan.runs()]
     (root / COSTS).write_text(json.dumps(costs))
-    table_files.write(results.load(StudyFolder(plan, root)), root)
+    table_files.write(
+        table_of(results.load(StudyFolder(plan, root))), results.load(StudyFolder(plan, root)), root
+    )
     return root
 
 
 def shown(root: Path) -> str:
     """Everything that a study shows of its records."""
     loaded = results.load(StudyFolder(study(), root))
-    table_files.to_markdown(loaded)
-    return "\n".join(notes.footnotes(loaded))
+    table_files.to_markdown(table_of(loaded))
+    return "\n".join(table_of(loaded).footnotes)
 
 
 each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), marks=pytest.mark.slow)])
@@ -90,7 +93,7 @@ def test_tables_of_other_types_are_named_and_the_others_shown(cli, whole, tmp_pa
     file.write_text("[]")
     code, _, err = cli("report", "--runs-dir", tmp_path)
     assert (code, err.count("\n")) == (0, 1)
-    expected = "the whole: input should be a valid dictionary, not []"
+    expected = "the whole: input should be an object, not []"
     assert err.startswith(f"note: {file} is damaged ({expected}")
     assert "a/table.json is damaged" in (tmp_path / "index.html").read_text()
 

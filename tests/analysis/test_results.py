@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from actlab.analysis import comparison, results
+from actlab.analysis import results
 from actlab.analysis.columns import Column, column
+from actlab.analysis.comparison import table_of
 from actlab.errors import ActlabError
 from actlab.studies.plan import Selection, Study
 from actlab.studies.rows import Row
@@ -53,8 +54,8 @@ def test_a_place_must_be_one_of_validation(tmp_path):
     with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
         finished(tmp_path, tested, {"test/error": [0.8]}).columns  # noqa: B018 (checked when it is built)
     loaded = finished(tmp_path, lost, {"test/error": [0.8], "val/loss": [3.0]})
-    assert (loaded.columns, len(loaded.unrecorded)) == ([], 1)
-    assert "unknown metric 'val/lost'" in loaded.unrecorded[0]
+    assert (loaded.columns, len(loaded.metrics.unrecorded(loaded.planned))) == ([], 1)
+    assert "unknown metric 'val/lost'" in loaded.metrics.unrecorded(loaded.planned)[0]
 
 
 def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path):
@@ -99,25 +100,25 @@ def test_accuracy_is_best_when_high(tmp_path):
 
 
 def test_tuned_values_are_chosen_on_validation_alone(full):
-    rows = comparison.rows(full)
-    assert [(dict(row.point), dict(row.chosen), row.tried) for row in rows] == [
+    rows = table_of(full).rows
+    assert [(dict(row.point), dict(row.chosen), row.settings) for row in rows] == [
         ({ACT: "gelu"}, {LR: 0.1}, 2),
         ({ACT: "relu"}, {LR: 0.01}, 2),
     ]
-    assert [row.cells[0].median for row in rows] == [0.3, 0.3]  # the worse test error, honestly
+    assert [row.columns[0].median for row in rows] == [0.3, 0.3]  # the worse test error, honestly
 
 
 def test_the_choice_takes_the_median_of_the_best_values(tmp_path):
     plan = study(grids=({ACT: ["relu"], LR: [0.1, 0.01]},), seeds=(0, 1, 2))
     lows = {0.1: [0.1, 0.5, 0.5], 0.01: [0.3, 0.3, 0.9]}  # means .37 and .5, medians .5 and .3
     curves = lambda run: {"val/loss": [1, lows[run.point[LR]][run.seed], 2], "test/error": [0.5]}  # noqa: E731
-    assert comparison.rows(finished(tmp_path, plan, curves))[0].chosen == {LR: 0.01}
+    assert table_of(finished(tmp_path, plan, curves)).rows[0].chosen == {LR: 0.01}
 
 
 def test_selecting_on_test_is_refused(full, tmp_path):
     loaded = results.load(StudyFolder(study(select=Selection((LR,), "test/error")), tmp_path))
     with pytest.raises(ActlabError, match="not a validation metric"):
-        comparison.rows(loaded)
+        table_of(loaded)
 
 
 def test_missing_runs_are_counted_and_marked(tmp_path):
@@ -127,9 +128,10 @@ def test_missing_runs_are_counted_and_marked(tmp_path):
             write(tmp_path, run, curves_of(run))
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert (loaded.finished, loaded.diverged, loaded.missing) == (6, 0, 2)
-    gelu, relu = comparison.rows(loaded)
+    gelu, relu = table_of(loaded).rows
     assert (gelu.finished, gelu.planned, gelu.provisional) == (2, 2, False)
-    assert (relu.finished, relu.planned, relu.provisional, relu.chosen) == (1, 2, True, {LR: 0.01})
+    assert (relu.finished, relu.planned, relu.provisional) == (1, 2, True)
+    assert relu.chosen == {LR: 0.01}
 
 
 def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path):
@@ -137,16 +139,16 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path):
     curves = lambda run: {"val/loss": [0.01 if bad(run) else 0.5], "test/error": [0.2]}  # noqa: E731
     loaded = finished(tmp_path, study(seeds=(0, 1, 2)), curves, bad)
     assert (loaded.finished, loaded.diverged) == (8, 4)
-    assert [row.chosen for row in comparison.rows(loaded)] == [{LR: 0.01}] * 2
+    assert [row.chosen for row in table_of(loaded).rows] == [{LR: 0.01}] * 2
     only = results.load(StudyFolder(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path))
-    (row,) = comparison.rows(only)
-    assert (row.finished, row.diverged, row.cells[0].median) == (1, 2, math.inf)
+    (row,) = table_of(only).rows
+    assert (row.finished, row.diverged, row.columns[0].median) == (1, 2, math.inf)
 
 
 def test_nothing_run_is_no_error(tmp_path):
     loaded = results.load(StudyFolder(study(), tmp_path / "none"))
     assert (loaded.finished, loaded.missing) == (0, 8)
-    assert [row.cells[0].median for row in comparison.rows(loaded)] == [None, None]
+    assert [row.columns[0].median for row in table_of(loaded).rows] == [None, None]
 
 
 NOISY = {("test/error", "noise=0"): 0.1, ("test/error", "noise=0.5"): 0.3, ("test/loss", ""): 2.0}
@@ -162,9 +164,9 @@ def noisy(root: Path, plan: Study) -> results.Results:
 def test_a_column_names_the_condition_it_was_measured_under(tmp_path):
     entries = [{"metric": "noise/test/error", "condition": c} for c in ("noise=0", "noise=0.5")]
     plan = one_unit(table=(*entries, {"metric": "noise/test/loss"}, {"metric": "test/error"}))
-    (row,) = comparison.rows(noisy(tmp_path, plan))
-    assert [cell.median for cell in row.cells] == [0.1, 0.3, 2.0, 0.9]
-    assert row.cells[1].column.name == "noise test error (noise=0.5, last)"
+    (row,) = table_of(noisy(tmp_path, plan)).rows
+    assert [cell.median for cell in row.columns] == [0.1, 0.3, 2.0, 0.9]
+    assert row.columns[1].name == "noise test error (noise=0.5, last)"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_column_names_the_condition_it_was_measured_under(tmp_path):
 def test_unknown_conditions_are_refused(tmp_path, metric, condition, message):
     plan = one_unit(table=({"metric": metric, "condition": condition},))
     with pytest.raises(ActlabError, match=message):
-        comparison.rows(noisy(tmp_path, plan))
+        table_of(noisy(tmp_path, plan))
 
 
 @pytest.mark.parametrize(
@@ -191,15 +193,15 @@ def test_unknown_conditions_are_refused(tmp_path, metric, condition, message):
 )
 def test_a_metric_that_was_not_recorded_leaves_the_other_columns(tmp_path, entry, message):
     loaded = noisy(tmp_path, one_unit(table=({"metric": "test/error"}, entry)))
-    assert [cell.median for row in comparison.rows(loaded) for cell in row.cells] == [0.9]
-    (line,) = loaded.unrecorded
+    assert [cell.median for row in table_of(loaded).rows for cell in row.columns] == [0.9]
+    (line,) = loaded.metrics.unrecorded(loaded.planned)
     assert message in line
 
 
 def test_a_probe_that_was_not_made_yet_leaves_its_column_empty(tmp_path):
     plan = one_unit(table=({"metric": "noise/test/error", "condition": "noise=7"},))
-    (row,) = comparison.rows(finished(tmp_path, plan, {"test/error": [0.9]}))
-    assert (row.cells[0].median, row.finished) == (None, 1)
+    (row,) = table_of(finished(tmp_path, plan, {"test/error": [0.9]})).rows
+    assert (row.columns[0].median, row.finished) == (None, 1)
 
 
 def test_runs_on_two_revisions_of_a_dataset_are_not_compared(tmp_path):

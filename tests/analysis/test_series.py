@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actlab.analysis import comparison, results
+from actlab.analysis import results
 from actlab.analysis.columns import Column, column, read_at
+from actlab.analysis.comparison import table_of
 from actlab.storage import series
 from actlab.storage.json_files import write_json
 from actlab.studies.plan import Study
@@ -109,7 +110,7 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path, monkeypatch):
         write(tmp_path, run, {"val/loss": [1.0, math.nan, 0.5], "test/error": [0.5, 0.1, 0.3]}, status, dead)
     read = []
     monkeypatch.setattr(series, "read", lambda file, *_: read.append(file))
-    assert len(comparison.rows(results.load(StudyFolder(plan, tmp_path)))) == 2
+    assert len(table_of(results.load(StudyFolder(plan, tmp_path))).rows) == 2
     assert read == []
 
 

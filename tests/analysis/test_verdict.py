@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actlab.analysis import comparison as tables
 from actlab.analysis import results
+from actlab.analysis.comparison import table_of
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
-from actlab.analysis.verdict import SMOKE, Comparison, _margin, lines, needs, verdicts
+from actlab.analysis.study_table import Cell, Comparison
+from actlab.analysis.verdict import SMOKE, _margin, needs
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
@@ -45,8 +46,13 @@ def loaded(root: Path, plan: Study, shifts: list[float], metric: str = "test/err
     return results.load(StudyFolder(plan, root))
 
 
+def primary_cell(found: Results) -> Cell:
+    """The first cell of the primary family."""
+    return next(cell for _, cell in table_of(found).compared if cell.family == "primary")
+
+
 def verdict(*args, **changes) -> Comparison:
-    (found,) = verdicts(loaded(*args, **changes))
+    (found,) = table_of(loaded(*args, **changes)).verdicts
     return found
 
 
@@ -60,7 +66,7 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
         "correction: p = 6e-05 for the mean difference, 0.34 for the probability."
     )
     assert str(found) == found.text
-    assert (found.difference.value, found.difference.low) == pytest.approx((-0.0037, -0.00395))
+    assert (found.difference.mean, found.difference.low) == pytest.approx((-0.0037, -0.00395))
     assert found.superiority.text == "0.60 [0.39, 0.78]"
     assert (found.correction.comparisons, found.correction.looks) == (1, 0)
     small = verdict(tmp_path, planned(15, {**PERCENT, "margin": 0.005}), shifts)
@@ -119,31 +125,35 @@ def test_a_margin_that_is_no_size_is_rejected(tmp_path):
         with pytest.raises(
             ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"
         ):
-            lines(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6))
+            list(table_of(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6)).summary)
 
 
 def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     shifts = [-0.01, -0.012, -0.006]
     plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
-    assert verdicts(plan)[0].outcome == "too few pairs"
+    assert table_of(plan).verdicts[0].outcome == "too few pairs"
     too_few = (
         "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test error in 3 pairs."
     )
-    assert str(verdicts(plan)[0]) == too_few
+    assert str(table_of(plan).verdicts[0]) == too_few
     seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
-    assert lines(plan) == [
+    assert list(table_of(plan).summary) == [
         "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach p < 0.05. "
         f"{seeds} seeds show the margin of 0.20 points four times in five: --seeds {seeds}. So far gelu: −0.93 "
         "points test error."
     ]
     for given, advice in (("--fresh {}", f"times in five: --fresh {seeds}. So far"), ("", "five. So far")):
-        (line,) = lines(replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given))))
+        (line,) = list(
+            table_of(replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given)))).summary
+        )
         assert advice in line
-    (line,) = lines(loaded(tmp_path, planned(3), shifts))
+    (line,) = list(table_of(loaded(tmp_path, planned(3), shifts)).summary)
     assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
     f1 = {"metric": "test/f1", "mode": "max"}
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, f1)
-    said = lines(finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table}))
+    said = list(
+        table_of(finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table})).summary
+    )
     assert "identical to relu in test error" in said[0]  # the primary comparison is one
     assert "with 3 comparisons, so few cannot" in said[1]
 
@@ -152,7 +162,9 @@ def test_divergence_gives_a_verdict(tmp_path):
     def of_gelu(pairs: int, gain: float, *lost: int) -> Comparison:
         error = lambda run: 0.1 + 0.001 * run.seed - gain * (run.point[ACT] == "gelu")  # noqa: E731
         bad = lambda run: run.point[ACT] == "gelu" and run.seed in lost  # noqa: E731
-        (found,) = verdicts(finished(tmp_path, planned(pairs), lambda run: {"test/error": [error(run)]}, bad))
+        (found,) = table_of(
+            finished(tmp_path, planned(pairs), lambda run: {"test/error": [error(run)]}, bad)
+        ).verdicts
         return found
 
     found = of_gelu(12, 0.0, *range(10))
@@ -165,29 +177,34 @@ def test_divergence_gives_a_verdict(tmp_path):
     assert "; −2.00 points where both succeeded; probability" in found.text
 
 
-def of_both(root: Path, gelu: list[float], relu: list[float], margin: float | None = None) -> Comparison:
+def results_of_both(root: Path, gelu: list[float], relu: list[float], margin: float | None = None) -> Results:
     """Errors by seed, of 1,000 samples; infinite ones diverged. Chance is 90 %."""
     plan = planned(len(gelu), {**PERCENT, "chance": 0.9, "margin": margin})
     errors = {"gelu": gelu, "relu": relu}
     of = lambda run: errors[run.point[ACT]][run.seed]  # noqa: E731
-    loaded = finished(
+    return finished(
         root,
         plan,
         lambda run: {"test/error": [of(run)]},
         lambda run: math.isinf(of(run)),
         scored={"test": 1000},
     )
-    (found,) = verdicts(loaded)
+
+
+def of_both(*args, **given) -> Comparison:
+    (found,) = table_of(results_of_both(*args, **given)).verdicts
     return found
 
 
 def test_a_run_at_chance_fails_like_one_that_diverged(tmp_path):
     relu, won = [0.1 + 0.001 * seed for seed in range(8)], [0.05 + 0.001 * seed for seed in range(7)]
-    found = [of_both(tmp_path / str(last), [*won, last], relu, 0.01) for last in (0.9, math.inf)]
+    loaded = [results_of_both(tmp_path / str(last), [*won, last], relu, 0.01) for last in (0.9, math.inf)]
+    found = [one for of_both in loaded for one in table_of(of_both).verdicts]
+    cells = [primary_cell(of_both) for of_both in loaded]
     assert [one.outcome for one in found] == ["better", "better"]
-    assert found[0].cell.p == found[1].cell.p == pytest.approx(0.022, abs=0.001)
+    assert cells[0].p == cells[1].p == pytest.approx(0.022, abs=0.001)
     assert found[0].text == found[1].text
-    assert {one.cell.p_equivalent for one in found} == {None}
+    assert {cell.p_equivalent for cell in cells} == {None}
 
 
 @pytest.mark.parametrize("failure", [0.91, math.inf])
@@ -226,7 +243,7 @@ def test_equality_at_the_margin_is_decided_in_counts(tmp_path):
 def test_a_margin_is_printed_with_its_digits(tmp_path, margin, said):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
     loaded_ = loaded(tmp_path, planned(14, {**PERCENT, "margin": margin}), shifts)
-    assert _margin(verdicts(loaded_)[0].cell) == said
+    assert _margin(primary_cell(loaded_)) == said
 
 
 def test_identical_runs_are_called_identical(tmp_path):
@@ -251,13 +268,13 @@ def test_a_verdict_waits_for_all_planned_runs(tmp_path):
     *begun, last = plan.runs()
     for run in begun:
         write(tmp_path, run, {"test/error": [0.1 + 0.01 * run.seed]})
-    assert lines(results.load(StudyFolder(plan, tmp_path))) == [
+    assert list(table_of(results.load(StudyFolder(plan, tmp_path))).summary) == [
         "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both "
         "sides have ended."
     ]
     RunFolder(tmp_path, last).open()
     RunFolder(tmp_path, last).fail("ValueError: broken")
-    (line,) = lines(results.load(StudyFolder(plan, tmp_path)))
+    (line,) = list(table_of(results.load(StudyFolder(plan, tmp_path))).summary)
     assert f"have ended, and {last.id} failed. Repair what failed" in line
     assert "which counts as a look" in line
 
@@ -282,9 +299,9 @@ def test_only_the_users_activations_join_the_primary_family(tmp_path, value, own
     """Those of a file, of a package that is neither torch nor actlab, or added to the grid."""
     plan = planned(8, PERCENT, grids=({ACT: ["gelu", value, "relu"]},))
     loaded = finished(tmp_path, plan, lambda run: {"test/error": [0.1 + 0.001 * run.seed]})
-    (row,) = (row for row in tables.rows(loaded) if row.point[ACT] == value)
-    (gelu,) = (row for row in tables.rows(loaded) if row.point[ACT] == "gelu")
-    assert (row.cells[0].family, gelu.cells[0].family) == ("primary", "secondary" if own else "primary")
+    (row,) = (row for row in table_of(loaded).rows if row.point[ACT] == value)
+    (gelu,) = (row for row in table_of(loaded).rows if row.point[ACT] == "gelu")
+    assert (row.columns[0].family, gelu.columns[0].family) == ("primary", "secondary" if own else "primary")
     added = replace(plan, added=(value,))
     assert added.is_own(ACT, value)
     assert plan.is_own(ACT, value) == own
@@ -295,32 +312,40 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
     plan = planned(8, PERCENT, {"metric": "test/loss"}, grids=({ACT: ["gelu", mine, "relu"]},))
     error = lambda run: [0.1 + 0.001 * run.seed - 0.02 * (run.point[ACT] == mine)]  # noqa: E731
     loaded = finished(tmp_path, plan, lambda run: dict.fromkeys(("test/error", "test/loss"), error(run)))
-    found = verdicts(loaded)
+    found = table_of(loaded).verdicts
     assert [(one.name, one.correction.family) for one in found] == [
         ("Bent", "primary"),
         ("gelu", "secondary"),
         ("gelu", "secondary"),
         ("Bent", "secondary"),
     ]
-    assert found[0].cell.p_holm == found[0].cell.p == 2 / 2**8
-    assert [line.startswith("Secondary: ") for line in lines(loaded)] == [False, True, True, True]
+    cell = primary_cell(loaded)
+    assert cell.p_holm == cell.p == 2 / 2**8
+    assert [line.startswith("Secondary: ") for line in list(table_of(loaded).summary)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     other = replace(plan, primary={"metric": "test/loss"})
-    assert verdicts(results.load(StudyFolder(other, tmp_path)))[0].column.metric == "test/loss"
+    assert table_of(results.load(StudyFolder(other, tmp_path))).verdicts[0].column == "test/loss@last"
     for given in ({"metric": "val/loss"}, {"metric": "test/error", "at": "best"}):
         with pytest.raises(ActlabError, match="unknown primary column"):
-            verdicts(results.load(StudyFolder(replace(plan, primary=given), tmp_path)))
+            table_of(results.load(StudyFolder(replace(plan, primary=given), tmp_path)))
 
 
 def test_chance_is_named(tmp_path):
     plan = planned(8, {**PERCENT, "chance": 0.9})
     error = lambda run: [0.2 + 0.01 * run.seed + 0.64 * (run.point[ACT] == "gelu")]  # noqa: E731
-    (found,) = verdicts(finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100}))
+    (found,) = table_of(
+        finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100})
+    ).verdicts
     assert found.outcome == "worse"
     assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
     assert "than relu in test error on this test set (failed 8 of 8 runs, 0 of relu; p = " in found.text
     file = tmp_path / plan.runs()[0].id / "result.json"
     write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
-    assert [one.text for one in verdicts(results.load(StudyFolder(plan, tmp_path)))] == [found.text]
+    assert [one.text for one in table_of(results.load(StudyFolder(plan, tmp_path))).verdicts] == [found.text]
 
 
 def test_an_earlier_best_epoch_is_better_whatever_the_metric(tmp_path):
@@ -332,9 +357,9 @@ def test_an_earlier_best_epoch_is_better_whatever_the_metric(tmp_path):
             return {metric: [0.5, 0.5, best] if late else [0.5, best, 0.5], "test/error": [0.1]}
 
         loaded = finished(tmp_path / metric.replace("/", "-"), plan, curve)
-        (cell,) = (c for row in tables.rows(loaded) for c in row.cells if c.family)
-        assert (cell.difference.mean, cell.better.value) == (-1.0, 1.0)
-        assert cell.column.worst == math.inf
+        (cell,) = (c for row in table_of(loaded).rows for c in row.columns if c.family)
+        assert (cell.paired.mean, cell.better.probability) == (-1.0, 1.0)
+        assert cell.worst == math.inf
 
 
 def test_a_mean_that_is_no_share_of_samples_has_no_binomial_error(tmp_path):
@@ -345,9 +370,9 @@ def test_a_mean_that_is_no_share_of_samples_has_no_binomial_error(tmp_path):
             return of[run.seed]
 
         loaded = finished(tmp_path / str(sampled), planned(2), curves, scored={"test": 100})
-        (row, _) = tables.rows(loaded)
-        assert row.cells[0].samples == sampled
-        assert row.cells[0].values[0] == pytest.approx(values[0], rel=1e-7)
+        (row, _) = table_of(loaded).rows
+        assert row.columns[0].samples == sampled
+        assert row.columns[0].values[0] == pytest.approx(values[0], rel=1e-7)
 
 
 def test_a_level_that_is_never_reached_is_not_called_failed_or_diverged(tmp_path):
@@ -355,7 +380,7 @@ def test_a_level_that_is_never_reached_is_not_called_failed_or_diverged(tmp_path
     loaded = finished(
         tmp_path, plan, lambda run: {"test/error": [0.5, 0.1 if run.point[ACT] == "relu" else 0.2]}
     )
-    (found,) = verdicts(loaded)
+    (found,) = table_of(loaded).verdicts
     assert found.outcome == "worse"
     assert "never reached by 8 of 8 runs, 0 of relu" in found.text
     assert "In the median it never did." in found.text
@@ -373,26 +398,26 @@ def test_on_a_log_scale_a_difference_is_a_ratio(tmp_path):
     ratios = [0.5 * 1.02**seed for seed in range(8)]
     relu = [10.0 ** (seed % 3 - 2) for seed in range(8)]
     loaded_ = by_decades(tmp_path, "log", [a * b for a, b in zip(ratios, relu, strict=True)], relu)
-    (found,) = verdicts(loaded_)
+    (found,) = table_of(loaded_).verdicts
     logs = np.log(ratios)
-    assert found.difference.value == pytest.approx(logs.mean(), rel=1e-6)
+    assert found.difference.mean == pytest.approx(logs.mean(), rel=1e-6)
     low, high = (f"{math.exp(end):#.3g}" for end in Flips(logs).interval())
     mean = f"{math.exp(logs.mean()):#.3g}"
     assert (
         f"better, {mean} times the test relative error of relu (95 % interval {low} to {high}; p = "
         in found.text
     )
-    (row, _) = tables.rows(loaded_)
-    assert written.difference(row.cells[0], median=False) == f"×{mean} [×{low}, ×{high}]"
+    (row, _) = table_of(loaded_).rows
+    assert written.mean_difference(row.columns[0]) == f"×{mean} [×{low}, ×{high}]"
 
 
 def test_a_margin_on_a_log_scale_is_a_ratio(tmp_path):
     equal = [0.1 * 1.01 ** (-1) ** seed for seed in range(14)]
     loaded_ = by_decades(tmp_path, "log", equal, [0.1] * 14, margin="5 %")
-    (found,) = verdicts(loaded_)
+    (found,) = table_of(loaded_).verdicts
     assert found.outcome == "equivalent"
     assert "within a ratio of 1.05 in test relative error" in found.text
-    (said,) = needs(loaded_, 1.1)
+    (said,) = needs(table_of(loaded_), 1.1)
     assert "a ratio of 1.10 to relu takes about" in said
     for margin, message in ((0.05, "on the scale log give a percentage"), ("0 %", "give a number above 0")):
         with pytest.raises(ActlabError, match=message):
@@ -401,17 +426,17 @@ def test_a_margin_on_a_log_scale_is_a_ratio(tmp_path):
 
 def test_a_log_scale_needs_positive_values(tmp_path):
     with pytest.raises(ActlabError, match="is 0 in a run, but 'scale: log' compares positive values"):
-        verdicts(by_decades(tmp_path, "log", [0.0] * 8, [0.1] * 8))
+        table_of(by_decades(tmp_path, "log", [0.0] * 8, [0.1] * 8))
 
 
 def test_smoke_runs_decide_nothing(tmp_path):
     plan = planned(8, name="s-smoke")
-    assert lines(loaded(tmp_path, plan, [-0.01] * 8)) == [SMOKE]
+    assert list(table_of(loaded(tmp_path, plan, [-0.01] * 8)).summary) == [SMOKE]
 
 
 def test_training_quantities_and_unranked_columns_have_no_verdict(tmp_path):
     plan = planned(8, {**PERCENT, "ranked": False}, {"metric": "train/loss", "at": "last"})
-    assert lines(finished(tmp_path, plan, {"test/error": [0.1], "train/loss": [0.2]})) == []
+    assert list(table_of(finished(tmp_path, plan, {"test/error": [0.1], "train/loss": [0.2]})).summary) == []
 
 
 @pytest.mark.parametrize(("pairs", "effect"), [(10, 1.0), (15, 0.8), (12, 0.6)])
@@ -434,11 +459,17 @@ def test_pairs_and_detectable_effects_agree():
 
 def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
-    (line,) = needs(loaded(tmp_path, planned(14), shifts), 0.2)
+    (line,) = needs(table_of(loaded(tmp_path, planned(14), shifts)), 0.2)
     spread = 0.4 * math.sqrt(14 / 13)  # points
     assert f"takes about {pairs_to_detect(0.2 / spread, 6)} seeds" in line
     assert "gelu, test error: a difference of 0.20 points to relu" in line
-    assert needs(results.load(StudyFolder(planned(1), tmp_path)), 0.2) == []
+    assert needs(table_of(results.load(StudyFolder(planned(1), tmp_path))), 0.2) == []
+
+
+def test_more_seeds_are_no_look_after_a_smoke_run_which_shows_no_verdict(tmp_path):
+    shifts = [0.004 * (-1) ** seed for seed in range(14)]
+    (line,) = needs(table_of(loaded(tmp_path, planned(14, name="s-smoke"), shifts)), 0.2)
+    assert line.endswith("14 pairs so far, 1 comparison)")
 
 
 @pytest.mark.parametrize(
@@ -457,5 +488,5 @@ def test_a_relative_time_has_its_spread(tmp_path, parts, text):
         entry = {"run": run.id, "point": dict(run.point), "seconds_per_update": 1.25 if name == "gelu" else 1.0}
         costs.append({**COST, **entry, "seconds_in_parts": slower})
     (tmp_path / "cost.json").write_text(json.dumps(costs))
-    (found,) = verdicts(results.load(StudyFolder(base.study, base.root)))
+    (found,) = table_of(results.load(StudyFolder(base.study, base.root))).verdicts
     assert found.text.partition("8 pairs).")[2].rpartition("probability.")[2] == text

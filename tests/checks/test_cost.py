@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from actlab import load_study
 from actlab.checks import cost
 from actlab.datamodules.base import Batch
-from actlab.random.streams import seeded
+from actlab.random.seeding_hooks import seeded
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 

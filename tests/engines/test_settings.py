@@ -8,7 +8,7 @@ import torch
 from actlab import experiments
 from actlab.engines import settings
 from actlab.errors import ActlabError
-from actlab.random import streams
+from actlab.random import masks
 from actlab.runtime import devices, matmul
 from actlab.stacking.task import matmul_of
 from actlab.studies.reading import load
@@ -21,7 +21,7 @@ LONG, SEVERAL = settings.LONG, settings.SEVERAL
 def compiled(monkeypatch):
     """Calls of the compiler."""
     calls: list[int] = []
-    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1))
+    monkeypatch.setattr(masks, "compile_masks", lambda: calls.append(1))
     return calls
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from actlab import experiments
-from actlab.callbacks import by_unit, unit_statistics, watching
+from actlab.callbacks.unit_statistics import by_unit, measure, watching
 from actlab.checks import forms
 from actlab.random.positions import Position
 from actlab.studies.run_folder import RunFolder
@@ -125,9 +125,9 @@ def test_little_memory_takes_several_passes_to_the_same_numbers(trained):
         return iter([(part, None) for part in images.split(24)])
 
     with torch.no_grad():
-        whole = unit_statistics(task, batches, 3, 2**30)
+        whole = measure(task, batches, 3, 2**30)
         few = len(passes)
-        small = unit_statistics(task, batches, 3, 64 * 4 * 5)
+        small = measure(task, batches, 3, 64 * 4 * 5)
     assert len(passes) - few > 2 * few
     assert whole.widths == small.widths == (16, 16)
     for name, values in whole.values.items():

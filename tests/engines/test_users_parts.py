@@ -282,18 +282,18 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     evaluation.execute(study.runs(), tmp_path, study.probes)
     before = results.load(StudyFolder(study, tmp_path))
     assert before.left_out == ()
-    assert before.conditions["noise/test/loss"] == ["noise=0"]
+    assert before.metrics.conditions["noise/test/loss"] == ["noise=0"]
     if change == "its code":
         code.write_text("from actlab.probes import InputNoise as Mine\n\nEDITED = True\n")
     else:
         study = load(text + probe.replace("[0.0]", "[0.5]"))
     (line,) = results.load(StudyFolder(study, tmp_path)).left_out
     assert "probe noise: what it measured in 2 runs is left out" in line
-    assert results.load(StudyFolder(study, tmp_path)).awaits("noise/test/loss")
+    assert results.load(StudyFolder(study, tmp_path)).metrics.awaits("noise/test/loss")
     evaluation.execute(study.runs(), tmp_path, study.probes)
     assert results.load(StudyFolder(study, tmp_path)).left_out == ()
     condition = "noise=0" if change == "its code" else "noise=0.5"
-    assert results.load(StudyFolder(study, tmp_path)).conditions["noise/test/loss"] == [condition]
+    assert results.load(StudyFolder(study, tmp_path)).metrics.conditions["noise/test/loss"] == [condition]
 
 
 def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from actlab import activations
 from actlab.errors import ActlabError
-from actlab.random import streams
+from actlab.random import masks
 from actlab.random.hashing import generator, hash_words, seed_for, to_unit_interval
 from actlab.random.seeding import seed_generators
 from actlab.random.streams import Stream, Uniform, attach
@@ -202,9 +202,9 @@ def test_compiled_masks_are_the_same_to_the_bit(monkeypatch):
     uniform.stream = Stream((5, 6, 7))
     x = torch.empty(3, 17, 9)
     plain = uniform(x), uniform.keep(x, 0.3)
-    monkeypatch.setattr(streams, "_compiled", None)
+    monkeypatch.setattr(masks, "_compiled", None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    streams.compile_masks()
+    masks.compile_masks()
     assert torch.equal(uniform(x), plain[0])
     assert torch.equal(uniform.keep(x, 0.3), plain[1])
 
@@ -234,7 +234,7 @@ def test_numbers_are_the_same_before_and_after_larger_batches(monkeypatch, compi
     stream.reserve(1)
     stream.move(1, 2, slice_=rank)
     sizes = (50, 7, 20_000, 50, 8, 30_000, 7, 20_000)
-    monkeypatch.setattr(streams, "_counters", {})
+    monkeypatch.setattr(masks, "counters", {})
     key, second = stream.keys[0]
     expected = [
         hash_words(torch.arange(rank * n, (rank + 1) * n, dtype=torch.int32), key, second) for n in sizes
@@ -245,7 +245,7 @@ def test_numbers_are_the_same_before_and_after_larger_batches(monkeypatch, compi
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
-    monkeypatch.setattr(streams, "_compiled", {} if compiled else None)
+    monkeypatch.setattr(masks, "_compiled", {} if compiled else None)
     torch.compiler.reset()
     for n, words in zip(sizes, expected, strict=True):
         assert torch.equal(uniform(torch.empty(2, n)), to_unit_interval(words))
@@ -264,8 +264,8 @@ def test_without_a_compiler_the_plain_masks_stay(monkeypatch, capsys):
         raise RuntimeError("No working C++ compiler found\nand more")
 
     monkeypatch.setattr(torch, "compile", lambda function: broken)
-    monkeypatch.setattr(streams, "_compiled", None)
-    streams.compile_masks()
+    monkeypatch.setattr(masks, "_compiled", None)
+    masks.compile_masks()
     assert not calls
     assert torch.equal(uniform(x), plain)
     assert torch.equal(uniform.keep(x, 0.3), (plain >= 0.3) * (1 / 0.7))

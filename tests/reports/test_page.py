@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actlab.analysis import verdict
+from actlab.analysis import comparison, verdict
 from actlab.reports import output, style, table_files
 from actlab.reports.pages import study
 from actlab.reports.pages.study import heat_map
@@ -68,8 +68,8 @@ def hostile(text: str) -> str:
 
 
 def page_of(loaded: Any) -> Path:
-    table_files.write(loaded, loaded.root)
-    return study.write([loaded], loaded.root)
+    table_files.write(comparison.table_of(loaded), loaded, loaded.root)
+    return study.write([loaded], comparison.table_of(loaded), loaded.root)
 
 
 def test_the_page_says_what_the_table_says(written):
@@ -178,8 +178,10 @@ def test_the_config_keeps_the_order_of_the_disk_to_itself(written):
 
 def table_of(name: str, *verdicts: tuple[str, str], **given: Any) -> dict[str, Any]:
     """A table as `study run` leaves it, with verdicts by their family."""
-    rows = [{"point": {"model.activation": "relu"}, "edges": [], "columns": [cell({"0": 0.1}, 0.1)]}]
-    said = [{"family": family, "text": text} for family, text in verdicts]
+    point, columns = {"model.activation": "relu"}, [cell({"0": 0.1}, 0.1)]
+    rows = [{"point": point, "chosen": {}, "edges": [], "columns": columns}]
+    of_each = {"name": "relu", "column": "test/error@last", "outcome": "worse"}
+    said = [{**of_each, "family": family, "text": text} for family, text in verdicts]
     return table(name, "model.activation", rows, title=f"{name} {HOSTILE}", verdicts=said, **given)
 
 
@@ -219,12 +221,12 @@ def test_the_index_lists_studies_with_verdict_figure_and_link(cli, tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written):
     loaded = written()
-    output.write([loaded], loaded.root, html=True)
+    output.write([loaded], comparison.table_of(loaded), loaded.root, html=True)
     old = {
         path: path.read_bytes() for path in loaded.root.rglob("*.*") if path.suffix in {".html", ".csv", ".md"}
     }
     more = written(overrides=["seeds=3"])
-    output.keep([more], more.root)
+    output.keep([more], comparison.table_of(more), more.root)
     assert all(path.read_bytes() != content for path, content in old.items())
     assert "36" in Page(more.root / study.NAME).text()
 
@@ -235,15 +237,15 @@ def test_figures_are_drawn_again_after_a_probe_was_evaluated(written):
 
     asked = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
     loaded = written(edit={"figures:\n": f"{asked}figures:\n"})
-    output.write([loaded], loaded.root)
+    output.write([loaded], comparison.table_of(loaded), loaded.root)
     curves = loaded.root / "curves.csv"
     curves.write_text("old")
-    output.keep([loaded], loaded.root)
+    output.keep([loaded], comparison.table_of(loaded), loaded.root)
     assert curves.read_text() == "old"
     probe = probe_files.file_of(loaded.root / loaded.runs[0].id, "noise", ["asked"])
     probe_files.write(probe, [])
     os.utime(probe, (1e10, 1e10))
-    output.keep([loaded], loaded.root)
+    output.keep([loaded], comparison.table_of(loaded), loaded.root)
     assert curves.read_text() != "old"
 
 
@@ -251,7 +253,7 @@ def test_the_index_reads_what_a_report_left(written):
     loaded = written(overrides=["seeds=7"])
     page_of(loaded)
     page = index_of(loaded.root.parent)
-    first = next(said for said in verdict.verdicts(loaded) if said.cell.family == "primary")
+    first = next(said for said in comparison.table_of(loaded).verdicts if said.family == "primary")
     assert first.text in page.text("li")
     assert "84 of 84 runs, 7 seeds" in page.text("p")
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from actlab.analysis.comparison import table_of
 from actlab.errors import ActlabError
 from actlab.reports import figures, style, table_files, tables
 from actlab.reports.canvas import mpl
@@ -40,7 +41,7 @@ def cells_of(text: str) -> list[list[list[str]]]:
 
 
 def test_a_latex_table_has_median_interval_difference_and_p(written):
-    text = table_files.to_latex(written(overrides=["seeds=7"], activations=MINE))
+    text = table_files.to_latex(table_of(written(overrides=["seeds=7"], activations=MINE)))
     assert text.startswith("% \\usepackage{booktabs}\n")
     errors, losses = cells_of(text)
     assert errors[0] == ["activation", "dropout", "median", "difference to relu", "p alone / Holm"]
@@ -56,7 +57,7 @@ def test_text_of_users_is_escaped_in_latex(written):
         text = text.replace("title: A study of units", r"title: '50 % & #1 of \textbf{x}_$y ~ ^ < > | \" {'")
         return text.replace("relu, elu]", "relu, '[elu] & more']")
 
-    text = table_files.to_latex(written(edit=hostile))
+    text = table_files.to_latex(table_of(written(edit=hostile)))
     tables_found = cells_of(text.replace(r"\& more", "and more"))
     assert tables_found[0][-1][0] == "{}[elu] and more"
     assert r"50 \% \& \#1 of \textbackslash{}textbf\{x\}\_\$y \textasciitilde{} \textasciicircum{} $<$" in text
@@ -73,7 +74,7 @@ def test_characters_in_latex():
 
 def test_latex_of_other_scripts_says_which_engine_it_needs(written):
     loaded = written(edit={"A study": "α 研究"})
-    assert table_files.to_latex(loaded).startswith("% XeLaTeX or LuaLaTeX only, because of: α 研 究")
+    assert table_files.to_latex(table_of(loaded)).startswith("% XeLaTeX or LuaLaTeX only, because of: α 研 究")
 
 
 def test_show_prints_latex(cli, written, tmp_path):
@@ -87,9 +88,9 @@ def test_show_prints_latex(cli, written, tmp_path):
 def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
     """The primary column of each, at each point of the grid, with what was run in the caption."""
     found = written(overrides=["seeds=7"], activations=MINE)
-    table_files.write(found, tmp_path / "runs/units", ["table.json"])
+    table_files.write(table_of(found), found, tmp_path / "runs/units")
     other = written(edit={"A study": "A short study"}, overrides=["model.activation=[relu, gelu_tanh]"])
-    table_files.write(other, tmp_path / "runs/other", ["table.json"])
+    table_files.write(table_of(other), other, tmp_path / "runs/other")
     file = tmp_path / "runs/other/table.json"
     file.write_text(file.read_text().replace('"study": "units"', '"study": "other"'))
     text = cli("report", "--latex", "--runs-dir", tmp_path / "runs").out
@@ -162,11 +163,11 @@ def test_a_users_activation_is_thick_and_on_top(written):
 
 def test_a_users_activation_is_marked_in_tables(written, capsys):
     loaded = written(activations=[*MINE, "relu"])  # the user asks for relu by name
-    assert tables.by_user(loaded) == [False, False, True, True, False, False, True, True]
-    print_table(loaded)
+    assert tables.by_user(table_of(loaded)) == [False, False, True, True, False, False, True, True]
+    print_table(table_of(loaded))
     starts = re.findall(r"(?m)^> (\w+) ", capsys.readouterr().out)
     assert set(starts) == {"relu", "My_unit"}
-    markdown = table_files.to_markdown(loaded)
+    markdown = table_files.to_markdown(table_of(loaded))
     assert "| **My_unit** |" in markdown
     assert "| gelu_tanh |" in markdown
 

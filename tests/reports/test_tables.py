@@ -16,9 +16,9 @@ import pytest
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
+from actlab.analysis.comparison import table_of
 from actlab.engines.running import busy
-from actlab.reports import notes, output, table_files, tables, terminal
-from actlab.reports.notes import footnotes
+from actlab.reports import output, table_files, tables, terminal
 from actlab.studies import probe_files
 from actlab.studies.rows import Row
 from actlab.studies.study_folder import StudyFolder
@@ -33,7 +33,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed(loaded: Any) -> str:
     text = io.StringIO()
-    terminal.print_table(loaded, text)
+    terminal.print_table(table_of(loaded), text)
     return text.getvalue()
 
 
@@ -49,7 +49,7 @@ def cells(line: str) -> list[str]:
 
 def test_the_table_says_what_was_measured(written):
     loaded = written()
-    head, _ = tables.grid(loaded)
+    head, _ = tables.grid(table_of(loaded))
     assert not [name for name in head if "vs relu" in name or "difference to" in name]  # too few seeds
     text = printed(loaded)
     lines = text.splitlines()
@@ -92,9 +92,9 @@ def test_a_wide_terminal_takes_one_table(written, monkeypatch):
 
 
 def test_a_wide_table_comes_in_parts_in_markdown(written):
-    whole = [line for line in table_files.to_markdown(written()).splitlines() if line.startswith("#")]
+    whole = [line for line in table_files.to_markdown(table_of(written())).splitlines() if line.startswith("#")]
     assert whole == ["# A study of units", "## Verdict", "## Notes"]
-    text = table_files.to_markdown(written(overrides=["seeds=7"]))
+    text = table_files.to_markdown(table_of(written(overrides=["seeds=7"])))
     titles = [line for line in text.splitlines() if line.startswith("#")]
     parts = ["## test error % (last), primary", "## val loss (best)"]
     assert titles == ["# A study of units", *parts, "## Verdict", "## Notes"]
@@ -209,7 +209,7 @@ def test_costs_stand_beside_the_accuracy(written):
     assert "measured on this machine, the fastest of 25 rounds in turns." in text
     # Without relu nothing is relative.
     (root / "cost.json").write_text(json.dumps([{**base, **of["elu"]}, cost]))
-    head, _ = tables.grid(results.load(StudyFolder(written().study, root)))
+    head, _ = tables.grid(table_of(results.load(StudyFolder(written().study, root))))
     assert not any("\n/ " in name for name in head)
 
 
@@ -241,7 +241,7 @@ def test_the_spread_of_costs_is_said(written):
         (loaded.root / "cost.json").write_text(json.dumps(costs))
         return next(
             note
-            for note in notes.remarks(results.load(StudyFolder(loaded.study, loaded.root)))
+            for note in table_of(results.load(StudyFolder(loaded.study, loaded.root))).remarks
             if "Time of" in note
         )
 
@@ -253,7 +253,7 @@ def test_the_spread_of_costs_is_said(written):
 
 def test_units_that_would_print_alike_print_their_files(written, tmp_path):
     loaded = written(activations=["./mine.py:relu", {"name": "./mine.py:elu", "alpha": 2}, "./mine.py:bent"])
-    head, body = tables.grid(loaded)
+    head, body = tables.grid(table_of(loaded))
     units = ["gelu_tanh", "relu", "elu", f"{Path.cwd()}/mine.py:relu", "elu(alpha=2)", "bent"]
     assert sorted({line[0] for line in body}) == sorted(units)
     assert not [name for name in head if "published" in name and name.startswith("test error")]
@@ -300,7 +300,7 @@ def test_the_values_hold_what_settings_were_chosen_by(written):
 
 def test_files_hold_all_digits_and_fractions(written, tmp_path):
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
-    paths = table_files.write(loaded, tmp_path / "out")
+    paths = table_files.write(table_of(loaded), loaded, tmp_path / "out")
     assert [path.name for path in paths] == ["table.md", "table.json", "values.csv"]
     markdown, record = paths[0].read_text(), json.loads(paths[1].read_text())
     table = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -321,6 +321,8 @@ def test_files_hold_all_digits_and_fractions(written, tmp_path):
         "low": None,
         "high": None,
         "median": pytest.approx(-0.02),
+        "p": None,
+        "correlation": None,
         "sd": pytest.approx(0, abs=1e-12),
     }
     elu = next(row for row in record["rows"] if row["point"]["model.activation"] == "elu")
@@ -333,7 +335,7 @@ def test_files_hold_all_digits_and_fractions(written, tmp_path):
 
 def test_all_digits_of_grid_values_are_written(written, tmp_path):
     grid = lambda text: text.replace("[1.0e-3, 1.0e-4]", "[0.00031622776601683794, 1.0e-4]")  # noqa: E731
-    _, table, values = table_files.write(written(edit=grid), tmp_path / "out")
+    _, table, values = table_files.write(table_of(written(edit=grid)), written(edit=grid), tmp_path / "out")
     record = json.loads(table.read_text(), parse_constant=pytest.fail)
     assert {row["chosen"]["model.lr"] for row in record["rows"]} <= {0.00031622776601683794, 1e-4}
     rows = list(csv.DictReader(io.StringIO(values.read_text())))
@@ -342,8 +344,8 @@ def test_all_digits_of_grid_values_are_written(written, tmp_path):
 
 def test_a_metric_that_was_not_recorded_is_named_below_the_table(written):
     loaded = written(edit={"metric: test/error, at: last": "metric: test/err"})
-    assert not any("test err" in name for name in tables.grid(loaded)[0])
-    assert any("did you mean 'test/error'" in note for note in footnotes(loaded))
+    assert not any("test err" in name for name in tables.grid(table_of(loaded))[0])
+    assert any("did you mean 'test/error'" in note for note in table_of(loaded).footnotes)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -356,25 +358,27 @@ def test_a_column_without_values_is_hidden_everywhere(written, tmp_path):
             value: f"{value}\n    - {{where: {{model.activation: relu}}, {column}, value: 0.3}}",
         }
     )
-    (page,) = [path for path in output.write([found], tmp_path, html=True) if path.suffix == ".html"]
+    (page,) = [
+        path for path in output.write([found], table_of(found), tmp_path, html=True) if path.suffix == ".html"
+    ]
     heads = [
         printed(found).partition("Verdict")[0],
-        table_files.to_markdown(found).partition("## Verdict")[0],
-        table_files.to_latex(found),
+        table_files.to_markdown(table_of(found)).partition("## Verdict")[0],
+        table_files.to_latex(table_of(found)),
         page.read_text().partition("Medians over seeds")[2].partition('class="remarks"')[0],
     ]
     assert ["val loss (best)" in text for text in heads] == [True] * 4
     assert ["5-50" in text for text in heads] == [False] * 4
-    assert json.loads(table_files.to_json(found))["rows"][0]["columns"][2]["at"] == "mean 5-50"
+    assert json.loads(table_of(found).to_json())["rows"][0]["columns"][2]["at"] == "mean 5-50"
     assert "Not measured: val loss (mean of epochs 5-50) for 12 of 12 runs" in printed(found)
 
 
 def test_keys_that_end_alike_have_columns_of_their_own(written):
     loaded = written(edit={"model.dropout: [0.0, 0.5]": "model.dropout: [0.0]\n  x.dropout: [1]"})
-    head, body = tables.grid(loaded)
+    head, body = tables.grid(table_of(loaded))
     assert head[:3] == ["activation", "model.dropout", "x.dropout"]
     assert body[0][:3] == ["gelu_tanh", "0", "1"]
-    head, body = tables.grid(written(edit={"model.dropout": "model.runs"}))  # as the column of runs
+    head, body = tables.grid(table_of(written(edit={"model.dropout": "model.runs"})))  # as the column of runs
     assert {"model.runs", "runs"} <= {*head}
     assert {line[head.index("model.runs")] for line in body} == {"0", "0.5"}
 
@@ -392,9 +396,11 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     (lacking,) = re.findall(gap, printed(probed))
     shown = {run.id for run in probed.runs if run.seed == 1}
     assert len(set(lacking.split(", ")) & shown) == 3
-    head, body = tables.grid(probed)
+    head, body = tables.grid(table_of(probed))
     assert body[0][head.index("noise test error (noise=1, last)\nmedian")] == "0.250"
-    _, record, values = (path.read_text() for path in table_files.write(probed, tmp_path / "out"))
+    _, record, values = (
+        path.read_text() for path in table_files.write(table_of(probed), probed, tmp_path / "out")
+    )
     cell = json.loads(record)["rows"][0]["columns"][2]
     assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
     first = next(csv.DictReader(io.StringIO(values)))

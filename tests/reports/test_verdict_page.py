@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actlab.analysis import results, verdict
+from actlab.analysis import results
+from actlab.analysis.comparison import table_of
 from actlab.analysis.statistics import sampling_error
 from actlab.studies.plan import Selection
 from actlab.studies.states import DIVERGED, FINISHED
@@ -48,7 +49,7 @@ def printed(example: str, root: Path) -> str:
             status = DIVERGED if word == "diverged" else FINISHED
             write(root, run, {"test/error": [value]}, status=status, scored={"test": 1000})
     return "\n".join(
-        textwrap.fill(line, WIDTH) for line in verdict.lines(results.load(StudyFolder(plan, root)))
+        textwrap.fill(line, WIDTH) for line in list(table_of(results.load(StudyFolder(plan, root))).summary)
     )
 
 

@@ -78,7 +78,7 @@ def called_before(first, kind):
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["stack", "alone"])
 def test_a_run_records_the_device_that_trained_it(tmp_path, monkeypatch, stacked):
-    monkeypatch.setattr("actlab.engines.recording.name_of", lambda device: f"a {device} of ours")
+    monkeypatch.setattr("actlab.engines.run_facts.name_of", lambda device: f"a {device} of ours")
     runs = load(tmp_path, overrides=[*TWO, *BRIEF]).runs()
     execute(runs, tmp_path / "runs", stacked)
     assert {result(tmp_path / "runs", run)["hardware"] for run in runs} == {"a cpu of ours"}

@@ -8,11 +8,10 @@ import torch
 from PIL import Image
 
 import tiny_study
+from actlab.analysis import study_table
 from actlab.cli import estimates, scoreboard
 from actlab.engines.workers import Inline
 from actlab.scoreboard import definition, planning
-from actlab.scoreboard.tables import Table
-from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies import reading
 from actlab.studies.run_folder import RunFolder
@@ -173,8 +172,8 @@ def test_every_task_is_a_study_with_stored_tables():
         study = planning.planned_task(name, task, task.data, ["silu"]).study
         assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
         for data_set in task.data.values():
-            table = read_json(resource(data_set.table) / "table.json", Table, "")
-            assert stated.reference in {row["point"]["model.activation"] for row in table["rows"]}
+            table = study_table.read(resource(data_set.table) / study_table.NAME)
+            assert stated.reference in {row.point["model.activation"] for row in table.rows}
 
 
 def test_the_definition_is_no_config_of_a_fit(cli):

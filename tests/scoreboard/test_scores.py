@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ import pytest
 import tables_by_hand
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.scoreboard import page, scores, sentences
-from actlab.scoreboard.tables import StoredTable, labels_of
+from actlab.scoreboard.tables import labels_of
 from kept_results import program
 
 UNIT = "model.activation"
@@ -29,7 +28,7 @@ def row(label, values, **column):
     cell = tables_by_hand.cell(
         dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
     )
-    return {"point": {UNIT: label}, "edges": [], "columns": [cell]}
+    return {"point": {UNIT: label}, "chosen": {}, "edges": [], "columns": [cell]}
 
 
 def spread(middle):
@@ -197,7 +196,8 @@ def own(kept, label, **rows):
             else given
         )
         mine["point"][UNIT] = label
-        tables[task, data] = tables_by_hand.table(task, UNIT, [mine], own=[label])
+        table = tables_by_hand.table(task, UNIT, [mine], own=[label])
+        tables[task, data] = tables_by_hand.as_record(table)
     return tables
 
 
@@ -276,7 +276,6 @@ def test_an_activation_has_one_label_however_studies_spell_it(tmp_path, monkeypa
     stored = []
     for values in spellings:
         rows = [row(value, spread(0.1)) for value in values]
-        table: Any = tables_by_hand.table("a study", UNIT, rows)
-        stored.append(StoredTable(tmp_path, table))
+        stored.append(tables_by_hand.as_record(tables_by_hand.table("a study", UNIT, rows)))
     labels = [*labels_of(stored).values()]
     assert labels == ["U", "elu", "soi(p=1, q=2)", "./other.py:V", "./more.py:V"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actlab.analysis import results
+from actlab.analysis import costs
 from actlab.checks import cost
 from actlab.engines.running import busy
 from actlab.runtime import devices
@@ -130,9 +130,9 @@ def test_costs_of_a_table_were_measured_together(finished, tmp_path):
     for activations in ("[relu,silu]", "[relu,elu,silu]"):  # relu and elu were measured before
         assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
     found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
-    costs = results.load(StudyFolder(found, tmp_path / "runs/tiny")).costs
-    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]
-    assert len({entry["measured"] for entry in costs}) == 1
+    measured = costs.timed(costs.read(StudyFolder(found, tmp_path / "runs/tiny"))[0])
+    assert [entry["compared"] for entry in measured] == ["relu", "elu", "silu"]
+    assert len({entry["measured"] for entry in measured}) == 1
     file = tmp_path / "runs/tiny/cost.json"
     before = file.read_bytes()
     assert finished("run", *few).code == 0  # relu and elu alone: the first measurement still has both

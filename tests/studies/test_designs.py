@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from actlab.analysis import verdict
+from actlab.analysis.comparison import too_few_seeds
 from actlab.analysis.statistics import LEVEL, holm
 from actlab.analysis.wording import plural
 from actlab.stages import opening
@@ -43,7 +43,7 @@ def test_the_seeds_that_a_design_lacks_are_those_of_the_smallest_p(tmp_path, tex
 
     def line(*overrides):
         study = load(str(tmp_path / "tiny.yaml"), overrides=overrides)
-        return verdict.too_few_seeds(opening.designed(StudyFolder(study, tmp_path / "none")))
+        return too_few_seeds(opening.designed(StudyFolder(study, tmp_path / "none")))
 
     (needed,) = {int(number) for number in re.findall(r"--seeds (\d+)", line())}
     assert f"from {needed} seeds on for {plural(comparisons, 'comparison')} (primary)" in line()

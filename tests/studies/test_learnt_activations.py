@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.analysis import comparison, results
+from actlab.analysis import results
+from actlab.analysis.comparison import table_of
 from actlab.errors import ActlabError
-from actlab.reports import notes, plots
+from actlab.reports import plots
 from actlab.reports.plots import read
 from actlab.studies import reading
 from actlab.studies.plan import Selection
@@ -66,10 +67,10 @@ def copied(trained, tmp_path, monkeypatch):
 
 def test_table_and_curves_show_them(copied):
     loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
-    relu, *learning = (row.cells[1] for row in comparison.rows(loaded))
-    assert (relu.values, relu.column.ranked, relu.p) == ({}, False, None)
+    relu, *learning = (row.columns[1] for row in table_of(loaded).rows)
+    assert (relu.values, relu.ranked, relu.p) == ({}, False, None)
     assert [len(cell.values) for cell in learning] == [2, 2]
-    assert not any("Not measured" in note for note in notes.remarks(loaded))
+    assert not any("Not measured" in note for note in table_of(loaded).remarks)
     depth, course, learnt = read(loaded)
     names = ["Swish", "ChannelSwish"]
     assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [(n, [1, 2, 3]) for n in names]
@@ -195,8 +196,8 @@ def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
         rows = [Row(float(e), e, "activation", "beta", "layer=1", 0.1 * e) for e in (1, 2, 3)[: 3 - run.seed]]
         write(tmp_path, run, {"val/loss": [1.0]}, DIVERGED if run.seed else FINISHED, rows)
     loaded = results.load(StudyFolder(plan, tmp_path))
-    (row,) = comparison.rows(loaded)
-    assert row.cells[0].values == {0: pytest.approx(0.3)}
+    (row,) = table_of(loaded).rows
+    assert row.columns[0].values == {0: pytest.approx(0.3)}
     (line,) = read(loaded)[0].lines
     assert line.ours.band.median.tolist() == pytest.approx([0.1, 0.2])
 
@@ -207,9 +208,9 @@ def test_runs_that_are_missing_may_record_them(tmp_path):
     first, *_, last = plan.runs()
     write(tmp_path, first, {"test/error": [0.1]})
     loaded = results.load(StudyFolder(plan, tmp_path))
-    assert [cell.median for cell in comparison.rows(loaded)[0].cells] == [0.1, None]
+    assert [cell.median for cell in table_of(loaded).rows[0].columns] == [0.1, None]
     write(tmp_path, last, {"test/error": [0.1]}, rows=[Row(1.0, 1, "activation", "beta", "layer=1", 0.5)])
     loaded = results.load(StudyFolder(plan, tmp_path))
-    assert [cell.median for cell in comparison.rows(loaded)[1].cells] == [0.1, 0.5]
+    assert [cell.median for cell in table_of(loaded).rows[1].columns] == [0.1, 0.5]
     with pytest.raises(ActlabError, match="condition of activation/beta"):
-        loaded.check("activation/beta", "layer=7")
+        loaded.metrics.check("activation/beta", "layer=7")

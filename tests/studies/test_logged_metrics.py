@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from actlab.api import results
-from actlab.engines.recording import packed, unpacked
+from actlab.engines.packed_rows import packed, unpacked
 from actlab.storage.series import names
 from actlab.studies.rows import Row
 

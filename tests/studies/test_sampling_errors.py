@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actlab.analysis import comparison
+from actlab.analysis.comparison import table_of
 from actlab.analysis.results import load
-from actlab.reports import notes, tables
+from actlab.reports import tables
 from actlab.studies.plan import Selection
 from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, finished, study, write
@@ -85,12 +85,12 @@ def test_the_error_of_a_row_is_the_median_over_its_runs_after_training(tmp_path:
         )
         write(tmp_path, run, {"test/loss": [2.0, 1.0], "val/loss": [2.0, 1.0]}, **facts)
     loaded = load(StudyFolder(PLAN, tmp_path))
-    for row in comparison.rows(loaded):
-        assert [cell.sampling_error for cell in row.cells] == [pytest.approx(0.015), None, None, None]
-        shown = [tables.number(cell.sampling_error, cell.column) for cell in row.cells]
+    for row in table_of(loaded).rows:
+        assert [cell.sampling_error for cell in row.columns] == [pytest.approx(0.015), None, None, None]
+        shown = [tables.number(cell.sampling_error, cell) for cell in row.columns]
         assert shown[0] == "0.0150"
     known = "from the spread over samples, sentences or tweets. Both"
-    assert any(known in note for note in notes.footnotes(loaded))
+    assert any(known in note for note in table_of(loaded).footnotes)
 
 
 def test_runs_without_errors_and_diverged_medians_print_none(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_runs_without_errors_and_diverged_medians_print_none(tmp_path: Path) -> 
     for folder, given in (("old", {}), ("diverged", {"sampling_errors": {"test/loss": 0.01}})):
         bad = lambda run, all_of=folder: all_of == "diverged" and run.seed > 0  # noqa: E731
         loaded = finished(tmp_path / folder, PLAN, curves, bad, **given)
-        assert not [cell for row in comparison.rows(loaded) for cell in row.cells if cell.sampling_error]
-        assert not [note for note in notes.footnotes(loaded) if note.startswith("Test set")]
+        assert not [cell for row in table_of(loaded).rows for cell in row.columns if cell.sampling_error]
+        assert not [note for note in table_of(loaded).footnotes if note.startswith("Test set")]
 
 
 def test_shares_and_losses_are_named_in_one_note(tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_shares_and_losses_are_named_in_one_note(tmp_path: Path) -> None:
     facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/loss": 0.01}}
     curves = {"test/error": [0.1], "test/loss": [1.0], "val/loss": [1.0]}
     loaded = finished(tmp_path / "alike", plan, curves, **facts)
-    share, loss = comparison.rows(loaded)[0].cells
+    share, loss = table_of(loaded).rows[0].columns
     assert [share.sampling_error, loss.sampling_error] == pytest.approx([0.03, 0.01])
-    (note,) = [note for note in notes.footnotes(loaded) if note.startswith("Test set")]
+    (note,) = [note for note in table_of(loaded).footnotes if note.startswith("Test set")]
     assert "from the number of samples, 100, or from the spread over samples, sentences or tweets." in note
 
 
@@ -118,6 +118,6 @@ def test_a_share_of_grouped_samples_has_the_error_that_was_recorded(tmp_path: Pa
     plan = study(grids=({ACT: ["gelu"]},), select=Selection(), table=({"metric": "test/error", "at": "last"},))
     facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/error": 0.05}}
     loaded = finished(tmp_path, plan, {"test/error": [0.1], "val/loss": [1.0]}, **facts)
-    assert comparison.rows(loaded)[0].cells[0].sampling_error == pytest.approx(0.05)
-    (note,) = [note for note in notes.footnotes(loaded) if note.startswith("Test set")]
+    assert table_of(loaded).rows[0].columns[0].sampling_error == pytest.approx(0.05)
+    (note,) = [note for note in table_of(loaded).footnotes if note.startswith("Test set")]
     assert "samples, 100" not in note

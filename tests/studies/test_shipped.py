@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from actlab.analysis import comparison
+from actlab.analysis import columns
+from actlab.analysis.comparison import table_of
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import load
 from actlab.studies.reading import load as read
@@ -34,15 +35,16 @@ def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_
     """
     assert "primary" in yaml.safe_load(path.read_text(encoding="utf-8"))
     results = load(StudyFolder(read(str(path)), tmp_path))
-    assert results.primary
-    assert results.primary.ranked
-    if path.stem in {*KEPT, "demo"} or path.stem.startswith("claim_") or results.primary.margin is None:
+    primary = columns.primary(results.study, results.planned)
+    assert primary
+    assert primary.ranked
+    if path.stem in {*KEPT, "demo"} or path.stem.startswith("claim_") or primary.margin is None:
         return
     (found,) = (match for note in results.study.notes if (match := REACH.search(note)))
     comparisons, seeds = int(found[1]), int(found[2])
-    assert comparisons == comparison.correction(results, "primary").comparisons
-    unit = 100 if results.primary.percent else 1
-    assert seeds == pairs_to_detect(unit * results.primary.margin / float(found[3]), comparisons)
+    assert comparisons == table_of(results).correction("primary").comparisons
+    unit = 100 if primary.percent else 1
+    assert seeds == pairs_to_detect(unit * primary.margin / float(found[3]), comparisons)
 
 
 def test_every_study_says_what_guessing_gives():

@@ -277,7 +277,7 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
         trainer.fit(task, datamodule=data)
         images, labels = data.training_samples.batch(Position((0,), 0, torch.arange(100)))
         with evaluating(task):
-            expected = unit_statistics(task, lambda: iter([(images, labels)]), 1, 2**29)  # noqa: B023
+            expected = unit_statistics.measure(task, lambda: iter([(images, labels)]), 1, 2**29)  # noqa: B023
         assert watch.latest is not None
         for name, values in expected.values.items():
             torch.testing.assert_close(watch.latest.values[name], values)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from actlab.activations.gates import CDFS, GATES, widened
 from actlab.activations.registry import create, is_elementwise, register
 from actlab.errors import ActlabError
-from actlab.random.streams import Source, Uniform, fused, uniform
+from actlab.random.masks import Source, fused, uniform
+from actlab.random.streams import Uniform
 
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from actlab.analysis.statistics import Array
+from actlab.analysis.statistics import Array, Number
 
 ALL = 8  # seeds; of more, `DRAWS` random resamples stand for all
 DRAWS = 2_000
@@ -21,7 +21,7 @@ class Choice(NamedTuple):
     """The choice of a setting among several, by the median over seeds of the selection metric."""
 
     seeds: int  # that chose
-    score: float  # median of the chosen setting over these seeds
+    score: Number  # median of the chosen setting over these seeds
     again: float | None  # share of resamples of the seeds that choose the same setting; None for one seed
     # Its median over fresh seeds of a later stage; else its mean median over the seeds that resamples lack.
     elsewhere: float | None

@@ -15,6 +15,7 @@ from actlab.analysis.wording import digits
 from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
@@ -42,7 +43,7 @@ class Column:
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
-    at: str | float = "last"
+    at: str | int | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
     mode: str = "min"  # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
@@ -53,7 +54,6 @@ class Column:
     relative: bool = False  # whether the margin is a fraction of the reference's median
     loop: str = ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
     scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
-    watched: Column | None = None  # whose best epoch says where a run is read, if ``at`` names a metric
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class Column:
             return self.text(difference, signed=True)
         return f"{'−' if difference < 0 else '+'}{self.size(difference)}"
 
-    def difference(self, size: float) -> float:
+    def in_units(self, size: float) -> float:
         """Return the difference of `compared` values of a size: in points, a ratio, or the metric's unit."""
         return abs(math.log(size)) if self.by_ratio else size / 100 if self.in_percent else size
 
@@ -221,14 +221,48 @@ def read_where(at: str | float, study: Study) -> str | float:
     return "last" if at == "selected" and study.select.at == "last" else at
 
 
+def watched(column: Column, study: Study) -> Column | None:
+    """Return the column whose best epoch says where a run is read; None unless ``at`` names a metric."""
+    best = _BEST_OF.fullmatch(str(column.at))
+    metric = study.select.metric if column.at == "selected" else ""
+    if best:
+        metric = best["metric"]
+    return Column(metric, "best_epoch", mode=study.mode_of(metric)) if metric else None
+
+
 def columns_of(study: Study) -> list[Column]:
     """Return the columns of a study's table, as its file gives them."""
     return [column(entry, study) for entry in study.table]
 
 
+def learnt(conditions: Mapping[str, Iterable[str]], planned: list[Column]) -> list[Column]:
+    """Return columns of the learnt parameters of activations that ``planned`` has not, of each layer."""
+    known = {column.key for column in planned}
+    columns = []
+    for metric in filter(is_parameter, conditions):
+        for layer in sorted(filter(None, conditions[metric]), key=lambda layer: (len(layer), layer)):
+            column = Column(metric, mode="", condition=layer, ranked=False)
+            if column.key not in known:
+                columns.append(column)
+    return columns
+
+
+def primary(study: Study, planned: list[Column]) -> Column | None:
+    """Return the column that answers a study's question: the stated one, else the first that is ranked."""
+    if not study.primary:
+        return next((column for column in planned if column.ranked), None)
+    where = {"metric": "", "at": "last", "condition": ""} | study.primary
+    fits = [c for c in planned if all(getattr(c, key) == value for key, value in where.items())]
+    if not fits or not fits[0].ranked:
+        shown = [Column(**where).key, *(column.key for column in planned if column.ranked)]
+        remedy = "'primary' gives metric, at and condition of a ranked column of the table."
+        raise unknown("primary column", shown[0], shown[1:], remedy)
+    return fits[0]
+
+
 def undirected(study: Study, columns: list[Column]) -> list[str]:
     """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
-    read = [*columns, *(shown.watched for shown in columns if shown.watched)]
+    read = [*columns, *filter(None, (watched(shown, study) for shown in columns))]
     directed = [shown for shown in read if shown.ranked or shown.at in ("best", "best_epoch")]
     metrics = [shown.metric for shown in directed if not shown.mode]
     chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
@@ -241,13 +275,10 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
     at, metric = entry.get("at", "last"), entry["metric"]
     mode = entry.get("mode") or study.mode_of(metric)
-    best = _BEST_OF.fullmatch(str(at))
-    where = best["metric"] if best else study.select.metric if at == "selected" else ""
-    watched = Column(where, "best_epoch", mode=study.mode_of(where)) if where else None
     margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
     optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
     given = {key: entry[key] for key in optional if entry.get(key) is not None}
-    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, watched=watched, **given)
+    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
     if not stated.is_parameter:
         return stated
     if given.get("ranked"):

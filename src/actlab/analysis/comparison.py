@@ -1,4 +1,4 @@
-"""The table of a study: groups at their selected settings, published values, tests against the reference.
+"""Make the table of a study: groups at their selected settings, published values, tests against the reference.
 
 The comparisons of the primary column with the reference form one family of hypotheses, all others a second one;
 p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
@@ -7,261 +7,266 @@ p-values are corrected within each (`actlab.analysis.verdict` says what they dec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from actlab.analysis.choice import Choice
+from actlab.analysis import columns as of_study
+from actlab.analysis import costs, notes, parameters, samples, selection, verdict
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Estimate, better, equivalent, paired_difference
+from actlab.analysis.differences import better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import Interval, holm, mean_and_sd, median, median_interval
-from actlab.analysis.wording import plural
-from actlab.config.values import in_full
+from actlab.analysis.statistics import LEVEL, holm, mean_and_sd, median, median_interval, pairs_needed
+from actlab.analysis.study_table import FAMILIES, Cell, Row, StudyTable
+from actlab.config.values import in_full, same, shareable
 from actlab.errors.messages import unknown
-from actlab.studies.groups import Group, Setting
+from actlab.studies.formats import Timed
+from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Study
 from actlab.studies.points import Point
 from actlab.studies.states import DIVERGED
 
-Family = Literal["primary", "secondary", ""]
-FAMILIES: tuple[Family, ...] = ("primary", "secondary")
-
-
-class Correction(NamedTuple):
-    """What the p-values of a comparison are corrected for: the others of its family, and earlier looks."""
-
-    family: Family
-    comparisons: int  # in the family, finished or not
-    with_margin: int  # how many of them have a margin of equivalence
-    looks: int  # verdicts seen before
-
-    def strictness(self, more: int = 0) -> int:
-        """Return by how much the smallest p-value is multiplied, after so many looks more."""
-        return max(1, self.comparisons) * factor(self.looks + more)
-
-    def text(self, more: int = 0, margin: bool = False) -> str:
-        """Return ``3 comparisons``, ``3 comparisons and 2 looks``; with ``margin`` of tests of equivalence."""
-        number, looks = self.with_margin if margin else self.comparisons, self.looks + more
-        count = plural(max(1, number), "comparison")
-        return f"{count} and {looks + 1} looks" if looks else count
-
-
-class PublishedValue(NamedTuple):
-    """A published value; if the paper gives a standard deviation over runs, ``value`` is the mean over them."""
-
-    value: float
-    sd: float | None = None
-
 
 @dataclass(frozen=True)
-class Cell:
-    """One table column of one group, at the group's selected setting.
-
-    A comparison with the reference has p-values and intervals when all planned runs of both sides have ended.
-    It has none where the values are the best of several (``biased``): no fair sample of what they measure.
-    """
+class _Asked:
+    """A column of the table."""
 
     column: Column
-    values: dict[int, float]  # by seed; not finite where a run diverged
-    median: float | None  # of the values; None without any
-    interval: Interval | None
-    published: PublishedValue | None  # None if the paper gives none
-    difference: Difference  # over the seeds that the reference has, too
-    better: Estimate | None  # probability of being better than the reference; None without values of both
-    family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
-    biased: bool = False
-    missing: int = 0  # planned runs of both sides that have not ended
-    failures: tuple[int, int] = (0, 0)  # runs of each side that failed, see `Column.failed`, of those paired
-    p_holm: float | None = None  # ``p`` corrected over its family, and for earlier looks
-    diverged: bool = False  # whether any run did; if none, an infinite value was measured
-    margin: float | None = None  # of equivalence, in the unit of the values
-    p_equivalent: float | None = None  # two one-sided tests against the margin
-    p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
-    samples: int | None = None  # number of samples that a share such as an error was measured on, if known
-    sampling_error: float | None = None  # standard error that the median has from the samples alone, if known
-    at_chance: bool = False  # whether the median is that of a run that failed
-    reference_at_chance: bool = False
-
-    @property
-    def by_probability(self) -> bool:
-        """Whether a run of either side failed: the probability decides then, and not the mean."""
-        return any(self.failures)
-
-    @property
-    def p(self) -> float | None:
-        """The p-value that decides: of the mean difference, or of the probability where a run failed."""
-        return self.better.p if self.by_probability and self.better else self.difference.p
-
-    @property
-    def within_margin(self) -> bool:
-        """Whether the mean difference is smaller than the margin; of shares, in counts of samples."""
-        mean, number = self.difference.mean, (self.samples or 0) * self.difference.pairs
-        if self.margin is None or mean is None:
-            return False
-        counted = round(abs(mean) * number) / number if number else abs(mean)
-        return counted < self.margin and not math.isclose(counted, self.margin)
-
-    @property
-    def beyond_published(self) -> float | None:
-        """Our median minus the published value, on the column's scale; our mean if the paper gives an sd."""
-        if self.median is None or self.published is None:
-            return None
-        ours = self.median
-        if self.published.sd is not None and len(self.values) > 1:  # a diverged run leaves no mean to compare
-            if self.mean_and_sd is None:
-                return None
-            ours = self.mean_and_sd[0]
-        here, there = self.column.compared([ours, self.published.value])
-        return here - there
-
-    @property
-    def mean_and_sd(self) -> tuple[float, float] | None:
-        """Our mean and standard deviation, if the paper published a standard deviation."""
-        return mean_and_sd(self.values.values()) if self.published and self.published.sd is not None else None
+    samples: int | None  # number of samples of a share
+    primary: bool
+    learnt: bool  # whether it is a learnt parameter that the study's file does not list
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """A group in the table."""
+def table_of(results: Results) -> StudyTable:
+    """Return the comparison of a study: a row per group, in the order of the study's file, and what it says."""
+    study = results.study
+    check_reference(study, [group.point for group in results.groups])
+    rows = _corrected(_rows(results), results.looks)
 
-    point: Point  # the grid point without its tuned values
-    chosen: Mapping[str, Any]  # the selected tuned values; empty until a run has ended
-    edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
-    tried: int  # number of settings
-    choice: Choice | None  # how far the selection depends on its seeds; None without one, or if it is unknown
-    reference_tried: int | None  # of its reference; None without a reference
-    reference_choice: Choice | None
-    planned: int  # number of runs at the selected setting
-    finished: int  # how many of these finished without diverging
-    diverged: int
-    provisional: bool  # whether the setting was selected while runs of the group were missing
-    cells: tuple[Cell, ...]  # one per column
-    cost: Mapping[str, Any] | None  # the entry of ``cost.json`` for the group
+    # What the runs that have ended were made with
+    ended = results.results.values()
+    versions = by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items()))
+    hardware = dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)
+
+    table = StudyTable(
+        study=study.name,
+        title=study.title,
+        compare=study.compare,
+        reference=in_full(shareable(study.reference)),
+        own=_users(study, rows),
+        sources=_sources(results),
+        looks=results.looks,
+        planned=len(results.runs),
+        finished=results.finished,
+        diverged=results.diverged,
+        seeds=study.seeds,
+        versions={name: tuple(several) for name, several in versions.items()},
+        hardware=tuple(hardware),
+        published=study.published.get("source"),
+        cut=study.cut,
+        samples=study.samples,
+        tuned=tuple(study.select.tune),
+        tried=bool(study.select.tune or study.tried),
+        verdicts=(),
+        rows=rows,
+        notes=tuple(study.notes),
+    )
+
+    # What the rows say, in sentences
+    table = replace(table, verdicts=tuple(verdict.verdicts(table)))
+    summary = verdict.lines(table, results)
+    learnt = parameters.lines(results)
+    remarks = notes.remarks(table, results)
+    return replace(table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks))
 
 
-@lru_cache(maxsize=4)  # each part of a report needs them
-def rows(results: Results) -> list[TableRow]:
-    """Return the table of a study: one row per group, in the order of the study's file."""
-    check_reference(results)
-    plain = [_row(results, group) for group in results.groups]
-    corrected: dict[int, Cell] = {}
-    for family in FAMILIES:
-        cells = [cell for row in plain for cell in row.cells if cell.family == family]
-        with_margin = [cell for cell in cells if cell.column.margin]
-        both = [holm([cell.p for cell in cells]), holm([cell.p_equivalent for cell in with_margin])]
-        ps, matching = ([p and min(1.0, p * factor(results.looks)) for p in of_family] for of_family in both)
-        of_margin = {id(cell): p for cell, p in zip(with_margin, matching, strict=True)}
-        for cell, p in zip(cells, ps, strict=True):
-            corrected[id(cell)] = replace(cell, p_holm=p, p_equivalent_holm=of_margin.get(id(cell)))
-    return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
+def _users(study: Study, rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the user's activations in full."""
+    own = dict[str, None]()
+    for row in rows:
+        for key, value in row.point.items():
+            if study.is_own(key, value):
+                own[in_full(shareable(value))] = None
+    return tuple(own)
 
 
-@lru_cache(maxsize=8)  # every comparison asks
-def correction(results: Results, family: Family) -> Correction:
-    """Return what the comparisons of a family are corrected for."""
-    cells = [cell for row in rows(results) for cell in row.cells if cell.family == family]
-    with_margin = sum(cell.column.margin is not None for cell in cells)
-    return Correction(family, len(cells), with_margin, results.looks)
+def _sources(results: Results) -> dict[str, str]:
+    """Return the digests of the code of users' activations in the runs that have ended."""
+    sources: dict[str, str] = {}
+    for run in results.runs:
+        if run.id in results.results:
+            sources |= {str(shareable(name)): digest for name, digest in run.sources.items()}
+    return sources
 
 
-def _row(results: Results, group: Group) -> TableRow:
-    setting, reference = results.chosen(group), _reference(results, group)
-    tuned = setting.tuned if setting else {}
-    runs = setting.runs if setting else group.settings[0].runs
-    ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
-    return TableRow(
+def _rows(results: Results) -> list[Row]:
+    """Return the rows, with p-values that are not corrected."""
+    study, columns = results.study, []
+    primary = of_study.primary(study, results.planned)
+    for column in results.columns:
+        number = samples.number_of(results, column)
+        columns.append(_Asked(column, number, column == primary, column not in results.planned))
+
+    # Each group alone
+    timed = costs.timed(costs.read(results.folder)[0])
+    rows = [_row(results, group, columns, timed) for group in results.groups]
+
+    # The reference of each point of the other keys
+    references: dict[Point, Row] = {}
+    for row in rows:
+        if same(row.point.get(study.compare), study.reference):
+            references.setdefault(row.point.without([study.compare]), row)
+
+    # With activations of the user, only these answer the study's question
+    own = [study.is_own(study.compare, row.point.get(study.compare)) for row in rows]
+    compared = []
+    for row, is_own in zip(rows, own, strict=True):
+        reference = references.get(row.point.without([study.compare]))
+        if reference:
+            in_question = is_own or not any(own)
+            row = _beside(study, columns, row, reference, in_question)
+        compared.append(row)
+    return compared
+
+
+def _row(results: Results, group: Group, columns: Sequence[_Asked], timed: Sequence[Timed]) -> Row:
+    """Return the row of a group at its selected setting, which is not compared with another."""
+    study = results.study
+    setting = selection.chosen(results, group)
+    missing = selection.missing_at(results, group)
+    cells = [_cell(results, asked, group, setting, missing) for asked in columns]
+
+    # The first setting stands for all until a run has ended
+    shown = setting or group.settings[0]
+    tuned = setting.tuned if setting else Point({})
+    ended = [results.results[run.id]["status"] for run in shown.runs if run.id in results.results]
+    diverged = ended.count(DIVERGED)
+    return Row(
         point=group.point,
         chosen=tuned,
-        edges=results.study.edges.get(group.point) or group.edges(tuned),
-        tried=_tried(results, group),
-        choice=results.choice_at(group),
-        reference_tried=_tried(results, reference) if reference else None,
-        reference_choice=results.choice_at(reference) if reference else None,
-        planned=len(runs),
-        finished=len(ended) - ended.count(DIVERGED),
-        diverged=ended.count(DIVERGED),
-        provisional=len(group.settings) > 1 and results.missing_at(group) > 0,
-        cells=tuple(_cell(results, group, setting, column) for column in results.columns),
-        cost=_cost(results, group),
+        edges=study.edges.get(group.point) or group.edges(tuned),
+        choice=selection.choice_at(results, group),
+        settings=study.tried.get(group.point, len(group.settings)),
+        planned=len(shown.runs),
+        finished=len(ended) - diverged,
+        diverged=diverged,
+        provisional=len(group.settings) > 1 and missing > 0,
+        cost=costs.of_setting(timed, group, shown),
+        columns=tuple(cells),
     )
 
 
-def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """Return the cost of a group at its selected setting, relative to that of the reference."""
-    mine, reference = _measured(results, group), results.references.get(results.rest_of(group))
-    theirs = _measured(results, reference) if reference else None
-    if mine is None or theirs is None:
-        return mine
-    parts = mine["seconds_in_parts"], theirs["seconds_in_parts"]
-    return {
-        **mine,
-        "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
-        "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
-        **({"relative_in_parts": [a / b for a, b in zip(*parts, strict=False)]} if mine is not theirs else {}),
-    }
+def _cell(results: Results, asked: _Asked, group: Group, setting: Setting | None, missing: int) -> Cell:
+    """Return a cell without a comparison."""
+    column, number, point = asked.column, asked.samples, group.point
+    values: dict[int, float] = {}
+    middle = interval = error = None
+    diverged = False
+    if setting:
+        point |= setting.tuned
+        values = results.values(setting, column)
+        diverged = any(results.has_diverged(run) for run in setting.runs)
+        if values:
+            middle = median(values.values())
+            interval = median_interval(values.values())
+        error = samples.error_of(results, column, setting, middle, number)
+
+    stated = {**vars(column), "percent": column.in_percent, "samples": number, "margin": None}
+    cell = Cell(
+        **stated,
+        n=len(values),
+        diverged=diverged,
+        median=middle,
+        interval=interval,
+        sampling_error=error,
+        at_chance=column.failed(middle, number),
+        primary=asked.primary,
+        learnt=asked.learnt,
+        missing=missing,
+        has_margin=column.margin is not None,
+        values=values,
+    )
+    entry = published(results.study, point, column)
+    return _beside_published(cell, float(entry["value"]), entry.get("sd")) if entry else cell
 
 
-def _measured(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """Return the cost measured at the selected setting, or at one with another learning rate."""
-    if not results.costs:
-        return None
+def _beside_published(cell: Cell, value: float, sd: float | None) -> Cell:
+    """Return a cell with a published value, which is a mean if the paper gives a standard deviation."""
+    ours, mean, our_sd = cell.median, None, None
+    if sd is not None:
+        mean, our_sd = mean_and_sd(cell.values.values()) or (None, None)
+        if cell.n > 1:  # a diverged run leaves no mean to compare
+            ours = mean
+    difference = None
+    if ours is not None:
+        here, there = cell.compared([ours, value])
+        difference = here - there
+    return replace(cell, mean=mean, sd=our_sd, published=value, published_sd=sd, difference=difference)
 
-    # Find the runs that take as long as the selected ones.
-    selected = results.chosen(group) or group.settings[0]
-    priced = [setting for setting in group.settings if setting.priced == selected.priced]
-    names = [run.id for setting in priced for run in setting.runs]
 
-    # The first of them that was timed counts.
-    places = [results.cost_places[name] for name in names if name in results.cost_places]
-    return results.costs[min(places)] if places else None
+def _beside(study: Study, columns: Sequence[_Asked], row: Row, reference: Row, in_question: bool) -> Row:
+    """Return a row compared with the row of the reference, which is compared in its costs only."""
+    cost = row.cost
+    if cost:
+        cost = costs.relative(cost, reference.cost)
+    if row is reference:
+        return replace(row, cost=cost)
+
+    tried, cells = max(row.settings, reference.settings), []
+    for asked, cell, other in zip(columns, row.columns, reference.columns, strict=True):
+        biased = _is_biased(study, asked.column, tried)
+        cell = _compared(asked.column, cell, other, biased)
+        if cell.ranked and not biased:
+            is_primary = in_question and cell.primary
+            cell = replace(cell, family="primary" if is_primary else "secondary")
+        cells.append(cell)
+    return replace(row, reference_settings=reference.settings, cost=cost, columns=tuple(cells))
 
 
-def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
-    reference = _reference(results, group)
-    chosen = results.chosen(reference) if reference else None
-    values = results.values(setting, column) if setting else {}
-    others = results.values(chosen, column) if chosen and not column.is_parameter else {}
-    seeds = [seed for seed in values if seed in others]
-    samples = results.samples(column)
-    paired = ([of[seed] for seed in seeds] for of in (values, others))
-    mine, theirs = (column.compared(column.ranked_as(side, samples)) for side in paired)
+def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell:
+    """Return a cell compared with the reference's, which is tested when all runs have ended."""
+    others = {} if column.is_parameter else reference.values
+
+    # Pair the runs by seed
+    seeds = [seed for seed in cell.values if seed in others]
+    mine = _ranked(cell, seeds)
+    theirs = _ranked(reference, seeds)
     failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
-    biased = _biased(results, group, reference, column)
-    missing = results.missing_at(group) + (results.missing_at(reference) if reference else 0)
+    fails = any(failures)
+
+    # Test a fair sample
+    missing = cell.missing + reference.missing
     tested = not biased and not missing and not column.is_parameter
-    middle = median(values.values()) if values else None
+    paired = paired_difference(mine, theirs, test=tested)
+    won = None
+    if seeds and column.goal:
+        won = better(mine, theirs, column.goal, test=tested)
     margin = _margin(column, [others[seed] for seed in seeds])
     p_equivalent = None
-    if tested and margin and not any(failures):
+    if tested and margin and not fails:
         p_equivalent = equivalent([a - b for a, b in zip(mine, theirs, strict=True)], margin)
-    family: Family = ""
-    if column.ranked and reference and not biased:
-        # With activations of the user, only these answer the study's question.
-        in_question = not results.users or group.point in results.users
-        family = "primary" if in_question and column == results.primary else "secondary"
-    return Cell(
-        column,
-        values,
-        median=middle,
-        interval=median_interval(values.values()) if values else None,
-        published=published(results.study, group.point | (setting.tuned if setting else {}), column),
-        difference=paired_difference(mine, theirs, test=tested),
-        better=better(mine, theirs, column.goal, test=tested) if seeds and column.goal else None,
-        family=family,
+
+    return replace(
+        cell,
         biased=biased,
+        pairs=len(seeds),
         missing=missing,
         failures=failures,
-        diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
+        paired=paired,
+        better=won,
+        decides="probability" if fails else "mean",
+        p=won.p if won and fails else paired.p,
         margin=margin,
         p_equivalent=p_equivalent,
-        samples=samples,
-        sampling_error=results.sampling_error(column, setting, middle) if setting else None,
-        at_chance=column.failed(middle, samples),
-        reference_at_chance=column.failed(median(others.values()) if others else None, samples),
+        reference_at_chance=bool(others) and reference.at_chance,
     )
+
+
+def _ranked(cell: Cell, seeds: Iterable[int]) -> list[float]:
+    """Return the values of some seeds on the scale of differences, with the worst value for failed runs."""
+    values = [cell.values[seed] for seed in seeds]
+    return cell.compared(cell.ranked_as(values, cell.samples))
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
@@ -271,72 +276,104 @@ def _margin(column: Column, theirs: Sequence[float]) -> float | None:
     return column.margin * scale if 0 < scale < math.inf else None
 
 
-def _tried(results: Results, group: Group) -> int:
-    """Return the number of settings tried for a group, in this stage or an earlier one."""
-    return results.study.tried.get(group.point, len(group.settings))
-
-
-def _biased(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
+def _is_biased(study: Study, column: Column, tried: int) -> bool:
     """Return whether the values of a column are the best of several epochs or settings."""
-    study = results.study
     fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)  # an earlier stage chose
-    if reference is None or (column.at == "best" and column.split == "test"):
-        return reference is not None
-    several = max(_tried(results, group), _tried(results, reference)) > 1
-    return several and not fresh and column.split == "val"  # each metric, not only the one that chose
+    if column.at == "best" and column.split == "test":
+        return True
+    return tried > 1 and not fresh and column.split == "val"  # each metric, not only the one that chose
 
 
-def _reference(results: Results, group: Group) -> Group | None:
-    """Return the reference group at the same point; None for the reference itself, and where it is absent."""
-    reference = results.references.get(results.rest_of(group))
-    return None if reference is group else reference
+def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
+    """Return the rows with p-values corrected within each family, and for earlier looks."""
+    corrected: dict[int, Cell] = {}
+    for family in FAMILIES:
+        cells = [cell for row in rows for cell in row.columns if cell.family == family]
+        ps = holm([cell.p for cell in cells])
+        for cell, p in zip(cells, ps, strict=True):
+            corrected[id(cell)] = replace(cell, p_holm=_after_looks(p, looks))
+
+        # Equivalence is tested in the cells with a margin
+        with_margin = [cell for cell in cells if cell.has_margin]
+        ps = holm([cell.p_equivalent for cell in with_margin])
+        for cell, p in zip(with_margin, ps, strict=True):
+            both = corrected[id(cell)]
+            corrected[id(cell)] = replace(both, p_equivalent_holm=_after_looks(p, looks))
+
+    found = []
+    for row in rows:
+        cells = [corrected.get(id(cell), cell) for cell in row.columns]
+        found.append(replace(row, columns=tuple(cells)))
+    return tuple(found)
 
 
-def published(study: Study, point: Point, column: Column) -> PublishedValue | None:
-    """Return the published value of a column at a grid point, or None if the paper gives none."""
+def _after_looks(p: float | None, looks: int) -> float | None:
+    return p and min(1.0, p * factor(looks))
+
+
+def published(study: Study, point: Point, column: Column) -> Mapping[str, Any] | None:
+    """Return the entry of the published value of a column at a grid point; None if the paper gives none."""
     check_published(study)
     # Of runs of another length than the paper's, only values at a given epoch are comparable; on samples, none.
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
         return None
     wanted = (column.metric, column.at, column.condition)
-    entries = [entry for entry in study.published.get("values", ()) if _place(entry) == wanted]
+    entries = [entry for entry in study.published.get("values", ()) if _place_of(entry) == wanted]
     fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
-    if not fits:
-        return None
-    entry = max(fits, key=lambda entry: len(entry.get("where", {})))  # the most specific one
-    return PublishedValue(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
+    return max(fits, key=lambda entry: len(entry.get("where", {})), default=None)  # the most specific one
 
 
 def check_published(study: Study) -> None:
     """Raise an ActlabError for a published value at an unknown grid key, or that no table column shows."""
-    shown = [_place(entry) for entry in study.table]
+    shown = [_place_of(entry) for entry in study.table]
     for entry in study.published.get("values", ()):
         for key in entry.get("where", {}):
             if key not in study.keys:
                 where = f"In 'where' of a published value of {study.name}."
                 raise unknown("grid key", str(key), study.keys, where)
-        if (place := _place(entry)) not in shown:
+        if (place := _place_of(entry)) not in shown:
             words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
             remedy = "These are the table's columns, as metric, at and condition."
             raise unknown("column of a published value", words[0], words[1:], remedy)
 
 
-def _place(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+def _place_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     return entry["metric"], entry.get("at", "last"), entry.get("condition", "")
 
 
-def check_reference(results: Results) -> None:
-    """Raise an ActlabError for a requested reference that the grid lacks."""
-    study = results.study
-    if results.references or not (study.reference_given or study.reference != Study.reference):
-        return
-    values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
-    remedy = f"'reference' names a value of {study.compare}."
-    raise unknown("reference", in_full(study.reference), values, remedy)
+def check_reference(study: Study, points: Iterable[Point]) -> None:
+    """Raise an ActlabError for a requested reference that is at no point of the grid."""
+    values = [point.get(study.compare) for point in points]
+    asked = study.reference_given or study.reference != Study.reference
+    if asked and not any(same(value, study.reference) for value in values):
+        remedy = f"'reference' names a value of {study.compare}."
+        raise unknown("reference", in_full(study.reference), dict.fromkeys(map(in_full, values)), remedy)
 
 
-def reference_text(results: Results) -> str:
-    """Return the reference as the table writes it."""
+def too_few_seeds(results: Results) -> str:
+    """Return a line on what a design cannot decide whatever its runs give, with the fewest seeds that can.
+
+    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p < 0.05.
+    """
     study = results.study
-    values = (group.point.get(study.compare) for group in results.references.values())
-    return results.text(study.compare, next(values, study.reference))
+    if study.smoke:
+        return ""
+
+    # Find what each family of comparisons requires.
+    table = table_of(results)
+    required = dict[str, int]()
+    for family in FAMILIES:
+        correction = table.correction(family)
+        fewest = pairs_needed(correction.strictness())
+        if correction.comparisons and len(study.seeds) < fewest:
+            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
+    if not required:
+        return ""
+
+    most = max(required.values())
+    remedy = study.more_seeds.format(most)
+    use = f" Use at least {remedy}." if remedy else ""
+    return (
+        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. "
+        f"A difference of means can reach p < {LEVEL} after Holm's correction {', '.join(required)}.{use}"
+    )

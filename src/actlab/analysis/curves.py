@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from actlab.analysis import selection
 from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
@@ -46,7 +47,7 @@ def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
 def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting | None:
     """Return the setting to draw: the selected one among those with the ``fixed`` tuned values."""
     fits = fitting(group, fixed)
-    return fits[0] if len(fits) == 1 else results.chosen(Group(group.point, fits))
+    return fits[0] if len(fits) == 1 else selection.chosen(results, Group(group.point, fits))
 
 
 def over_epochs(results: Results, group: Group, column: Column, fixed: Mapping[str, Any] = {}) -> Curve | None:
@@ -93,9 +94,9 @@ def over_conditions(
     ``column.condition`` contains the parts of the conditions other than the key.
     """
     drawn = setting(results, group, fixed)
-    if not drawn or column.metric not in results.conditions:
+    if not drawn or column.metric not in results.metrics.conditions:
         return None
-    places = along(results.conditions[column.metric], key, column.condition)
+    places = along(results.metrics.conditions[column.metric], key, column.condition)
     columns = [replace(column, condition=condition) for condition in places.values()]
     read = [[results.value(run, c) for c in columns] for run in drawn.runs]
     values = [[math.nan if v is None else v for v in line] for line in read if any(v is not None for v in line)]

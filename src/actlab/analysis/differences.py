@@ -23,20 +23,20 @@ _SPLITS = 20_000  # random ones of more runs
 _NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
 
 
-class Estimate(NamedTuple):
-    """A quantity with its 95 % interval and two-sided p-value; None for what does not exist."""
+class Superiority(NamedTuple):
+    """The probability that a run is better than one of the reference, with its 95 % interval and p-value."""
 
-    value: float | None
+    probability: float | None = None
     low: float | None = None
     high: float | None = None
     p: float | None = None
 
     @property
     def text(self) -> str:
-        """A probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
-        if self.value is None or self.low is None or self.high is None:
+        """The probability with its interval, ``0.93 [0.71, 0.99]``; empty without an interval."""
+        if self.probability is None or self.low is None or self.high is None:
             return ""
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.probability:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 class Flips:
@@ -109,19 +109,13 @@ def _drawn(n: int) -> npt.NDArray[np.bool_]:
 class Difference(NamedTuple):
     """The paired differences between values and those of the reference; None for what does not exist."""
 
-    mean: float | None  # over the pairs in which both runs are finite; None without any
-    low: float | None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
-    high: float | None
-    median: float | None  # infinite where most differences are; None between minus and plus infinity
-    p: float | None  # two-sided sign-flip test
-    pairs: int
+    mean: float | None = None  # over the pairs in which both runs are finite; None without any
+    low: float | None = None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
+    high: float | None = None
+    median: float | None = None  # infinite where most differences are; None between minus and plus infinity
+    p: float | None = None  # two-sided sign-flip test
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
     correlation: float | None = None  # of the paired values; None where one side does not vary
-
-    @property
-    def identical(self) -> bool:
-        """Whether each pair has the same value on both sides."""
-        return self.mean == 0 == (self.sd or 0) and (self.pairs == 1 or self.sd is not None)
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
@@ -135,15 +129,15 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = Tr
     middle, finite = None if math.isnan(centre) else centre, np.isfinite(both).all(0)
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
-        return Difference(mean, None, None, middle, None, d.size)
+        return Difference(mean, median=middle)
     mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
     if d.size < FEWEST:
-        return Difference(mean, None, None, middle, None, d.size, sd)
+        return Difference(mean, median=middle, sd=sd)
     varies = (np.ptp(both, axis=1) > 0).all()
     correlation = float(np.corrcoef(both)[0, 1]) if varies else None
     flips = Flips(d) if test else None
     low, high = flips.interval() if flips else (None, None)
-    return Difference(mean, low, high, middle, flips.p() if flips else None, d.size, sd, correlation)
+    return Difference(mean, low, high, middle, flips.p() if flips else None, sd, correlation)
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
@@ -164,7 +158,7 @@ def equivalent(differences: Sequence[float], margin: float) -> float | None:
     return max(flips.p(-margin, "above"), flips.p(margin, "below"))
 
 
-def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Estimate:
+def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Superiority:
     """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
 
     The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it holds its
@@ -178,7 +172,7 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     (share,), (error,) = _shares(np.arange(n + m)[None] < n, won)
     probability = float(share)
     if not test or min(n, m) < FEWEST:
-        return Estimate(probability)
+        return Superiority(probability)
     shares, errors = _shares(_splits(n, m), won)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
@@ -188,7 +182,7 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
-    return Estimate(probability, min(low, probability), max(high, probability), p)
+    return Superiority(probability, min(low, probability), max(high, probability), p)
 
 
 def wins(a: Array, b: Array) -> Array:

@@ -15,6 +15,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from actlab.storage.files import DamagedError
 from actlab.studies import locks
 from actlab.studies.plan import Study
 from actlab.studies.study_folder import StudyFolder
@@ -49,6 +50,14 @@ def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
         # At a later look an activation that had failed may have runs.
         known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))]
         folder.store(FILE, known)
+
+
+def seen(folder: StudyFolder) -> tuple[int, str]:
+    """Return at how many looks a verdict was seen before, and why that cannot be read; empty if it can."""
+    try:
+        return earlier(read(folder), folder), ""
+    except DamagedError as error:
+        return 0, str(error)
 
 
 def earlier(looks: list[Look], folder: StudyFolder) -> int:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 
 Array = npt.NDArray[np.float64]
+# A number that a file may have as null, because it is not finite; it is read as nan.
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
 LEVEL = 0.05  # of tests; intervals cover at least the rest
@@ -27,8 +30,8 @@ class Interval(NamedTuple):
     95 %. With too few values for that, ``kind`` is ``range``: from the smallest to the largest value.
     """
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     kind: Literal["interval", "range"]
     coverage: float
 

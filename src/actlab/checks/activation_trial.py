@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations, experiments
-from actlab.callbacks import check_averaging
+from actlab.callbacks.weight_averaging import check_averaging
 from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch

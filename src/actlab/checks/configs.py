@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import comparison
+from actlab.analysis import comparison, selection
 from actlab.analysis.columns import columns_of, undirected
-from actlab.analysis.results import TESTED, Results
+from actlab.analysis.metrics import TESTED
+from actlab.analysis.results import Results
 from actlab.config import metrics
 from actlab.config.class_paths import class_of
 from actlab.config.metric_classes import directions
@@ -59,11 +60,11 @@ def check(study: Study) -> list[str]:
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
     if study.select.tune or any(stage.search for stage in study.stages):
-        last.check_selection()
+        selection.check_selection(last)
     if unknown := undirected(study, columns_of(study)):
         raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none
-        comparison.check_reference(last)
+        comparison.check_reference(study, [group.point for group in last.groups])
     comparison.check_published(study)
     for figure in study.figures:
         plots.checked(last, figure)

@@ -23,7 +23,7 @@ from actlab.config.values import label
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
-from actlab.random.streams import seeded
+from actlab.random.seeding_hooks import seeded
 from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.devices import name_of, threads, wait_for

@@ -26,7 +26,8 @@ from actlab.checks.rows import COST, NAMES, OUTPUT, REQUIRED, Property
 from actlab.errors import ActlabError
 from actlab.errors.messages import described
 from actlab.random.seeding import own_generators
-from actlab.random.streams import SeedGlobal, Stream, attach
+from actlab.random.seeding_hooks import SeedGlobal
+from actlab.random.streams import Stream, attach
 from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling

@@ -34,7 +34,7 @@ from actlab.config.resolved import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
 from actlab.datamodules.base import TensorDataModule
-from actlab.engines.recording import MatrixFile
+from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError
 from actlab.errors.imports import importing
 from actlab.experiments import ActlabCLI

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from actlab.analysis import study_table
 from actlab.cli.parser import Parser
 from actlab.errors import ActlabError
 from actlab.scoreboard import studies_latex, studies_page, tables
@@ -22,14 +23,14 @@ def main(argv: Sequence[str]) -> None:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(
-            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {tables.TABLE}. "
+            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {study_table.NAME}. "
             "Run a study, such as `actlab study run demo`, or write its table with `actlab study report`."
         )
 
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(studies_latex.of_studies(stored.records, args.title), end="")
+        print(studies_latex.of_studies([record.table for record in stored.records], args.title), end="")
     else:
         print(studies_page.write(args.runs_dir, stored))
 

@@ -8,6 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from actlab.analysis import study_table
+from actlab.analysis.comparison import table_of
+from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
@@ -17,9 +20,8 @@ from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
-from actlab.scoreboard.tables import TABLE, DataName, Table
+from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
-from actlab.storage.json_files import read_json
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 from actlab.studies.study_folder import StudyFolder
 
@@ -106,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
     check_minutes(limit, time.monotonic() - start, needed)
 
     # Train what fits into the minutes
-    failed, late, tables = 0, list[str](), dict[DataName, Table]()
+    failed, late, tables = 0, list[str](), dict[DataName, StudyTable]()
     for name, plan in plans.items():
         if time.monotonic() - start + needed[name] > limit:
             late.append(name)
@@ -136,7 +138,7 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
     )
 
 
-def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataName, Table]:
+def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTable]:
     """Write the reports on the data sets of a task that have results, and return their tables."""
     from actlab.reports import output
 
@@ -145,12 +147,12 @@ def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataNam
     for number, data in enumerate(plan.data, 1):  # the first stage selects settings
         if number < len(loaded) and loaded[number].results:
             path = folder.path / plan.study.stages[number].name
-            output.write(loaded[: number + 1], path, html=True)
-            tables[name, data] = read_json(path / TABLE, Table, "start the same command again")
+            output.write(loaded[: number + 1], table_of(loaded[number]), path, html=True)
+            tables[name, data] = study_table.read(path / study_table.NAME, "start the same command again")
     return tables
 
 
-def show(tables: Mapping[DataName, Table], folder: Path) -> None:
+def show(tables: Mapping[DataName, StudyTable], folder: Path) -> None:
     """Print how the user's activations compare, or all without any, and write the scoreboard."""
     from actlab.scoreboard import page
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actlab.analysis import verdict
+from actlab.analysis.comparison import table_of, too_few_seeds
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.parser import Parser
@@ -223,7 +223,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
         with Worker() as worker:
             for line in check(study, worker):
                 print(line)
-        if line := verdict.too_few_seeds(opening.designed(folder)):
+        if line := too_few_seeds(opening.designed(folder)):
             print(line)
         for line in () if args.detect is None else study_output.detection(folder, args.stage, args.detect):
             print(line)
@@ -238,13 +238,17 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     elif args.command == "report":
         opened, path = loaded(folder, args.stage), study_output.folder_of(folder, args.stage)
         paper = study_output.paper_of(args)
-        study_output.record_look(opened[-1])
-        study_output.report(opened, path, args.html)
+        table = table_of(opened[-1])
+        study_output.record_look(opened[-1].folder, table)
+        study_output.report(opened, table, path, args.html)
         if paper:
             study_output.draw_for_paper(opened[-1], path, paper)
     else:
         opened = loaded(folder, args.stage)
-        study_output.show(opened[-1], args.form)
+        if args.form == "csv":
+            study_output.show_values(opened[-1])
+        else:
+            study_output.show(table_of(opened[-1]), args.form)
         if line := ignored([stage.folder for stage in opened]):
             print(f"note: {line}", file=sys.stderr)
     return 0
@@ -303,17 +307,18 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         return int(failed > 0)
     with locks.alone(folder.path, locks.WRITING):
         opened = loaded(folder, args.stage)
-        study_output.record_look(opened[-1])
-        study_output.show(opened[-1])
+        table = table_of(opened[-1])
+        study_output.record_look(opened[-1].folder, table)
+        study_output.show(table)
         if loggers and (line := unlogged([stage.folder for stage in opened])):
             print(f"\nnote: {line}")
         path = study_output.folder_of(folder, args.stage)
         if args.report or args.html:
-            written = study_output.report(opened, path, args.html)
+            written = study_output.report(opened, table, path, args.html)
             if loggers and loggers.path == NAMES["wandb"]:
-                study_output.publish(opened[-1], path, written)
+                study_output.publish(opened[-1], table, path, written)
         else:
-            output.keep(opened, path)
+            output.keep(opened, table, path)
         if args.activations and args.seeds is None and not folder.study.stages and not failed:
-            study_output.suggest(opened[-1], ["study", *argv], args.reference)
+            study_output.suggest(opened[-1], table, ["study", *argv], args.reference)
     return int(failed > 0)

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actlab.analysis import looks, verdict
+from actlab.analysis.comparison import table_of
 from actlab.analysis.results import Results
+from actlab.analysis.study_table import StudyTable
+from actlab.analysis.wording import duration
 from actlab.config.values import printer
 from actlab.errors import ActlabError
 from actlab.errors.imports import needing
@@ -23,11 +27,9 @@ if TYPE_CHECKING:
 
 def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
-    from actlab.analysis import verdict
-
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
-    lines = verdict.needs(opening.load(folder, stage)[-1], size)
+    lines = verdict.needs(table_of(opening.load(folder, stage)[-1]), size)
     if not lines:
         raise ActlabError(
             "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "
@@ -36,41 +38,44 @@ def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     return lines
 
 
-def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
+def suggest(results: Results, table: StudyTable, words: Sequence[str], reference: str | None) -> None:
     """Print the command that trains enough seeds for a verdict, with its time, where there are too few."""
-    from actlab.analysis import verdict
-    from actlab.analysis.wording import duration
+    if not table.ended or not any(comparison.outcome == "too few pairs" for comparison in table.verdicts):
+        return
+    if (needed := verdict.advised(table)) is None:
+        return
 
-    shown_verdicts = verdict.verdicts(shown)
-    if not shown.results or not any(comparison.outcome == "too few pairs" for comparison in shown_verdicts):
-        return
-    if (needed := verdict.advised(shown)) is None:
-        return
-    compared = {run.unit for run in shown.runs if isinstance(run.unit, str)}
     # Without a --reference, GELU is suggested if the study compares it.
+    compared = {run.unit for run in results.runs if isinstance(run.unit, str)}
     usual = [] if reference is not None or "gelu" not in compared else ["--reference", "gelu"]
-    seconds = sum(result.get("seconds", 0.0) for result in shown.results.values()) / len(shown.results)
-    missing = len(shown.runs) / len(shown.study.seeds) * needed - len(shown.results)
+    seconds = sum(result.get("seconds", 0.0) for result in results.results.values()) / table.ended
+    missing = table.planned / len(table.seeds) * needed - table.ended
     command = shlex.join(["actlab", *words, "--seeds", str(needed), *usual])
     print(f"\nSeeds that show the margin, about {duration(seconds * missing)} of training:\n  {command}")
 
 
-def record_look(shown: Results) -> None:
+def record_look(folder: StudyFolder, table: StudyTable) -> None:
     """Record the verdicts that are about to be shown; see `actlab.analysis.looks`."""
-    from actlab.analysis import looks, verdict
-
-    looks.record(shown.folder, [comparison.outcome for comparison in verdict.verdicts(shown)])
+    looks.record(folder, [comparison.outcome for comparison in table.verdicts])
 
 
-def show(shown: Results, form: str | None = None) -> None:
-    """Print the table as text (default), ``json``, ``csv`` or ``latex``."""
+def show(table: StudyTable, form: str | None = None) -> None:
+    """Print the table as text (default), ``json`` or ``latex``."""
     from actlab.reports import table_files, terminal
 
     if form is None:
-        terminal.print_table(shown, sys.stdout)
+        terminal.print_table(table, sys.stdout)
+    elif form == "json":
+        print(table.to_json(), end="")
     else:
-        forms = {"json": table_files.to_json, "csv": table_files.to_csv, "latex": table_files.to_latex}
-        print(forms[form](shown), end="")
+        print(table_files.to_latex(table), end="")
+
+
+def show_values(results: Results) -> None:
+    """Print the values of every run as CSV."""
+    from actlab.reports import table_files
+
+    print(table_files.to_csv(results), end="")
 
 
 def add_study_options(sub: ArgumentParser) -> None:
@@ -121,7 +126,7 @@ def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
         print(f"  caption: {captions[name]}")
 
 
-def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
+def publish(shown: Results, table: StudyTable, folder: Path, written: Iterable[Path]) -> None:
     """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
     from actlab.reports import style, tables, units, wandb
 
@@ -131,7 +136,7 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
     picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name
-    wandb.publish(shown.study, folder, pictures, *tables.grid(shown), stage=stage)
+    wandb.publish(shown.study, folder, pictures, *tables.grid(table), stage=stage)
 
 
 def dashboards(shown: Results, entity: str, project: str) -> None:
@@ -154,7 +159,7 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
                 f"`wandb leet {shown.root}/wandb` shows them in the terminal."
             )
         return
-    table = table_files.to_markdown(shown) if shown.results else ""
+    table = table_files.to_markdown(table_of(shown)) if shown.results else ""
     for address in workspaces.create(study, table, entity or default_entity(), project):
         print(address)
 
@@ -166,11 +171,11 @@ def folder_of(folder: StudyFolder, stage: str | None) -> Path:
     return folder.path if stage in (None, last) else folder.path / str(stage)
 
 
-def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
+def report(opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; print and return their paths."""
     from actlab.reports import output  # imported lazily: loads templates and figures
 
-    written = output.write(opened, folder, html)
+    written = output.write(opened, table, folder, html)
     for path in written:
         print(path)
     return written

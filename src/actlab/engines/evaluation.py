@@ -22,7 +22,7 @@ from actlab.checks.facts import Known
 from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
-from actlab.engines.recording import best_epoch
+from actlab.engines.stored_weights import best_epoch
 from actlab.errors import ActlabError, RunError
 from actlab.errors.messages import described
 from actlab.experiments import Experiment

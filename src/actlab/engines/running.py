@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.analysis import verdict
+from actlab.analysis.comparison import too_few_seeds
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import key_of
@@ -75,7 +75,7 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
         for line in check(study, worker):
             print(line)
         last = study.stages[-1].name if study.stages else None
-        if only in (None, last) and (line := verdict.too_few_seeds(opening.designed(folder))):
+        if only in (None, last) and (line := too_few_seeds(opening.designed(folder))):
             print(line)
         folder.path.mkdir(parents=True, exist_ok=True)
         if only is not None:

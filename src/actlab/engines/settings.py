@@ -38,12 +38,12 @@ class Settings:
 
     def apply(self) -> None:
         """Apply the settings to this process, for good."""
-        from actlab.random import streams
+        from actlab.random import masks
         from actlab.runtime import devices
 
         devices.graphs = self.graphs
         if self.compiled:
-            streams.compile_masks()
+            masks.compile_masks()
 
 
 def decide(

@@ -100,15 +100,17 @@ def _after(error: Exception, job: Job, root: Path) -> list[Job]:
 def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
     """Train the runs of a job to completion with one Trainer, resuming from the last checkpoint."""
     recorder = Recorder(job, root)
-    unfinished = [r for r, folder in enumerate(recorder.folders) if not folder.finished]
-    for r in unfinished if rank() == 0 else ():
-        recorder.folders[r].open()
+    unfinished = recorder.record.active_runs
+    if rank() == 0:
+        for run in unfinished:
+            run.folder.open()
     if recorder.stacked:
         keep_freed()
         stacks.begin(recorder.path, job.names)
     try:
         # Before the runs are built, which leaves the generators seeded.
-        recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
+        if logger:
+            recorder.loggers = {run.index: logger(job.runs[run.index]) for run in unfinished}
         configs = [run.config for run in job.runs]
         trainer, task, data = assemble(configs, recorder, recorder.path, job.stacked)
         if isinstance(task, StackedTask):

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from actlab.analysis import curves
+from actlab.analysis import curves, selection
 from actlab.analysis.columns import Column, column, place, read_where
 from actlab.analysis.curves import Curve
+from actlab.analysis.notes import INTERVAL, spans
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.wording import plural
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
-from actlab.reports.notes import INTERVAL, spans
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.json_files import read_json
 from actlab.studies.formats import Kept
@@ -86,10 +86,10 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)
         condition = _column(results, panel, metric).condition
-        if not panel["over_epochs"] and metric in results.conditions:
-            curves.along(results.conditions[metric], panel["x"], condition)
+        if not panel["over_epochs"] and metric in results.metrics.conditions:
+            curves.along(results.metrics.conditions[metric], panel["x"], condition)
         else:
-            results.check(metric, condition or ("" if panel["over_epochs"] else panel["x"]))
+            results.metrics.check(metric, condition or ("" if panel["over_epochs"] else panel["x"]))
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
@@ -222,10 +222,10 @@ def read_learnt(results: Results) -> Plot | None:
     """Return the figure of activations with learnt parameters, a panel a grid point; None without curves."""
     # The curves are in ``matrices.json`` of each run: neither checkpoints nor code of an activation are needed.
     panels: list[Panel] = []
-    if not any(map(is_parameter, results.conditions)):
+    if not any(map(is_parameter, results.metrics.conditions)):
         return None
     for group in results.groups:
-        setting = results.chosen(group)
+        setting = selection.chosen(results, group)
         kept = [_kept(results, run) for run in setting.runs] if setting else []
         title = group.point.in_words(results.study.compare, results.text)
         if lines := [*_learnt_lines([run for run in kept if LEARNT in run and INITIAL in run])]:

@@ -6,92 +6,105 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actlab.analysis import comparison
 from actlab.analysis.columns import Column
-from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, p_text
+from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.analysis.wording import digits
 from actlab.studies.points import short_names
 
 NONE = "-"
 EDGE = " (edge)"  # after a chosen value at an end of what was tried
 
+Part = tuple[str, list[str], list[list[str]]]  # title, header and rows
 
-def grid(results: Results) -> tuple[list[str], list[list[str]]]:
+
+def grid(table: StudyTable) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table as text, without columns that are empty in every row."""
-    reference, lines = comparison.reference_text(results), []
-    seen = shown(results)
-    for row in comparison.rows(results):
-        line = point(results, row) | trained(results, row)
-        for cell in (row.cells[number] for number in seen):
-            texts = _cells(cell, reference, brief=False)
-            line |= {_joined(cell.column.name, head): text for head, text in texts.items()}
+    reference, shown = table.reference_text, table.shown
+    lines = []
+    for row in table.rows:
+        line = point(table, row) | trained(table, row)
+        for number in shown:
+            cell = row.columns[number]
+            for head, text in _cells(cell, reference, brief=False).items():
+                line[_joined(cell.name, head)] = text
         lines.append(line | cost(row.cost, reference))
-    return filled(lines)
+    return _filled(lines)
 
 
-def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return title, header and rows of each part: settings and costs without a title, then each metric."""
-    rows, reference = comparison.rows(results), comparison.reference_text(results)
-    points = [point(results, row) for row in rows]
-    whole = (trained(results, row) | cost(row.cost, reference) for row in rows)
-    parts = [("", [p | more for p, more in zip(points, whole, strict=True)])]
-    for number in shown(results):
-        cells = [row.cells[number] for row in rows]
-        lines = [p | _cells(cell, reference, brief) for p, cell in zip(points, cells, strict=True)]
-        parts.append((title(results, results.columns[number]), lines))
-    return [(name, *filled(lines)) for name, lines in parts]
+def sections(table: StudyTable, brief: bool = False) -> list[Part]:
+    """Return title, header and rows of each part: settings and costs without a title, then each metric.
+
+    ``brief`` parts fit into 80 characters.
+    """
+    reference = table.reference_text
+    points = [point(table, row) for row in table.rows]
+
+    # Settings and costs
+    lines = []
+    for of_point, row in zip(points, table.rows, strict=True):
+        lines.append(of_point | trained(table, row) | cost(row.cost, reference))
+    parts = [("", *_filled(lines))]
+
+    # Each metric
+    for number in table.shown:
+        lines = []
+        for of_point, row in zip(points, table.rows, strict=True):
+            cell = row.columns[number]
+            lines.append(of_point | _cells(cell, reference, brief))
+        parts.append((title(table.rows[0].columns[number]), *_filled(lines)))
+    return parts
 
 
-def title(results: Results, column: Column) -> str:
-    """Return the name of a column, and whether it is the primary one."""
-    return f"{column.name}, primary" if column == results.primary else column.name
+def title(cell: Cell) -> str:
+    """Return the name of a cell's column, and whether it is the primary one."""
+    return f"{cell.name}, primary" if cell.primary else cell.name
 
 
-def shown(results: Results) -> list[int]:
-    """Return the indices of the columns that have a value in any row; all before a run has ended."""
-    rows = comparison.rows(results)
-    return [
-        number
-        for number, column in enumerate(results.columns)
-        if not results.results or any(row.cells[number].median is not None for row in rows)
-        if column not in results.learnt  # lines below the verdict, see `parameters`
-    ]
+def by_user(table: StudyTable) -> list[bool]:
+    """Return for each row whether it is of an activation of the user, which is emphasised."""
+    return [table.is_own(row) for row in table.rows]
 
 
-def by_user(results: Results) -> list[bool]:
-    """Return for each row of the table whether it is of an activation of the user, which is emphasised."""
-    return [results.study.has_own(group.point) for group in results.groups]
-
-
-def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
+def _filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows without the columns that are empty in every row."""
     head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
     return head, [[line[name] or NONE for name in head] for line in lines]
 
 
-def point(results: Results, row: TableRow) -> dict[str, str]:
+def point(table: StudyTable, row: Row) -> dict[str, str]:
     """Return the printed grid point of a row by short key."""
-    names = short_names([*row.point, *results.study.select.tune, "runs"])  # "runs" is a column of its own
-    return {names[key]: results.text(key, value) for key, value in row.point.items()}
+    names = short_names([*row.point, *table.tuned, "runs"])  # "runs" is a column of its own
+    return {names[key]: table.text(key, value) for key, value in row.point.items()}
 
 
-def trained(results: Results, row: TableRow) -> dict[str, str]:
+def trained(table: StudyTable, row: Row) -> dict[str, str]:
     """Return selected values, settings tried, ``9 (relu 3)``, and runs, ``3 of 5, 1 diverged``, by header."""
-    tune, ended = results.study.select.tune, row.finished + row.diverged
-    star = "*" if row.provisional and row.tried > 1 else ""
-    names = short_names([*row.point, *tune])
+    names = short_names([*row.point, *table.tuned])
     line = {}
-    for key in tune:
-        text = f"{results.text(key, row.chosen[key])}{star}" if key in row.chosen else ""
-        line[f"{names[key]}\n(chosen)"] = f"{text}{EDGE}" if text and key in row.edges else text
-    tried, count = str(row.tried), str(ended) if ended == row.planned else f"{ended} of {row.planned}"
-    if row.reference_tried not in (None, row.tried):
-        tried += f" ({comparison.reference_text(results)} {row.reference_tried})"
+
+    # Selected values
+    star = "*" if row.provisional and row.settings > 1 else ""
+    for key in table.tuned:
+        text = ""
+        if key in row.chosen:
+            text = table.text(key, row.chosen[key]) + star
+            text += EDGE if key in row.edges else ""
+        line[f"{names[key]}\n(chosen)"] = text
+
+    # Settings tried
+    settings = str(row.settings) if table.tried else ""
+    if settings and row.reference_settings not in (None, row.settings):
+        settings += f" ({table.reference_text} {row.reference_settings})"
+    line["settings\ntried"] = settings
+
+    # Runs
+    ended = row.finished + row.diverged
+    count = str(ended) if ended == row.planned else f"{ended} of {row.planned}"
     if row.diverged:
         count += f", {row.diverged} diverged"
-    return {**line, "settings\ntried": tried if shows_settings(results) else "", "runs": count}
+    line["runs"] = count
+    return line
 
 
 def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:
@@ -102,11 +115,6 @@ def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:
     return line
 
 
-def shows_settings(results: Results) -> bool:
-    """Return whether the table has a column of numbers of settings: some were tried here or before."""
-    return bool(results.study.select.tune or results.study.tried)
-
-
 def _joined(name: str, head: str) -> str:
     """Return the header of a metric's column in the whole table: the metric's name joined with ``head``."""
     first, line, rest = head.partition("\n")
@@ -114,19 +122,17 @@ def _joined(name: str, head: str) -> str:
 
 
 def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
-    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell.column)}
+    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell)}
     if brief:  # within 80 characters
-        return texts | {
-            "published\n(ours - it)": published(cell),
-            f"difference to {reference}\nmean [interval]": difference(cell, median=False),
-            "p\nalone / Holm": p_values(cell),
-        }
-    return texts | {
-        "published (ours - it)": published(cell),
-        f"difference to {reference}\nmean [interval] / median": difference(cell),
-        f"better than {reference}\nprobability [interval]": probability(cell),
-        f"p vs {reference}\nalone / Holm": p_values(cell),
-    }
+        texts["published\n(ours - it)"] = published(cell)
+        texts[f"difference to {reference}\nmean [interval]"] = mean_difference(cell)
+        texts["p\nalone / Holm"] = p_values(cell)
+    else:
+        texts["published (ours - it)"] = published(cell)
+        texts[f"difference to {reference}\nmean [interval] / median"] = difference(cell)
+        texts[f"better than {reference}\nprobability [interval]"] = probability(cell)
+        texts[f"p vs {reference}\nalone / Holm"] = p_values(cell)
+    return texts
 
 
 def p_values(cell: Cell) -> str:
@@ -141,55 +147,54 @@ def probability(cell: Cell) -> str:
 
 def ours(cell: Cell) -> str:
     """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
-    column = cell.column
-    text = number(cell.median, column, diverged=cell.diverged)
-    if cell.interval and cell.median is not None and any(map(math.isfinite, (cell.median, *cell.interval[:2]))):
+    text = middle(cell)
+    ends = cell.interval[:2] if cell.interval else ()
+    if cell.median is not None and any(map(math.isfinite, (cell.median, *ends))):
         text = " ".join(filter(None, [text, interval(cell)]))
-    if cell.mean_and_sd:
-        text += f", {plus_minus(cell.mean_and_sd, column)}"
-    return text
+    return text if cell.mean is None else f"{text}, {plus_minus(cell, cell.mean, cell.sd)}"
+
+
+def middle(cell: Cell) -> str:
+    """Return the median."""
+    return number(cell.median, cell, diverged=cell.diverged)
 
 
 def interval(cell: Cell) -> str:
     """Return the interval of the median: ``[4.00, 4.10]``; empty for a single run."""
-    if cell.interval is None or len(cell.values) < 2:
+    if cell.interval is None or cell.n < 2:
         return ""
-    low, high = (number(end, cell.column, diverged=cell.diverged) for end in cell.interval[:2])
+    low, high = (number(end, cell, diverged=cell.diverged) for end in cell.interval[:2])
     return f"[{low}, {high}]"
 
 
 def published(cell: Cell) -> str:
     """Return the published value, and the difference of ours to it."""
-    text = plus_minus(cell.published, cell.column)
-    if cell.beyond_published is not None:
-        text += f" ({number(cell.beyond_published, cell.column, signed=True)})"
-    return text
+    text = plus_minus(cell, cell.published, cell.published_sd)
+    return text if cell.difference is None else f"{text} ({number(cell.difference, cell, signed=True)})"
 
 
-def plus_minus(pair: tuple[float, float | None] | None, column: Column) -> str:
+def plus_minus(column: Column, mean: float | None, sd: float | None) -> str:
     """Return a mean as printed, with its standard deviation if there is one: ``2.10 ± 0.05``."""
-    mean, sd = pair or (None, None)
     return number(mean, column) if sd is None else f"{number(mean, column)} ± {number(sd, column)}"
 
 
-def difference(cell: Cell, median: bool = True) -> str:
+def difference(cell: Cell) -> str:
     """Return the paired differences as `mean_difference`, then their median; `NONE` with too few for a test."""
-    paired, column = cell.difference, cell.column
-    if paired.pairs < FEWEST:
+    if cell.pairs < FEWEST:
         return NONE
-    middle = number(paired.median, column, signed=True)
-    if paired.median is not None and math.isinf(paired.median):  # most runs of one side diverged
-        middle = "+∞" if paired.median > 0 else "-∞"
-    text = mean_difference(paired.mean, paired.low, paired.high, column)
-    return f"{text} / {middle}" if median else text
+    centre = cell.paired.median
+    text = number(centre, cell, signed=True)
+    if centre is not None and math.isinf(centre):  # most runs of one side diverged
+        text = "+∞" if centre > 0 else "-∞"
+    return f"{mean_difference(cell)} / {text}"
 
 
-def mean_difference(mean: float | None, low: float | None, high: float | None, column: Column) -> str:
-    """Return a mean difference with its interval, if there is one: ``-0.10 [-0.17, -0.03]``."""
-    text = number(mean, column, signed=True)
-    if low is None:
-        return text
-    return f"{text} [{number(low, column, signed=True)}, {number(high, column, signed=True)}]"
+def mean_difference(cell: Cell) -> str:
+    """Return a mean difference with its interval, ``-0.10 [-0.17, -0.03]``; `NONE` with too few for a test."""
+    if cell.pairs < FEWEST:
+        return NONE
+    mean, low, high = (number(of, cell, signed=True) for of in cell.paired[:3])
+    return mean if cell.paired.low is None else f"{mean} [{low}, {high}]"
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:

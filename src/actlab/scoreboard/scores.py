@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import better
 from actlab.analysis.statistics import LEVEL, holm
+from actlab.analysis.study_table import Row, StudyTable
 from actlab.analysis.wording import joined
 from actlab.config.values import value_key
 from actlab.scoreboard import definition, statistic, tables
 from actlab.scoreboard.statistic import Effect, OverTasks, Ratio
-from actlab.scoreboard.tables import DataName, KeptRow, StoredTable, Table
+from actlab.scoreboard.tables import DataName
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Scoreboard:
         return {standing.label for standing in self.standings if standing.own}
 
 
-def load(user_tables: Mapping[DataName, Table] | None = None) -> Scoreboard:
+def load(user_tables: Mapping[DataName, StudyTable] | None = None) -> Scoreboard:
     """Return the scoreboard, with the rows of the user's tables."""
     comparisons = compared(tables.of_scoreboard(user_tables or {}))
     labels: dict[str, None] = {}
@@ -111,7 +112,7 @@ def load(user_tables: Mapping[DataName, Table] | None = None) -> Scoreboard:
     return Scoreboard(stated.reference, stated.equivalence, tuple(ordered))
 
 
-def compared(stored: Mapping[DataName, StoredTable]) -> list[Comparison]:
+def compared(stored: Mapping[DataName, StudyTable]) -> list[Comparison]:
     """Return a comparison for each table and each point of its other grid keys."""
     labels = tables.labels_of(stored.values())
     comparisons = []
@@ -122,14 +123,14 @@ def compared(stored: Mapping[DataName, StoredTable]) -> list[Comparison]:
 
 
 def _comparison(
-    name: DataName, part: str, rows: list[KeptRow], table: StoredTable, labels: Mapping[str, str]
+    name: DataName, part: str, rows: list[Row], table: StudyTable, labels: Mapping[str, str]
 ) -> Comparison:
     """Return the comparison of some rows of a table, which differ only in the activation."""
     task, data = name
     stated = definition.load().tasks[task]
 
     # Read the column with the chance level of the scoreboard
-    column = tables.column_of(tables.primary(rows[0]))
+    column: Column = rows[0].primary
     chance = stated.data[data].chance
     if chance is not None:
         column = replace(column, chance=chance)
@@ -137,10 +138,9 @@ def _comparison(
     # Read the runs of each activation
     runs = {}
     for row in rows:
-        value = row["point"][table.compare]
-        label = labels[value_key(value)]
-        if tables.primary(row)["values"]:
-            runs[label] = _runs(row, column, table.is_own(value))
+        label = labels[value_key(row.point[table.compare])]
+        if row.primary.values:
+            runs[label] = _runs(row, column, table.is_own(row))
 
     words = joined(f"{task}: {data}", part)
     if stated.points_are_data:
@@ -148,19 +148,17 @@ def _comparison(
     return Comparison(words, task, data, column.goal, runs)
 
 
-def _runs(row: KeptRow, column: Column, own: bool) -> Runs:
+def _runs(row: Row, column: Column, own: bool) -> Runs:
     """Return the runs of a row, with failures as the column counts them."""
-    cell = tables.primary(row)
-    stored = [column.worst if value is None else value for value in cell["values"].values()]
-    values = column.ranked_as(stored, column.samples)
-    median = column.worst if cell["median"] is None else cell["median"]
+    cell = row.primary
+    values = column.ranked_as(cell.values.values(), column.samples)
 
     # Take the ratio to one error, or to 0 decibels
     errors = []
-    if not column.failed(median, column.samples):
+    if not column.failed(cell.median, column.samples):
         unit = 0.0 if column.scale == "decibels" else 1.0
         errors = [column.divided(value, unit) for value in values if math.isfinite(value)]
-    return Runs(values, errors, bool(row["edges"]), own)
+    return Runs(values, errors, bool(row.edges), own)
 
 
 def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
@@ -184,7 +182,7 @@ def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
                 len(runs.values),
                 failed,
                 runs.edge,
-                win.value,
+                win.probability,
                 win.p,
             )
         )

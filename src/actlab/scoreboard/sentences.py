@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from actlab.analysis.statistics import LEVEL, p_text
+from actlab.analysis.study_table import StudyTable
 from actlab.analysis.verdict import SMOKE
 from actlab.analysis.wording import digits, joined, plural
-from actlab.scoreboard import scores, tables
+from actlab.scoreboard import scores
 from actlab.scoreboard.scores import Score, Scoreboard, Standing
-from actlab.scoreboard.tables import DataName, StoredTable, Table
+from actlab.scoreboard.tables import DataName
 
 
 def lines(scoreboard: Scoreboard) -> list[str]:
@@ -68,22 +69,19 @@ def verdict(score: Score, reference: str) -> str:
     return "; ".join(words) + "."
 
 
-def smoke_lines(user_tables: Mapping[DataName, Table]) -> list[str]:
+def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
     """Return the values of smoke runs without a comparison, and what whole runs add."""
     lines = ["", f"Smoke scoreboard. {SMOKE}"]
     for name, table in user_tables.items():
-        stored = StoredTable(Path(), table)
-        write = stored.text
-        for part, rows in stored.points:
+        for part, rows in table.points:
             data = joined(*name, part)
             for row in rows:
-                cell = tables.primary(row)
+                cell = row.primary
                 value = "no finite value"
-                if cell["median"] is not None:
-                    value = digits(cell["median"])
-                label = write(table["compare"], row["point"][table["compare"]])
-                runs = plural(cell["n"], "run")
-                lines.append(f"{data}: {label}, {cell['metric']} {value}, {runs}")
+                if cell.median is not None and math.isfinite(cell.median):
+                    value = digits(cell.median)
+                runs = plural(cell.n, "run")
+                lines.append(f"{data}: {table.label(row)}, {cell.metric} {value}, {runs}")
 
     scoreboard = scores.load()
     example = sentence(scoreboard.standings[0], scoreboard.reference)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actlab.analysis.columns import Column
-from actlab.analysis.statistics import FEWEST, p_text
+from actlab.analysis.statistics import FEWEST
+from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import joined, plural
 from actlab.reports import latex
-from actlab.reports.tables import NONE, mean_difference, number
-from actlab.scoreboard.tables import KeptCell, StoredTable, column_of, labels_of, primary
+from actlab.reports.tables import interval, mean_difference, number, p_values
+from actlab.scoreboard.tables import labels_of
 
 _HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 _READING = (
@@ -20,77 +20,59 @@ _READING = (
 )
 
 
-def of_studies(records: Sequence[StoredTable], title: str = "") -> str:
+def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
     lines: list[list[str]] = []
     bold: set[int] = set()
-    for record in records:
-        write = record.text
-        for point, rows in record.points:
-            column = column_of(primary(rows[0]))
-            lines.append([_heading(record, point, column)])
+    for study in studies:
+        for point, rows in study.points:
+            lines.append([_heading(study, point, rows[0].primary)])
             for row in rows:
-                value = row["point"].get(record.compare, "")
-                if record.is_own(value):
+                if study.is_own(row):
                     bold.add(len(lines))
-                lines.append([write(record.compare, value), *_cells(primary(row), column)])
-    table = latex.table(_HEAD, lines, bold, _caption(records, title), "tab:studies")
+                lines.append([study.label(row), *_cells(row.primary)])
+    table = latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
     return latex.with_packages([table])
 
 
-def _heading(record: StoredTable, point: str, column: Column) -> str:
+def _heading(study: StudyTable, point: str, cell: Cell) -> str:
     """Return the heading of some rows: ``study: point, column, reference relu``."""
-    reference = record.table["reference"]
+    reference = study.reference
     if reference:
         reference = f"reference {reference}"
-    return f"{record.table['study']}: {joined(point, column.name, reference)}"
+    return f"{study.study}: {joined(point, cell.name, reference)}"
 
 
-def _cells(cell: KeptCell, column: Column) -> list[str]:
+def _cells(cell: Cell) -> list[str]:
     """Return the number of runs, the median, the difference and p."""
-
-    def text(value: float | None) -> str:
-        if value is None and cell["diverged"]:
-            value = column.worst
-        return number(value, column)
-
-    median, spread = text(cell["median"]), cell["interval"]
-    if spread and cell["n"] > 1:
-        median += f" [{text(spread['low'])}, {text(spread['high'])}]"
-    difference, paired = NONE, cell["paired"]
-    if cell["pairs"] >= FEWEST:
-        difference = mean_difference(paired["mean"], paired["low"], paired["high"], column)
-    ps = [p_text(p) for p in (cell["p"], cell["p_holm"]) if p is not None]
-    return [str(cell["n"]), median, difference, " / ".join(ps) or NONE]
+    median = f"{number(cell.median, cell)} {interval(cell)}".rstrip()
+    return [str(cell.n), median, mean_difference(cell), p_values(cell)]
 
 
-def _caption(records: Sequence[StoredTable], title: str) -> str:
+def _caption(studies: Sequence[StudyTable], title: str) -> str:
     """Return the title, how to read the table, and which studies differ from complete ones."""
     unfinished, diverged, on_samples = [], [], []
-    for record in records:
-        table = record.table
-        name, planned, failed = table["study"], table["planned"], table["diverged"]
-        ended = table["finished"] + failed
-        if ended < planned:
-            unfinished.append(f"{name} ({ended} of {plural(planned, 'run')})")
-        if failed:
-            diverged.append(f"{name} ({plural(failed, 'run')})")
-        if record.on_samples:
-            on_samples.append(name)
+    for study in studies:
+        if study.ended < study.planned:
+            unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
+        if study.diverged:
+            diverged.append(f"{study.study} ({plural(study.diverged, 'run')})")
+        if study.on_samples:
+            on_samples.append(study.study)
 
     remarks = {
         "Unfinished": unfinished,
         "Diverged, counted as the worst value": diverged,
         "On samples or a part of the data": on_samples,
     }
-    sentences = [f"{title or _title(records)}.", _READING]
+    sentences = [f"{title or _title(studies)}.", _READING]
     sentences += [f"{remark}: {', '.join(names)}." for remark, names in remarks.items() if names]
     return " ".join(sentences)
 
 
-def _title(records: Sequence[StoredTable]) -> str:
+def _title(studies: Sequence[StudyTable]) -> str:
     """Return what was compared: the title of a single study, or the values of several."""
-    if len(records) == 1:
-        return records[0].table["title"]
-    labels = dict.fromkeys(labels_of(records).values())
-    return f"{', '.join(labels)} in {len(records)} studies"
+    if len(studies) == 1:
+        return studies[0].title
+    labels = dict.fromkeys(labels_of(studies).values())
+    return f"{', '.join(labels)} in {len(studies)} studies"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from actlab.analysis.study_table import StudyTable
 from actlab.analysis.verdict import SMOKE
 from actlab.analysis.wording import plural
 from actlab.reports.pages import rendering
@@ -26,9 +27,9 @@ def _study(record: StoredTable) -> dict[str, Any]:
     table = record.table
 
     # Prefer the verdicts on the primary quantity
-    verdicts = [verdict["text"] for verdict in table["verdicts"] if verdict["family"] == "primary"]
-    verdicts = verdicts or [verdict["text"] for verdict in table["verdicts"]]
-    if record.smoke:
+    verdicts = [verdict.text for verdict in table.verdicts if verdict.family == "primary"]
+    verdicts = verdicts or [verdict.text for verdict in table.verdicts]
+    if table.smoke:
         verdicts = [SMOKE]
 
     # Embed the first figure
@@ -39,23 +40,21 @@ def _study(record: StoredTable) -> dict[str, Any]:
 
     has_page = (record.folder / page.NAME).exists()
     return {
-        "name": table["study"],
-        "title": table["title"],
+        "name": table.study,
+        "title": table.title,
         "href": f"{quote(record.folder.name)}/{page.NAME}" if has_page else "",
-        "state": _state(record),
+        "state": _state(table),
         "verdicts": verdicts or ["No verdict: the study has no reference or no test quantity."],
         "picture": picture,
     }
 
 
-def _state(record: StoredTable) -> str:
+def _state(table: StudyTable) -> str:
     """Return how much of a study was run: ``11 of 12 runs, 1 diverged, 3 seeds, on samples``."""
-    table = record.table
-    ended = table["finished"] + table["diverged"]
-    state = [f"{ended} of {plural(table['planned'], 'run')}"]
-    if table["diverged"]:
-        state.append(f"{table['diverged']} diverged")
-    state.append(plural(len(table["seeds"]), "seed"))
-    if record.on_samples:
+    state = [f"{table.ended} of {plural(table.planned, 'run')}"]
+    if table.diverged:
+        state.append(f"{table.diverged} diverged")
+    state.append(plural(len(table.seeds), "seed"))
+    if table.on_samples:
         state.append("on samples")
     return ", ".join(state)

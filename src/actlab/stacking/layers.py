@@ -27,7 +27,7 @@ from actlab import activations
 from actlab.config.values import mapped
 from actlab.networks import GPT, Dropout
 from actlab.networks.gpt import Attention, DecoderBlock, FeedForward
-from actlab.random import streams
+from actlab.random import seeding_hooks, streams
 from actlab.random.streams import Stream
 from actlab.runtime.modules import plain_attributes
 
@@ -83,7 +83,7 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     if form := form_of(first):
         return form(members, stream)
     if acts_on_all_at_once(members):
-        streams.attach_like(first, stream)
+        seeding_hooks.attach_like(first, stream)
         return Elementwise(first, stream)
     return PerMember(members, stream)
 
@@ -91,7 +91,7 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
     """Return whether one member serves all runs: elementwise, equal settings, random only through `Uniform`."""
     first = members[0]
-    if not activations.is_elementwise(first) or streams.seeded(first):
+    if not activations.is_elementwise(first) or seeding_hooks.seeded(first):
         return False
     return all(_settings(m) == _settings(first) for m in members)
 
@@ -306,7 +306,7 @@ class PerMember(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         for r, member in enumerate(members):
-            streams.attach_like(member, streams.MemberStream(stream, r))
+            seeding_hooks.attach_like(member, streams.MemberStream(stream, r))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Map ``(R, B, *)`` to ``(R, B, *)``; each member gets a copy of its inputs, which it may overwrite."""
@@ -328,7 +328,7 @@ def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str |
         return None
     form = form_of(network)
     if form is walked:
-        if any(part is network for part, _ in streams.seeded(network)):
+        if any(part is network for part, _ in seeding_hooks.seeded(network)):
             name = type(network).__name__
             return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"
         tensors = [id(p) for module in network.modules() for p in module.parameters(recurse=False)]

@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from actlab.errors.messages import one_line
 from actlab.random import streams
+from actlab.random.seeding_hooks import seeded
 from actlab.runtime.accidents import is_accident
 
 
@@ -41,7 +42,7 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
     Names are those of a member; a tied weight stays one parameter. Call it by `call`.
     """
     whole = copy.deepcopy(members[0])
-    for _, hook in streams.seeded(whole):  # vmap itself rejects random numbers
+    for _, hook in seeded(whole):  # vmap itself rejects random numbers
         hook.detach()
     stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
     for path, module in whole.named_modules():

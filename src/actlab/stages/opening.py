@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from actlab.analysis import results
+from actlab.analysis import results, selection
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
@@ -130,9 +130,9 @@ def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
 
 def _diverged(place: Group, loaded: Results) -> bool:
     """Return whether all trials of a search have diverged; those of a grid may be compared."""
-    if not place.space or loaded.missing_at(place):
+    if not place.space or selection.missing_at(loaded, place):
         return False
-    return all(map(math.isinf, loaded.scores(place.settings)))
+    return all(map(math.isinf, selection.scores(loaded, place.settings)))
 
 
 def _runs_of(place: Group) -> Iterator[Run]:
@@ -169,9 +169,9 @@ def _entry_of(place: Group, loaded: Results) -> Selected:
     It has no seeds, and so opens no stage, if a run has failed or all trials of a search have diverged.
     """
     study, settings = loaded.study, place.settings
-    setting = loaded.chosen(place) or settings[0]
+    setting = selection.chosen(loaded, place) or settings[0]
     runs = [run.id for run in _runs_of(place)]
-    lost = _diverged(place, loaded) or loaded.missing_at(place) > 0
+    lost = _diverged(place, loaded) or selection.missing_at(loaded, place) > 0
     return {
         "point": dict(place.point),
         "chosen": dict(setting.tuned),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from actlab.analysis import results
+from actlab.analysis import results, selection
 from actlab.analysis.wording import plural
 from actlab.config.paths import is_activation
 from actlab.storage.spec import Spec
@@ -84,13 +84,13 @@ def lines(folder: StudyFolder) -> Iterator[str]:
     """Yield a line for each trial that has ended, with the keys of a best one that are at an edge."""
     loaded = results.load(folder)
     for group in folder.groups:
-        best = loaded.chosen(group)
+        best = selection.chosen(loaded, group)
         for number, setting in enumerate(group.settings, 1):
             if any(run.id not in loaded.results for run in setting.runs):
                 continue
 
             # Print the value of a trial.
-            (score,) = loaded.scores([setting])
+            (score,) = selection.scores(loaded, [setting])
             value = f"{folder.study.select.metric} {score:.4g}"
             if math.isinf(score):
                 value = "diverged"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,7 +16,9 @@ Kind = TypeVar("Kind")
 
 
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return the values of a JSON file that have the type ``kind``, such as a ``TypedDict``.
+    """Return the values of a JSON file that have the type ``kind``.
+
+    The type is a ``TypedDict`` or a dataclass, for example.
 
     Entries that ``kind`` does not declare are kept, so that actlab can read files of other
     versions. A DamagedError ends with the ``remedy``.
@@ -36,15 +39,19 @@ def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
 
 
 def checked(values: Any, kind: type[Kind]) -> Kind:
-    """Return plain values unchanged.
+    """Return plain values unchanged, or as the dataclass ``kind``, whose fields are their keys.
 
     Raises:
         ValueError: names the first value that does not have the type ``kind``.
     """
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
+    adapter = _type_adapter(cast(Any, kind))
     try:
-        _type_adapter(cast(Any, kind)).validate_python(values, strict=True)
+        if is_dataclass(kind):
+            record: Kind = adapter.validate_json(json.dumps(values), strict=True)
+            return record
+        adapter.validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"

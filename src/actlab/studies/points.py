@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
+
 from actlab.config.values import canonical, label, same
 
 
@@ -23,6 +25,11 @@ class Point(Mapping[str, Any]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", dict(self.given))
         object.__setattr__(self, "text", canonical(self.given))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, schema_of: Callable[[Any], CoreSchema]) -> CoreSchema:
+        """Let pydantic read a point from the mapping that a file has."""
+        return no_info_after_validator_function(cls, schema_of(dict[str, Any]))
 
     def __getitem__(self, key: str) -> Any:
         return self.given[key]

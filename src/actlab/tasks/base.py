@@ -28,6 +28,7 @@ from actlab.optim import L2, Plateau, Schedule
 from actlab.random import hashing, streams
 from actlab.random.defaults import seed_or_default
 from actlab.random.seeding import own_generators
+from actlab.random.seeding_hooks import SeedGlobal
 from actlab.runtime import third_party
 from actlab.runtime.modules import unfuse
 from actlab.storage import checkpoints
@@ -145,7 +146,7 @@ class Task(Training, ABC):
         unfuse(built)
         streams.attach(built, self.stream)
         for site, module in enumerate(drawing(built)):
-            streams.SeedGlobal(self.stream, site).attach(module)
+            SeedGlobal(self.stream, site).attach(module)
         return built
 
     def _check_schedules(self) -> None:

@@ -27,7 +27,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from actlab.networks import Dropout
-from actlab.random import streams
+from actlab.random import masks, streams
+from actlab.random.seeding_hooks import seeded
 from actlab.runtime import accidents
 from actlab.tasks import graphs
 from actlab.tasks.progress import far_away, updates_of
@@ -66,7 +67,7 @@ class Captured:
         finally:
             torch.cuda.set_stream(stream)  # after an error that of the capture would stay current
             accidents.harmed |= not complete
-        self.kept = dict(streams._counters)  # the graph reads their memory, which a longer counter would free
+        self.kept = dict(masks.counters)  # the graph reads their memory, which a longer counter would free
 
     def __call__(self, batch: tuple[Tensor, ...]) -> Outputs:
         """Return the outputs of a batch, in tensors that the next call overwrites."""
@@ -212,7 +213,7 @@ def reason_against(module: Any) -> str | None:
     """Return why no program of a task or a stack is tried."""
     if PROGRAMS[module.device.type] is Captured and not graphs.are_used(module.device):
         return graphs.OFF
-    if streams.seeded(module):
+    if seeded(module):
         return "a layer may draw from torch's own generators, which are seeded at each call"
     for part in (*module.modules(), *module.parameters()):
         if any(getattr(part, f"_{hooks}_hooks", None) for hooks in _HOOKS):

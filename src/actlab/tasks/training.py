@@ -22,7 +22,7 @@ from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
 from actlab.random.positions import BatchBlock
 from actlab.random.seeding import own_generators
-from actlab.random.streams import Stream
+from actlab.random.streams import Stream, global_seed
 from actlab.runtime.modules import evaluating, unchanged, unfuse
 from actlab.tasks import building, complete, loading, parameters, resuming
 from actlab.tasks.batches import as_batch
@@ -49,7 +49,7 @@ class Training(pl.LightningModule, ABC):
         sampling_errors: by ``{split}/{name}``, the standard error that the mean of the latest evaluation has
             from its samples: one number per member, not finite if unknown.
         sample_losses: by ``{split}/loss_by_sample``, the loss of each sample of the latest evaluation on one
-            device, ``(N,)`` or ``(R, N)``, if the task keeps them.
+            device: a list per member, if the task keeps them.
         stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by its position,
             and restores them.
     """
@@ -67,7 +67,7 @@ class Training(pl.LightningModule, ABC):
         self._plateau: Any = None  # torch's scheduler that follows a metric
         self._means, self._samples = Means(), SampleSums()
         self.sampling_errors: dict[str, list[float]] = {}
-        self.sample_losses: dict[str, Tensor] = {}
+        self.sample_losses: dict[str, list[list[float]]] = {}
         self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
@@ -164,7 +164,7 @@ class Training(pl.LightningModule, ABC):
         self.begin_update(batch, batch_idx)
         # Networks and losses may draw without saying so.
         undrawn = self._blocks.undrawn
-        with nullcontext() if undrawn else own_generators(self.stream.unit_seed(), self._blocks.drew):
+        with nullcontext() if undrawn else own_generators(global_seed(self.stream), self._blocks.drew):
             loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
@@ -295,6 +295,12 @@ class Training(pl.LightningModule, ABC):
         values = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
         return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(split)
 
+    def take_matrices(self) -> dict[str, list[Any]]:
+        """Return the `matrices` since the last call."""
+        matrices = self.matrices
+        self.matrices = {}
+        return matrices
+
     def _keep_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
         """Set the `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
         first, everywhere = self.members[0], partial(self.trainer.strategy.reduce, reduce_op="sum")
@@ -309,7 +315,8 @@ class Training(pl.LightningModule, ABC):
         self.sampling_errors |= {name: error.view(-1).tolist() for name, error in errors.items()}
         if first.keeps_losses and (loss := f"{split}/loss") in sums and self.trainer.world_size == 1:
             totals, weights = sums[loss]
-            self.sample_losses[f"{loss}_by_sample"] = (totals / weights).round(decimals=6)
+            losses = (totals / weights).round(decimals=6)
+            self.sample_losses[f"{loss}_by_sample"] = losses.view(len(self.members), -1).tolist()
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""

@@ -9,8 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from actlab.analysis.notes import spans
 from actlab.reports import tables
-from actlab.reports.notes import spans
 from actlab.storage.files import write_atomically
 
 

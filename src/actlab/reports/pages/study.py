@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from actlab.analysis import comparison, verdict
-from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis import parameters, selection
 from actlab.analysis.results import Results
+from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import duration
 from actlab.config.values import shareable
-from actlab.reports import parameters, plots, style, tables
-from actlab.reports.notes import facts, remarks, state
+from actlab.reports import plots, style, tables
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
@@ -33,34 +32,32 @@ _CONFIG = (
 )
 
 
-def write(stages: Sequence[Results], folder: Path) -> Path:
+def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Path:
     """Write ``report.html``, which links to the run folders, and return its path."""
     first, last = stages[0], stages[-1]  # the first selected settings, the last that has opened is shown
-    # Stages may share runs.
-    ended = {name: result for stage in stages for name, result in stage.results.items()}
-    tried = trials(first, last)
+    found = trials(first, last)
+
+    # The runs of all stages, which may share some
+    seconds: dict[str, float] = {}
+    runs: dict[str, dict[str, Any]] = {}
+    for stage in stages:
+        seconds |= {name: result.get("seconds", 0.0) for name, result in stage.results.items()}
+        runs |= {run["id"]: run for run in _runs(stage, folder)}
+
+    index = last.root.parent / INDEX
     return rendering.write(
         "study.html",
         folder / NAME,
-        title=last.study.title,
-        name=last.study.name,
-        notes=last.study.notes,
-        verdict=verdict.lines(last),
-        learnt=parameters.lines(last),
+        record=comparison,
         learnt_title=parameters.TITLE,
-        remarks=remarks(last),
-        missing=last.missing,
-        state=state(last),
-        facts=facts(last),
-        planned=len(last.runs),
         figures=[drawing(plot) for plot in plots.read(last)],
-        table=table(last),
-        heat_map=None if tried else heat_map(first),
-        trials=tried,
-        seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
-        runs=list({run["id"]: run for stage in stages for run in _runs(stage, folder)}.values()),
+        table=table(comparison),
+        heat_map=None if found else heat_map(first),
+        trials=found,
+        seconds=duration(sum(seconds.values())),
+        runs=list(runs.values()),
         config=config(first.study),
-        index=_link(index, folder) if (index := last.root.parent / INDEX).exists() else None,
+        index=_link(index, folder) if index.exists() else None,
         files=[name for name in _FILES if (folder / name).exists()],
     )
 
@@ -70,20 +67,17 @@ def _link(path: Path, folder: Path) -> str:
 
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
-    for group in results.groups:
-        chosen = results.chosen(group)
-        for setting in group.settings:
-            for run in (r for r in setting.runs if r.id in results.results):
-                result = results.results[run.id]
-                yield {
-                    "id": run.id,
-                    "href": f"{_link(results.root / run.id, folder)}/",
-                    "status": result["status"],
-                    "chosen": setting is chosen,
-                    "seed": run.seed,
-                    "seconds": result.get("seconds"),
-                    "engine": result.get("engine", ""),
-                }
+    for run, is_chosen in selection.ended(results):
+        result = results.results[run.id]
+        yield {
+            "id": run.id,
+            "href": f"{_link(results.root / run.id, folder)}/",
+            "status": result["status"],
+            "chosen": is_chosen,
+            "seed": run.seed,
+            "seconds": result.get("seconds"),
+            "engine": result.get("engine", ""),
+        }
 
 
 def config(study: Study) -> str:
@@ -95,65 +89,65 @@ def config(study: Study) -> str:
     return written(given, allow_unicode=True, width=100)
 
 
-def table(results: Results) -> dict[str, Any]:
-    """Return header and rows of the table; parts that no row has are marked as absent."""
-    rows, study = comparison.rows(results), results.study
-    names = short_names([*rows[0].point, *study.select.tune])
-    labels = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
-    users = {label for label, row in zip(labels, rows, strict=True) if study.has_own(row.point)}
+def table(record: StudyTable) -> dict[str, Any]:
+    """Return columns and rows of the table, as the template shows them."""
+    points = [tables.point(record, row) for row in record.rows]
+
+    # A colour for each activation
+    labels = [record.label(row) for row in record.rows]
+    users = {label for label, row in zip(labels, record.rows, strict=True) if record.is_own(row)}
     colours = style.colours(labels, users)
+
+    # The cells of each column, with the positions of their marks
+    columns = []
+    for number in record.shown:
+        cells = [row.columns[number] for row in record.rows]
+        columns.append([*zip(cells, _places(cells), strict=True)])
+
+    rows = []
+    for row, point, label in zip(record.rows, points, labels, strict=True):
+        *chosen, tried, runs = tables.trained(record, row).values()
+        costs = tables.cost(row.cost, record.reference_text)
+        rows.append(
+            {
+                "labels": list(point.values()),
+                "chosen": [text or tables.NONE for text in chosen],
+                "settings": tried,
+                "runs": runs,
+                "cost": list(costs.values()),
+                "own": record.is_own(row),
+                "colour": colours[label],
+                "dark": style.on_dark(colours[label]),
+            }
+        )
+    names = short_names([*record.rows[0].point, *record.tuned])
     return {
-        "points": [names[key] for key in rows[0].point],
-        "tuned": [names[key] for key in study.select.tune],
-        "settings": tables.shows_settings(results),
-        "reference": comparison.reference_text(results),
-        "ratios": any("bytes_relative" in (row.cost or {}) for row in rows),
-        "costs": any(row.cost for row in rows),
-        "columns": [_column(results, [row.cells[i] for row in rows]) for i in tables.shown(results)],
-        "rows": [_row(results, row, colours[label]) for row, label in zip(rows, labels, strict=True)],
-    }
-
-
-def _row(results: Results, row: TableRow, colour: str) -> dict[str, Any]:
-    *chosen, tried, runs = tables.trained(results, row).values()
-    cost = tables.cost(row.cost, comparison.reference_text(results))
-    return {
-        "chosen": [text or tables.NONE for text in chosen],
-        "settings": tried,
-        "runs": runs,
-        "labels": [results.text(key, value) for key, value in row.point.items()],
-        "own": results.study.has_own(row.point),
-        "colour": colour,
-        "dark": style.on_dark(colour),
-        "cost": list(cost.values()),
-    }
-
-
-def _column(results: Results, cells: Sequence[Cell]) -> dict[str, Any]:
-    return {
-        "name": tables.title(results, cells[0].column),
-        "cells": [*zip(cells, _places(cells), strict=True)],
-        "sd": any(cell.mean_and_sd for cell in cells),
-        "published": any(cell.published for cell in cells),
-        "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
-        "better": any(tables.probability(cell) != tables.NONE for cell in cells),
-        "test_set": any(cell.sampling_error for cell in cells),
-        "p": any(cell.p is not None for cell in cells),
+        "points": list(points[0]),
+        "tuned": [names[key] for key in record.tuned],
+        "columns": columns,
+        "rows": rows,
     }
 
 
 def _places(cells: Sequence[Cell]) -> list[dict[str, float]]:
     """Return the positions of the marks of each cell between the smallest and largest of all, in percent."""
-    marks = []
+    marks: list[dict[str, float]] = []
     for cell in cells:
         low, high = cell.interval[:2] if cell.interval else (None, None)
-        published = cell.published and cell.published.value
-        of = {"low": low, "high": high, "median": cell.median, "published": published}
-        marks.append({name: v for name, v in of.items() if v is not None and math.isfinite(v)})
-    known = [value for of_cell in marks for value in of_cell.values()]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    span = high - low
-    return [{x: round(100 * (v - low) / span, 2) if span else 50.0 for x, v in of.items()} for of in marks]
+        of_cell = {"low": low, "high": high, "median": cell.median, "published": cell.published}
+        known = {name: value for name, value in of_cell.items() if value is not None}
+        marks.append({name: value for name, value in known.items() if math.isfinite(value)})
+
+    # Scale from the smallest to the largest of all
+    values = [value for known in marks for value in known.values()]
+    low, span = min(values, default=0.0), max(values, default=0.0) - min(values, default=0.0)
+    places = []
+    for known in marks:
+        if span:
+            places.append({name: round(100 * (value - low) / span, 2) for name, value in known.items()})
+        else:
+            places.append(dict.fromkeys(known, 50.0))
+    return places
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
@@ -192,11 +186,11 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
     rows = []
     for setting, point in zip(settings, points, strict=True):
         ended = sum(run.id in searched.results for run in setting.runs)
-        score = searched.scores([setting])[0] if ended else None
+        score = selection.scores(searched, [setting])[0] if ended else None
         rows.append(
             {
                 "values": [searched.text(key, point[key]) for key in keys],
-                "score": tables.NONE if score is None else tables.number(score, searched.selected_by),
+                "score": tables.number(score, selection.selected_by(searched.study)),
                 "n": ended,
                 "chosen": point in selected,
             }
@@ -210,11 +204,11 @@ def _text(results: Results, point: Point) -> str:
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
-    column, chosen = results.selected_by, results.chosen(group)
+    column, chosen = selection.selected_by(results.study), selection.chosen(results, group)
     tried = {_text(results, setting.tuned): setting for setting in group.settings}
     ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
     begun = [text for text, n in ended.items() if n]
-    scores = dict(zip(begun, results.scores([tried[text] for text in begun]), strict=True))
+    scores = dict(zip(begun, selection.scores(results, [tried[text] for text in begun]), strict=True))
     return [
         {
             "text": tables.number(scores[text], column) if text in scores else tables.NONE,
@@ -237,16 +231,19 @@ def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
-    lines, users = plot.lines, plot.users
-    colours = style.colours((line.label for line in lines), users)
-    bands = ["bands"] if any(line.ours.shaded for line in lines) else []
-    kinds = [*plot.kinds, *bands]
+    colours = style.colours((line.label for line in plot.lines), plot.users)
+    units = []
+    for label, colour in colours.items():
+        dark = style.on_dark(colour)
+        units.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
+
+    kinds = plot.kinds
+    if any(line.ours.shaded for line in plot.lines):
+        kinds.append("bands")
     return {
         "name": plot.name,
         "caption": plot.caption,
-        "units": [
-            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in users} for x, c in colours.items()
-        ],
+        "units": units,
         "kinds": kinds,
         "dashes": {kind: plot.dash_of(kind) for kind in kinds},
         "panels": [_panel(plot, panel) for panel in plot.panels],
@@ -255,23 +252,32 @@ def drawing(plot: Plot) -> dict[str, Any]:
 
 def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
     return {
-        **{name: getattr(panel, name) for name in ("xlabel", "ylabel", "over_epochs", "log")},
+        "xlabel": panel.xlabel,
+        "ylabel": panel.ylabel,
+        "over_epochs": panel.over_epochs,
+        "log": panel.log,
         "title": panel.title or panel.ylabel,
         "ylim": _rounded(limits(panel)),
-        "lines": [_line(line, panel.scale, plot) for line in panel.lines],
+        "lines": [_line(plot, line, panel.scale) for line in panel.lines],
     }
 
 
-def _line(line: Line, scale: float, plot: Plot) -> dict[str, Any]:
-    band, kind = line.ours.band, plot.kind_of(line)
+def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
+    kind, band = plot.kind_of(line), line.ours.band
+    published = None
+    if line.published:
+        published = [_rounded(line.published.x), _rounded(line.published.values)]
     return {
-        **{name: getattr(line, name) for name in ("label", "metric")},
+        "label": line.label,
+        "metric": line.metric,
         "kind": kind,
         "dash": plot.dash_of(kind),
         "shaded": line.ours.shaded,
         "x": _rounded(line.ours.x),
-        **{name: _rounded(getattr(band, name) * scale) for name in ("median", "low", "high")},
-        "published": [*map(_rounded, line.published[:2])] if line.published else None,
+        "median": _rounded(band.median * scale),
+        "low": _rounded(band.low * scale),
+        "high": _rounded(band.high * scale),
+        "published": published,
     }
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.networks import Dropout
-from actlab.random import hashing, streams
-from actlab.random.streams import Source, Stream, Uniform, attach, uniform
+from actlab.random import hashing, joint_draws, masks
+from actlab.random.masks import Source, uniform
+from actlab.random.streams import Stream, Uniform, attach
 
 SIZES = 8, 8, 8, 5, 8, 8  # of batches: a ragged one breaks what is expected of the next
 RATES = torch.tensor([[0.1], [0.6]], dtype=torch.float64)  # of two runs
@@ -68,7 +69,8 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
             shapes.append(words.shape)
         return words
 
-    monkeypatch.setattr(streams, "hash_words", counted)
+    for module in (joint_draws, masks):
+        monkeypatch.setattr(module, "hash_words", counted)
     return shapes
 
 
@@ -102,7 +104,7 @@ def all_steps(parts: str, seeds: tuple[int, ...], **options: Any) -> list[tuple[
 def check_alike(parts: str, seeds: tuple[int, ...], hashed: list[torch.Size], **options: Any) -> None:
     together, calls = all_steps(parts, seeds, **options), hashed.copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "_may_draw_ahead", lambda: False)
+        patch.setattr(joint_draws, "_are_possible", lambda: False)
         hashed.clear()
         alone = all_steps(parts, seeds, **options)
     assert len(calls) < len(hashed)
@@ -129,7 +131,7 @@ def test_a_device_does_too(part, hashed):
 @pytest.mark.parametrize("most", [1, 250, 400])
 def test_a_limit_of_numbers_only_splits_the_draws(most, hashed, monkeypatch):
     right = all_steps("dropout", (3, 9))
-    monkeypatch.setattr(streams, "MOST_AT_ONCE", most)
+    monkeypatch.setattr(joint_draws, "MOST_AT_ONCE", most)
     hashed.clear()
     found = all_steps("dropout", (3, 9))
     assert max(shape.numel() for shape in hashed) <= max(most, 2 * 8 * 7)
@@ -137,7 +139,7 @@ def test_a_limit_of_numbers_only_splits_the_draws(most, hashed, monkeypatch):
         assert all(map(torch.equal, one, other))
 
 
-def masks(network: nn.Module, stream: Stream, number: int) -> Tensor:
+def drawn_masks(network: nn.Module, stream: Stream, number: int) -> Tensor:
     stream.move(0, number)
     result: Tensor = network(torch.ones(2, 4, 6))
     return result
@@ -187,4 +189,4 @@ def test_what_a_transformed_part_draws_serves_no_other(context, hashed):
         network[1:](x).sum().backward()
         again = network[0](x)
     assert hashed[-3:] == [(2, 24), (2, 2, 24), (2, 24)]
-    assert not torch.equal(again, masks(network[:1], stream, number))
+    assert not torch.equal(again, drawn_masks(network[:1], stream, number))

@@ -7,55 +7,55 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from textwrap import shorten
-from typing import Any
 
-from actlab.analysis import comparison
+from actlab.analysis import costs, selection
 from actlab.analysis.choice import STABLE, Choice
-from actlab.analysis.comparison import TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
+from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import few, plural
-from actlab.studies.groups import by_key
+from actlab.studies.plan import Study
 from actlab.studies.points import short_names
 from actlab.studies.study_folder import COSTS
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 
 
-def footnotes(results: Results, brief: bool = False) -> list[str]:
-    """Return all notes of a table, ``brief`` of one without probabilities: `remarks`, then the study's own."""
-    return [*remarks(results, brief), *results.study.notes]
+BETTER = (
+    " Better: the probability that a run is better than one of the reference, a failed run losing against all "
+    "others; studentised permutation test (Brunner-Munzel)."
+)
 
 
-def remarks(results: Results, brief: bool = False) -> list[str]:
+def remarks(table: StudyTable, results: Results) -> list[str]:
     """Return the state of the study, how to read the values and where they come from."""
-    rows = comparison.rows(results)
+    cells = [cell for row in table.rows for cell in row.columns]
     texts = [
         state(results),
-        length(results),
+        length(table.cut),
         *results.left_out,
-        *results.unrecorded,
+        *results.metrics.unrecorded(results.planned),
         _surrogates(results),
-        _gaps(results, rows),
-        _interval_text(results, rows),
-        _selection(results, rows),
-        _edges(results, rows),
-        _test_set(results, rows),
-        _tests(results, rows, brief),
-        _untested(results, rows),
-        _published(results),
-        _cost(results, rows),
-        _added(results, rows),
-        provenance(results),
+        _gaps(table, results),
+        _interval_text(table, cells),
+        _selection(table, results),
+        _edges(table),
+        _test_set(cells),
+        _tests(table, [cell for cell in cells if cell.family]),
+        _untested(table, cells),
+        _published(results.study),
+        _cost(table, results),
+        _added(table),
+        _provenance(table),
     ]
     return [text for text in texts if text]
 
 
-def length(results: Results) -> str:
+def length(cut: str) -> str:
     """Return how long the runs are, if that is not what the study's file states; else empty."""
-    return f"These runs have {results.study.cut}." if results.study.cut else ""
+    return f"These runs have {cut}." if cut else ""
 
 
 def _surrogates(results: Results) -> str:
@@ -64,43 +64,44 @@ def _surrogates(results: Results) -> str:
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
-def _cost(results: Results, rows: Sequence[TableRow]) -> str:
-    if results.results and not results.costed:
+def _cost(table: StudyTable, results: Results) -> str:
+    measured = costs.read(results.folder)[0] or not results.study.reference
+    if results.results and not measured:
         return (
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
             "trained them measures them when it is repeated."
         )
-    costs = [row.cost for row in rows if row.cost]
-    if not costs:
+    known = [row.cost for row in table.rows if row.cost]
+    if not known:
         return ""
     text = (
         "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-        f"measured on {costs[0]['hardware']}"
+        f"measured on {known[0]['hardware']}"
     )
-    rounds = min(cost["rounds"] for cost in costs)
+    rounds = min(cost["rounds"] for cost in known)
     how = "in one round, which can be far off"
     if rounds > 1:
         how = f"the fastest of {rounds} rounds in turns"
-    return f"{text}, {how}.{_spread(results, rows)}"
+    return f"{text}, {how}.{_spread(table)}"
 
 
-def _spread(results: Results, rows: Sequence[TableRow]) -> str:
-    timed = [(row, row.cost.get("relative_in_parts", ())) for row in rows if row.cost]
+def _spread(table: StudyTable) -> str:
+    timed = [(row, row.cost.get("relative_in_parts", ())) for row in table.rows if row.cost]
     moved = [(max(parts) / min(parts), min(parts), max(parts), row) for row, parts in timed if len(parts) > 1]
     if not moved:
         return ""
     _, low, high, row = max(moved, key=lambda entry: entry[0])
-    key, base = results.study.compare, comparison.reference_text(results)
     return (
-        f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
-        f"{results.text(key, row.point.get(key))}, and moves less for the others."
+        f" In fifths of the rounds time / {table.reference_text} lies between {low:.2f} and {high:.2f} for "
+        f"{table.label(row)}, and moves less for the others."
     )
 
 
-def _added(results: Results, rows: Sequence[TableRow]) -> str:
-    key = results.study.compare
-    timed = ((row.point.get(key), (row.cost or {}).get("seconds_added_in_parts", ())) for row in rows)
-    added = by_key((results.text(key, value), 1e3 * part) for value, parts in timed for part in parts)
+def _added(table: StudyTable) -> str:
+    added: dict[str, list[float]] = {}
+    for row in table.rows:
+        for seconds in (row.cost or {}).get("seconds_added_in_parts", ()):
+            added.setdefault(table.label(row), []).append(1e3 * seconds)
     if not added:
         return ""
     spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
@@ -130,8 +131,7 @@ def state(results: Results) -> str:
     return f"{ended}{why}; the study is unfinished, its values are preliminary."
 
 
-def _published(results: Results) -> str:
-    study = results.study
+def _published(study: Study) -> str:
     if not study.published.get("values"):
         return ""
     shown = " Published values at the end of training are left out." if study.cut else ""
@@ -140,33 +140,39 @@ def _published(results: Results) -> str:
     return f"Published: {study.published.get('source', 'source not given')}.{shown}"
 
 
-def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    chosen = [(row, of) for row, of in zip(rows, map(results.chosen, results.groups), strict=True) if of]
-    lacking = []
-    for i, column in enumerate(results.columns):
-        cells = [(row.cells[i].values, setting.runs) for row, setting in chosen]
-        # Not each activation has a parameter of this name.
-        sought = [(of, runs) for of, runs in cells if of or not column.is_parameter]
-        pairs = [(of, run) for of, runs in sought for run in runs if run.id in results.results]
-        lacking.append((tuple(run.id for of, run in pairs if run.seed not in of), column))
-    gaps = by_key((runs, column) for runs, column in lacking if runs)
+def _gaps(table: StudyTable, results: Results) -> str:
+    """Return which columns lack the values of runs that have ended."""
+    # The runs that lack each column
+    gaps: dict[tuple[str, ...], list[Cell]] = {}
+    for number, column in enumerate(table.rows[0].columns):
+        lacking = []
+        for row, group in zip(table.rows, results.groups, strict=True):
+            cell, setting = row.columns[number], selection.chosen(results, group)
+            if setting is None or (column.is_parameter and not cell.values):
+                continue  # not each activation has a parameter of this name
+            ended = [run for run in setting.runs if run.id in results.results]
+            lacking += [run.id for run in ended if run.seed not in cell.values]
+        if lacking:
+            gaps.setdefault(tuple(lacking), []).append(column)
     if not gaps:
         return ""
-    ended = sum(row.finished + row.diverged for row in rows)
-    texts = [
-        f"{' and '.join(column.name for column in columns)} for {len(runs)} of {ended} runs"
-        + (f" ({few(runs)}): the medians are over the others" if len(runs) < ended else "")
-        for runs, columns in gaps.items()
-    ]
-    probes = {f"{probe.name}/" for probe in results.study.probes}
-    ours = any(column.metric.startswith(tuple(probes)) for columns in gaps.values() for column in columns)
+
+    # Columns that lack the same runs together
+    total = sum(row.finished + row.diverged for row in table.rows)
+    texts = []
+    for runs, columns in gaps.items():
+        text = f"{' and '.join(column.name for column in columns)} for {len(runs)} of {total} runs"
+        if len(runs) < total:
+            text += f" ({few(runs)}): the medians are over the others"
+        texts.append(text)
+    probes = tuple(f"{probe.name}/" for probe in results.study.probes)
+    ours = any(column.metric.startswith(probes) for columns in gaps.values() for column in columns)
     remedy = " Run the same `actlab study run` command again to evaluate the missing probes." if ours else ""
     return f"Not measured: {'; '.join(texts)}.{remedy}"
 
 
-def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
-    cells = [cell for row in rows for cell in row.cells if len(cell.values) > 1]
-    known = [(len(cell.values), cell.interval) for cell in cells if cell.interval]
+def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
+    known = [(cell.n, cell.interval) for cell in cells if cell.n > 1 and cell.interval]
     exact = dict(sorted((n, interval.coverage) for n, interval in known if interval.kind == "interval"))
     coverages = ", ".join(f"{100 * covered:.1f} % with {n} runs" for n, covered in exact.items())
     meant = [f"{INTERVAL} ({coverages})"] if exact else []
@@ -174,29 +180,30 @@ def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
         meant.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
     if not meant:
         return ""
-    worst = " A diverged run counts as the worst value." if results.diverged else ""
-    means = " ±: mean and standard deviation over runs (n - 1)." if any(c.mean_and_sd for c in cells) else ""
+    worst = " A diverged run counts as the worst value." if table.diverged else ""
+    has_mean = any(cell.mean is not None for cell in cells)
+    means = " ±: mean and standard deviation over runs (n - 1)." if has_mean else ""
     return f"Medians over seeds; in brackets {' or '.join(meant)}.{worst}{means}"
 
 
-def _selection(results: Results, rows: Sequence[TableRow]) -> str:
-    select = results.study.select
-    if not select.tune:
+def _selection(table: StudyTable, results: Results) -> str:
+    if not table.tuned:
         return ""
     names = short_names(results.study.keys)
-    tuned = " and ".join(names[key] for key in select.tune)
-    text = f"Chosen per row: {tuned} with the best median over seeds of the {select.value} reached."
-    if any(row.provisional and row.tried > 1 and row.chosen for row in rows):
+    tuned = " and ".join(names[key] for key in table.tuned)
+    rule = results.study.select.value
+    text = f"Chosen per row: {tuned} with the best median over seeds of the {rule} reached."
+    if any(row.provisional and row.settings > 1 and row.chosen for row in table.rows):
         text += " * chosen while runs are missing."
-    return text + _choice(results, rows)
+    return text + _choice(table, results)
 
 
-def _choice(results: Results, rows: Sequence[TableRow]) -> str:
+def _choice(table: StudyTable, results: Results) -> str:
     """Return which choices other seeds would often not make, and what these settings give on other seeds."""
     if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
-    compare, words = results.study.compare, results.selected_by.text
-    known = [(row.point.in_words(compare, results.text), row.choice) for row in rows if row.choice]
+    words = selection.selected_by(results.study).text
+    known = [(row.point.in_words(table.compare, table.text), row.choice) for row in table.rows if row.choice]
     if not known:
         return ""
     if any(choice.again is None for _, choice in known):
@@ -217,67 +224,69 @@ def _elsewhere(choice: Choice, text: Callable[[float], str]) -> str:
     return f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
 
 
-def _edges(results: Results, rows: Sequence[TableRow]) -> str:
-    if not any(row.edges for row in rows):
+def _edges(table: StudyTable) -> str:
+    if not any(row.edges for row in table.rows):
         return ""
-    compare, columns = results.study.compare, results.study.select.tune
-    at_edges = [(key, row.point.get(compare)) for row in rows for key in row.edges if key not in columns]
-    arguments = few([f"{key} of {results.text(compare, value)}" for key, value in at_edges])
+    at_edges = []
+    for row in table.rows:
+        at_edges += [f"{key} of {table.label(row)}" for key in row.edges if key not in table.tuned]
+    arguments = few(at_edges)
     return (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
         "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
     )
 
 
-def _tests(results: Results, rows: Sequence[TableRow], brief: bool) -> str:
-    cells = [cell for row in rows for cell in row.cells if cell.family]
-    reference = comparison.reference_text(results)
+def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
+    """Return how the cells of families were tested."""
     if not cells:
         return ""
-    primary, secondary = (comparison.correction(results, name).comparisons for name in comparison.FAMILIES)
+
+    # Which comparisons there are
+    primary = table.correction("primary").comparisons
+    secondary = table.correction("secondary").comparisons
+    column = table.rows[0].primary
     text = ""
-    if primary and results.primary:
-        text = f"Primary: {plural(primary, 'comparison')} of {results.primary.name} with {reference}. "
+    if primary:
+        text = f"Primary: {plural(primary, 'comparison')} of {column.name} with {table.reference_text}. "
     if primary and secondary:
         others = "The other is" if secondary == 1 else f"The other {secondary} are"
         text += f"{others} secondary, and corrected as a family apart. "
     if all(cell.p is None for cell in cells):
         return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
-    looks = f", multiplied by {factor(results.looks)} for look {results.looks + 1}" if results.looks else ""
-    drawn = "" if max(cell.difference.pairs for cell in cells) <= EXACT else ", by drawn patterns"
+
+    # How they are tested
+    looks = f", multiplied by {factor(table.looks)} for look {table.looks + 1}" if table.looks else ""
+    drawn = "" if max(cell.pairs for cell in cells) <= EXACT else ", by drawn patterns"
     text += (
         f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
         f"Holm's correction within its family{looks}. It is exact where both sides have the same distribution, "
-        "and approximate for the means of unlike ones. The interval inverts it and is not corrected."
+        f"and approximate for the means of unlike ones. The interval inverts it and is not corrected.{BETTER}"
     )
-    if not brief:
-        text += (
-            " Better: the probability that a run is better than one of the reference, a failed run losing "
-            "against all others; studentised permutation test (Brunner-Munzel)."
-        )
     if any(cell.by_probability for cell in cells):
         text += (
             " Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean is "
             "over the pairs in which both succeeded."
         )
-    if correlations := [c.difference.correlation for c in cells if c.difference.correlation is not None]:
+    correlations = [cell.paired.correlation for cell in cells if cell.paired.correlation is not None]
+    if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
 
 
-def _untested(results: Results, rows: Sequence[TableRow]) -> str:
-    text, reference = "", comparison.reference_text(results)
-    if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.biased):
+def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:
+    text = ""
+    if names := dict.fromkeys(cell.name for cell in cells if cell.biased):
         why = "these values are the best of several epochs or settings, not a fair sample"
         text = f"No p for {' and '.join(names)}: {why}."
-    if any(row.reference_tried not in (None, row.tried) for row in rows):
-        text += f" Rows that tried another number of settings than {reference} show both numbers; more settings"
-        text += " are an advantage."
+    if any(row.reference_settings not in (None, row.settings) for row in table.rows):
+        text += f" Rows that tried another number of settings than {table.reference_text} show both numbers; "
+        text += "more settings are an advantage."
     return text.strip()
 
 
-def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
-    shown = [cell for row in rows for cell in row.cells if cell.sampling_error]
+def _test_set(cells: Sequence[Cell]) -> str:
+    shown = [cell for cell in cells if cell.sampling_error]
     of_shares = [cell for cell in shown if cell.sampling_error == sampling_error(cell.median, cell.samples)]
     numbers = " or ".join(f"{size:,}" for size in sorted({cell.samples or 0 for cell in of_shares}))
     kinds = [f"from the number of samples, {numbers}"] if of_shares else []
@@ -286,26 +295,12 @@ def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
     return f"{text} Both sides of a difference see the same samples." if kinds else ""
 
 
-def provenance(results: Results) -> str:
+def _provenance(table: StudyTable) -> str:
     """Return seeds, versions and hardware of the runs in one line."""
-    if not results.results:
+    if not table.ended:
         return ""
-    known = facts(results)
-    versions = ", ".join(f"{name} {' / '.join(several)}" for name, several in known["versions"].items())
-    return f"Seeds {spans(known['seeds'])}. {versions}. {' / '.join(known['hardware'])}."
-
-
-def facts(results: Results) -> dict[str, Any]:
-    """Return counts, seeds, versions and hardware of the runs, without duplicates."""
-    ended = results.results.values()
-    return {
-        "planned": len(results.runs),
-        "finished": results.finished,
-        "diverged": results.diverged,
-        "seeds": list(results.study.seeds),
-        "versions": by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items())),
-        "hardware": list(dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)),
-    }
+    versions = ", ".join(f"{name} {' / '.join(several)}" for name, several in table.versions.items())
+    return f"Seeds {spans(table.seeds)}. {versions}. {' / '.join(table.hardware)}."
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from actlab.analysis import selection
 from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median
@@ -23,12 +24,12 @@ def lines(results: Results) -> list[str]:
     compare = results.study.compare
     settings: dict[str, list[Setting]] = {}
     for group in results.groups:
-        if setting := results.chosen(group):
+        if setting := selection.chosen(results, group):
             name = results.text(compare, group.point.get(compare, ""))
             settings.setdefault(name, []).append(setting)
 
     # Describe each parameter that an activation has.
-    parameters = _parameters(results.conditions)
+    parameters = _parameters(results.metrics.conditions)
     texts = []
     for name, of_activation in settings.items():
         for parameter in parameters:
@@ -76,7 +77,8 @@ def _line(results: Results, settings: Sequence[Setting], parameter: str) -> str:
 
 def _layers(results: Results, metric: str) -> list[str]:
     """Return the conditions of a parameter: a user's own metric may be called ``activation/…``, too."""
-    return [condition for condition in results.conditions.get(metric, ()) if condition.startswith("layer=")]
+    conditions = results.metrics.conditions.get(metric, ())
+    return [condition for condition in conditions if condition.startswith("layer=")]
 
 
 def _medians(results: Results, settings: Sequence[Setting], metric: str) -> list[float]:

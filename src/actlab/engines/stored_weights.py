@@ -1,0 +1,88 @@
+"""Write the weights of runs that a study stores: after some epochs, at the best one, at the end."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from pytorch_lightning import Trainer
+
+from actlab.engines.run_records import RunRecord
+from actlab.stacking import StackedTask
+from actlab.stacking.network import task_state
+from actlab.storage.checkpoints import epochs_of, read, write_weights
+from actlab.studies.plan import Keep
+from actlab.studies.rows import Row
+
+
+def write_epoch(trainer: Trainer, run: RunRecord, epoch: int) -> None:
+    """Write the checkpoints that the study stores after ``epoch`` epochs."""
+    keep = run.folder.run.keep
+    if epoch in keep.epochs:
+        write(trainer, run, epoch, epoch)
+    if keep.best and best_epoch(keep, run.rows) == epoch:
+        write(trainer, run, epoch, "best")
+
+
+def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
+    """Write the weights of a run, under the names in its own task, with its trained config."""
+    task = trainer.lightning_module
+    if isinstance(task, StackedTask):
+        state = task_state(task.network, run.index)
+        config = task.members[run.index].config
+    else:
+        state = task.state_dict()
+        config = getattr(trainer.strategy.checkpoint_io, "config", None)
+    if trainer.is_global_zero:
+        write_weights(state, epoch, trainer.global_step, run.folder.kept(at), config)
+
+
+def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path) -> None:
+    """Write the last good weights of a diverged member of a stack, if there are any."""
+    if run.divergence is None or not checkpoint.exists():
+        return
+    epoch, updates = run.divergence
+    weights = {}
+    for name, value in read(checkpoint)["state_dict"].items():
+        if name.startswith("network."):
+            weights[name.removeprefix("network.")] = value
+
+    # A copy, because the other members go on.
+    network = copy.deepcopy(task.network).to("cpu")
+    network.load_state_dict(weights)
+    state = task_state(network, run.index)
+    config = task.members[run.index].config
+    write_weights(state, epoch, updates, run.folder.checkpoint, config)
+
+
+def delete_outdated_best(run: RunRecord) -> None:
+    """Delete ``best.ckpt`` of an epoch that is trained again, or selected by another rule."""
+    keep = run.folder.run.keep
+    path = run.folder.kept("best")
+    if keep.best and path.exists() and epochs_of(read(path)) != best_epoch(keep, run.rows):
+        path.unlink()
+
+
+def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
+    """Return after how many epochs the last value of the metric ``keep.best`` was best.
+
+    None without a value but NaN.
+    """
+    last: dict[int, float] = {}
+    for row in rows:
+        if _is_selected(row, keep):
+            # A value within an epoch counts for it; unrounded, 3.0000000000000004 would be in 4.
+            last[math.ceil(round(row.epoch, 6))] = row.value
+
+    sign = 1 if keep.mode == "min" else -1
+    ranked = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]
+    return min(ranked)[1] if ranked else None
+
+
+def _is_selected(row: Row, keep: Keep) -> bool:
+    """Return whether a row is of the metric that selects an epoch: ``val/loss``, or ``loss``."""
+    if row.loop == "val":
+        return keep.best in (row.name, f"val/{row.name}")
+    return not row.loop and keep.best == row.name

@@ -1,0 +1,77 @@
+"""Seed the global generators during each call of an activation that draws from them."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from actlab.random.hashing import seed_for
+from actlab.random.seeding import Generators, seed_generators
+from actlab.random.streams import Calls, MemberStream, Stream, Uniform, global_seed
+
+
+class SeedGlobal:
+    """Hooks that seed the global generators during each call of a third-party activation.
+
+    An activation that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` therefore draws the
+    same numbers alone, in a stack and after a resume. The hooks restore the generators after each
+    call, so other code, such as data loaders, draws as before. An activation that is also random in
+    evaluation draws the same numbers in each evaluation batch.
+
+    ``site`` is the number of the activation in its network.
+    """
+
+    def __init__(self, stream: Stream | MemberStream, site: int) -> None:
+        self.stream = stream
+        self.site = site
+        self._calls = Calls()
+        self._before: list[Generators] = []
+        self._handles: list[RemovableHandle] = []
+
+    def attach(self, module: nn.Module) -> None:
+        """Register both hooks on a module."""
+        self._handles = [
+            module.register_forward_pre_hook(self),
+            module.register_forward_hook(self.after, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        """Remove both hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Seed the global generators before the module's forward."""
+        self._before.append(Generators.now())
+        if not module.training:
+            seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
+            return
+
+        site = [self.site]
+        repeat = self._calls.count(self.stream)
+        if repeat:
+            site.append(repeat)
+        seed_generators(global_seed(self.stream, *site))
+
+    def after(self, module: nn.Module, args: object, output: object) -> None:
+        """Restore the generators after the module's forward."""
+        self._before.pop().restore()
+
+
+def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:
+    """Return each part of a module that has `SeedGlobal` hooks, with them."""
+    found = []
+    for part in module.modules():
+        for hook in part._forward_pre_hooks.values():
+            if isinstance(hook, SeedGlobal):
+                found.append((part, hook))
+    return found
+
+
+def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:
+    """Bind every `Uniform` and `SeedGlobal` in a module to another stream; sites stay the same."""
+    for part in module.modules():
+        if isinstance(part, Uniform):
+            part.stream = stream
+    for _, hook in seeded(module):
+        hook.stream = stream
