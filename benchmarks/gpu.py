@@ -67,7 +67,7 @@ from actlab.engines import timing
 from actlab.random import masks
 from actlab.runtime.devices import name_of
 from actlab.runtime.quiet import quiet
-from actlab.storage.files import read_json, write_json
+from actlab.storage.json_files import read_json, write_json
 from actlab.studies import plan
 from actlab.tasks import replay
 

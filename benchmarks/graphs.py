@@ -29,7 +29,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from timing import DEVICE
 
-from actlab.config import keys
+from actlab.config import paths
 from actlab.errors import ActlabError
 from actlab.runtime import devices
 from actlab.runtime.devices import threads
@@ -70,7 +70,7 @@ class Case(NamedTuple):
             config = copy.deepcopy(dict(first.config))
             config["seed_everything"] = seed
             if self.values:
-                keys.set_dotted(config, self.key, self.values[seed % len(self.values)])
+                paths.set_dotted(config, self.key, self.values[seed % len(self.values)])
             configs.append(config)
         return configs
 

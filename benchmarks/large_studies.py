@@ -24,9 +24,11 @@ from pathlib import Path
 from unittest import mock
 
 from actlab.cli import study as command
-from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import FINISHED
 
 UNITS = [
     "relu",

@@ -23,7 +23,7 @@ from figures import show
 
 from actlab import experiments
 from actlab.checks.cost import first_batch, kept_for_backward
-from actlab.config.keys import set_dotted
+from actlab.config.paths import set_dotted
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 

@@ -49,7 +49,7 @@ from timing import BLOCK, DEVICE, Clock, threads_of, updates_of
 from torch.utils.data import DataLoader
 
 from actlab import experiments
-from actlab.config import keys
+from actlab.config import paths
 from actlab.engines import packing
 from actlab.random import masks
 from actlab.runtime.denormals import flush_denormals
@@ -116,8 +116,8 @@ def stacked_grid(runs: Sequence[plan.Run]) -> float:
 
 def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     """So many of the runs without dropout, from all learning rates where there are three."""
-    plain = [run for run in runs if not keys.get_dotted(run.config, DROPOUT)]
-    by_rate = [[r for r in plain if keys.get_dotted(r.config, LEARNING_RATE) == rate] for rate in RATES]
+    plain = [run for run in runs if not paths.get_dotted(run.config, DROPOUT)]
+    by_rate = [[r for r in plain if paths.get_dotted(r.config, LEARNING_RATE) == rate] for rate in RATES]
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
@@ -232,7 +232,7 @@ def measure_on(dataset: str) -> dict[str, float]:
     masks.compile_masks()
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = {size: without_dropout(dataset, size) for size in SIZES}
-    by_dropout = [next(r for r in runs if keys.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]
+    by_dropout = [next(r for r in runs if paths.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]
     module: Any = experiments.build(runs[0].config).data
     module.setup("fit")
     samples = batches.PerSample(*module.train.tensors)

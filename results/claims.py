@@ -26,7 +26,7 @@ import yaml
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, Flips, Superiority, better, equivalent, paired_difference
 from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
-from actlab.studies.folders import DIVERGED
+from actlab.studies.states import DIVERGED
 
 HERE = Path(__file__).parent
 STUDIES = HERE.parent / "configs/studies"

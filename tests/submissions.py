@@ -14,7 +14,7 @@ from actlab.analysis.study_table import Cell, Row, StudyTable
 from actlab.scoreboard import definition
 from actlab.scoreboard.tables import comparable
 from actlab.storage import contents
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 from actlab.studies.points import Point
 from actlab.studies.reading import load

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis.study_table import StudyTable
-from actlab.storage.files import checked
+from actlab.storage.json_files import checked
 
 
 def cell(values: dict[str, float | None], median: float | None, **column: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import actlab
 from actlab.analysis import looks, results
 from actlab.api import StudyResults
 from actlab.errors import ActlabError
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, LR, study, write
 
 UNIT = """

@@ -83,11 +83,17 @@ WITHOUT = {
     ),
     **dict.fromkeys(["storage.resources", "runtime.signals"], LEARNING | NUMBERS | {"yaml"}),
     **dict.fromkeys(
-        ["config.keys", "config.values", "config.identity", "studies.plan", "studies.groups"],
+        ["config.paths", "config.class_paths", "config.text", "config.metrics", "config.values"],
+        LEARNING | NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["config.identity", "config.metric_classes", "studies.plan", "studies.groups"],
         LEARNING | NUMBERS,
     ),
     **dict.fromkeys(["studies.reading", "studies.schema"], LEARNING | NUMBERS),
-    **dict.fromkeys(["storage.series", "storage.files", "studies", "analysis", "scoreboard"], LEARNING),
+    **dict.fromkeys(
+        ["storage.series", "storage.files", "storage.json_files", "studies", "analysis", "scoreboard"], LEARNING
+    ),
     **dict.fromkeys(["activations", "networks", "optim", "random"], LEARNING - {"torch"}),
 }
 

@@ -11,7 +11,7 @@ import yaml
 from pytorch_lightning.accelerators import CPUAccelerator
 
 from actlab.config.messages import one_line_errors
-from actlab.config.parsing import run_seed
+from actlab.config.resolved import run_seed
 from actlab.errors import ActlabError
 from actlab.experiments import build, check_shape, shape_for
 from actlab.stacking.building import build_tasks

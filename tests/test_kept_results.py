@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from actlab.config.identity import counted, identity_of
-from actlab.storage.files import read_json
-from actlab.studies.folders import COSTS
+from actlab.storage.json_files import read_json
 from actlab.studies.formats import Cost
+from actlab.studies.study_folder import COSTS
 from kept_results import (
     LR,
     PAPER,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actlab.storage import files
-from actlab.storage.files import DamagedError, read_json, regular, write_json
+from actlab.storage.files import DamagedError, regular
+from actlab.storage.json_files import checked, read_json, write_json
 from actlab.studies.formats import Failure
 
 ROOT = Path(__file__).parents[1] / "src"
@@ -26,7 +26,9 @@ ALLOWED = {
     "storage.mappings": {
         "(path if piped and path.is_fifo() else regular(path)).open": "of the command line, perhaps a pipe"
     },
-    "storage.checkpoints": dict.fromkeys(("torch.load",), "a path or an open file, checked in `read`"),
+    "storage.checkpoints": dict.fromkeys(
+        ("torch.load", "zipfile.ZipFile"), "a path or an open file, checked in `read`"
+    ),
     "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
@@ -65,7 +67,7 @@ def test_every_reader_of_files_wraps_its_path_in_regular():
     """So a pipe or device in place of data, a record or a result is never opened."""
     wrong, found, used = [], 0, set()
     for module, call in calls():
-        if (path := opened(call)) is None or module == "storage.files":
+        if (path := opened(call)) is None:
             continue
         name, inner = ast.unparse(call.func), ast.unparse(path.func) if isinstance(path, ast.Call) else ""
         if name in ALLOWED.get(module, {}):
@@ -78,9 +80,12 @@ def test_every_reader_of_files_wraps_its_path_in_regular():
     assert used == {(module, name) for module, names in ALLOWED.items() for name in names}
 
 
-def test_json_is_parsed_and_home_folders_are_looked_up_in_one_place():
-    for names in (("json.load", "json.loads"), (".expanduser", "Path.home")):
-        assert {m for m, call in calls() if ast.unparse(call.func).endswith(names)} == {"storage.files"}
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [("storage.json_files", ("json.load", "json.loads")), ("storage.paths", (".expanduser", "Path.home"))],
+)
+def test_json_is_parsed_and_home_folders_are_looked_up_in_one_place(module, names):
+    assert {m for m, call in calls() if ast.unparse(call.func).endswith(names)} == {module}
 
 
 @pytest.mark.timeout(20)
@@ -122,11 +127,11 @@ def test_what_is_not_json_is_damaged(tmp_path, text):
 
 def test_types_are_checked_and_other_keys_are_kept():
     found = {"error": "none", "of a later version": [1, 2.5]}
-    assert files.checked(found, Failure) is found
+    assert checked(found, Failure) is found
     with pytest.raises(ValueError, match=r"error: input should be a valid string, not 3"):
-        files.checked({"error": 3}, Failure)
+        checked({"error": 3}, Failure)
     with pytest.raises(ValueError, match=r"error: field required"):
-        files.checked({}, Failure)
+        checked({}, Failure)
 
 
 def test_a_text_that_no_file_can_hold_is_written_without_it(tmp_path):

@@ -6,8 +6,11 @@ from typing import Any
 
 from actlab.analysis.results import Results, load
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Block, Run, Selection, Study
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 
 ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
 Curves = dict[str, list[float]]

@@ -9,7 +9,8 @@ from itertools import pairwise, takewhile
 
 from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE, WITH_WORKERS
 from actlab.cli.environment import ReaderGoneError, printing
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, unknown
 from actlab.runtime import interpreter
 from actlab.runtime.signals import Stopped, check, stopping
 

@@ -16,7 +16,8 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Comparison, StudyTable
-from actlab.errors import ActlabError, reason, shown
+from actlab.errors import ActlabError
+from actlab.errors.messages import reason, shown
 from actlab.storage.spec import Activation, Spec
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -110,7 +111,7 @@ def run_study(
     from actlab.random.defaults import default_seed
     from actlab.reports.output import keep
     from actlab.stages.opening import load
-    from actlab.studies.folders import StudyFolder
+    from actlab.studies.study_folder import StudyFolder
 
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
@@ -130,7 +131,7 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
     40
     """
     from actlab.stages.opening import load
-    from actlab.studies.folders import StudyFolder
+    from actlab.studies.study_folder import StudyFolder
 
     plan = _plan(study, changes)
     return StudyResults(tuple(load(StudyFolder(plan, _folder(runs_dir, plan)))))

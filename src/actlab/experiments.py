@@ -18,11 +18,15 @@ from pytorch_lightning.utilities import CombinedLoader
 
 from actlab import activations
 from actlab.callbacks import SeedEveryEpoch
-from actlab.config import identity, messages, metrics, records, sections
-from actlab.config.keys import with_import_paths
-from actlab.config.parsing import parser_of, run_seed, section, typed
+from actlab.config import identity, messages, sections
+from actlab.config.class_paths import with_import_paths
+from actlab.config.plain_values import plain
+from actlab.config.record import record as record_of
+from actlab.config.record import with_digests
+from actlab.config.resolved import parser_of, resolved, run_seed, typed
 from actlab.config.signatures import locate
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.random.seeding import seed_generators
 from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal, Unfused
@@ -42,8 +46,10 @@ warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 # Arguments of LightningCLI: the config names the classes of model and data.
 ANY_CLASSES: dict[str, Any] = {
-    **{"model_class": pl.LightningModule, "subclass_mode_model": True},
-    **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
+    "model_class": pl.LightningModule,
+    "subclass_mode_model": True,
+    "datamodule_class": pl.LightningDataModule,
+    "subclass_mode_data": True,
 }
 OF_TRAINER = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "devices": 1}
 _UNRECORDED = {  # callbacks that tasks reject, and why
@@ -62,7 +68,7 @@ class ActlabCLI(LightningCLI):
     ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses.
     """
 
-    digests: dict[str, str | None] | None = None  # of files and code that are known; see `records.with_digests`
+    digests: dict[str, str | None] | None = None  # of files and code; see `record.with_digests`
 
     def __init__(
         self,
@@ -110,7 +116,7 @@ class ActlabCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
-        self.config_dump = records.plain(self.config)  # else Lightning creates it by dumping and parsing YAML
+        self.config_dump = plain(self.config)  # else Lightning creates it by dumping and parsing YAML
         if issubclass(self.model_type, Task) and "activation" in self.arguments:
             activations.factory(self.arguments["activation"])
 
@@ -125,7 +131,7 @@ class ActlabCLI(LightningCLI):
                     raise ActlabError(f"{type(callback).__name__} {reason}")
         linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
         shapes = {name: self.shape(name, self.datamodule) for name in linked}
-        config = records.with_digests(records.record(self.config, shapes), self.digests)
+        config = with_digests(record_of(self.config, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
             self.model._log_hyperparams &= saves_hyperparameters(self.model)  # the config is logged as a whole
@@ -198,19 +204,6 @@ class ConfigCLI(ActlabCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse each section to the types of its class."""
         self.config = resolved(self.given, self.trainer_defaults)
-
-
-def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
-    """Return a config parsed to the types of its classes, with all defaults and the seed of task and data."""
-    metrics.check(given)  # before the parser, which does not name the metric
-    seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
-    config: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    config[sections.SEED], config.trainer = seed, section("trainer", trainer)
-    for name in sections.SECTIONS:
-        config[name] = typed(given, name, seed)
-    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:  # Lightning adds callbacks to the config's
-        config.trainer[name] = trainer_defaults[name]
-    return config
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from annotated_types import Ge, MinLen  # a dependency of pydantic that imports fast
 
-from actlab.errors import ActlabError, shown
+from actlab.errors import ActlabError
+from actlab.errors.messages import shown
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError

@@ -12,7 +12,7 @@ from torch import nn
 from actlab import experiments
 from actlab.activations import Spec, factory, plugins
 from actlab.api import spec_of
-from actlab.config.keys import get_dotted
+from actlab.config.paths import get_dotted
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.storage.contents import texts

@@ -12,8 +12,8 @@ from actlab.analysis.choice import choice
 from actlab.analysis.comparison import table_of
 from actlab.analysis.results import Results
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection, Stage, Study
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, finished, study, write
 
 LR = "model.optimizer.lr"

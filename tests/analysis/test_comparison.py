@@ -15,9 +15,9 @@ from actlab.analysis.study_table import Row
 from actlab.errors import ActlabError
 from actlab.reports import tables
 from actlab.studies import plan
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
 from actlab.studies.points import Point
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, COST, DROP, LR, finished, one_unit, probe, study, write
 
 

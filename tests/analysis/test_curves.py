@@ -9,8 +9,9 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.analysis.curves import Curve, over_conditions, over_epochs
 from actlab.errors import ActlabError
-from actlab.studies.folders import DIVERGED, FINISHED, StudyFolder
 from actlab.studies.plan import Selection
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, LR, finished, one_unit, probe, study, write
 
 LOSS = Column("val/loss")

@@ -10,7 +10,8 @@ import pytest
 from actlab.analysis import results
 from actlab.storage import series
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import Row, StudyFolder, frame_of
+from actlab.studies.rows import Row, frame_of
+from actlab.studies.study_folder import StudyFolder
 from damaging import WAYS, damaged
 from written_runs import curves_of, finished, study, write
 

@@ -10,9 +10,10 @@ from actlab.errors import ActlabError
 from actlab.reports.pages.study import heat_map
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, LR, curves_of, study, write
 
 MOMENTUM, ALL = "model.momentum", "data.train_on_all"

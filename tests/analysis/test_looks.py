@@ -7,8 +7,9 @@ import pytest
 
 from actlab.analysis import looks, results
 from actlab.analysis.comparison import table_of
-from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.plan import Block, Selection, Stage, Study
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, study, write
 
 SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]

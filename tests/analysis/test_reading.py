@@ -8,9 +8,12 @@ import pytest
 from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.studies import probe_files
-from actlab.studies.folders import FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Run, Study
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
 from actlab.studies.schema import ProbePart
+from actlab.studies.states import FINISHED
+from actlab.studies.study_folder import StudyFolder
 from written_runs import one_unit, probe, write
 
 

@@ -15,7 +15,7 @@ from actlab.analysis.comparison import table_of
 from actlab.reports import stored, table_files
 from actlab.scoreboard import studies_page, tables
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import COSTS, SELECTION, StudyFolder
+from actlab.studies.study_folder import COSTS, SELECTION, StudyFolder
 from fuzzing import OTHER_TYPES, listed, retyped, tried
 from written_runs import finished, probe, study
 

@@ -9,8 +9,11 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column, column
 from actlab.analysis.comparison import table_of
 from actlab.errors import ActlabError
-from actlab.studies.folders import FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Selection, Study
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import FINISHED
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, LR, curves_of, finished, one_unit, probe, study, write
 
 

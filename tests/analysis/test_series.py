@@ -16,9 +16,12 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column, column, read_at
 from actlab.analysis.comparison import table_of
 from actlab.storage import series
-from actlab.storage.files import write_json
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
+from actlab.storage.json_files import write_json
 from actlab.studies.plan import Study
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 from written_runs import finished, one_unit, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)

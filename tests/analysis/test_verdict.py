@@ -19,9 +19,10 @@ from actlab.analysis.verdict import SMOKE, _margin, needs
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
-from actlab.storage.files import write_json
-from actlab.studies.folders import RunFolder, StudyFolder
+from actlab.storage.json_files import write_json
 from actlab.studies.plan import Selection, Study
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, COST, finished, study, write
 
 PERCENT = {"metric": "test/error", "percent": True}

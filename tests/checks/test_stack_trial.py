@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 from actlab.checks import stack_trial
 from actlab.engines import packing, trials
 from actlab.networks import Dropout, initialise
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis

@@ -21,7 +21,7 @@ from actlab import datamodules
 from actlab.__main__ import main
 from actlab.activations import names
 from actlab.cli.commands import FITS
-from actlab.config.keys import set_dotted
+from actlab.config.paths import set_dotted
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build

@@ -15,12 +15,13 @@ import pytest
 from actlab.cli import study_new
 from actlab.engines.jobs import Job
 from actlab.runtime.signals import Stopped
-from actlab.storage.files import temporary, write_json
+from actlab.storage.files import temporary
+from actlab.storage.json_files import write_json
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
 from actlab.studies import reading, stacks
-from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
+from actlab.studies.run_folder import RunFolder
 from tiny_study import study_text, trained_once
 
 TINY = study_text("model.activation: [relu, elu]", batches=1, model__network__hidden=[4])

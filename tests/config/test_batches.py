@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from actlab import experiments
-from actlab.config import parsing, records
+from actlab.config import resolved
+from actlab.config.plain_values import plain
 from actlab.networks import MLP
 from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
@@ -31,11 +32,11 @@ def primed(request):
     def forget():
         for clear in (
             *vars(typing)["_cleanups"],
-            parsing.parser_of.cache_clear,
+            resolved.parser_of.cache_clear,
             hints._cached_class_parsers.clear,
         ):
             clear()
-        parsing._kept.cache_clear()
+        resolved._kept.cache_clear()
 
     forget()
     one, other = (int, float) if request.param == "int first" else (float, int)
@@ -58,9 +59,9 @@ def test_the_whole_numbers_of_every_config_stay_whole(primed):
     for path in CONFIGS:
         config = read_mapping(path)
         config["trainer"] |= LIMITS
-        found = experiments.resolved(config, {}).as_dict()
+        found = resolved.resolved(config, {}).as_dict()
         for section in ("trainer", "model", "data"):
-            given, kept = (whole_numbers(records.plain(one[section])) for one in (config, found))
+            given, kept = (whole_numbers(plain(one[section])) for one in (config, found))
             lost = {place: number for place, number in given.items() if kept.get(place) is not number}
             assert not {place: n for place, n in lost.items() if place[-1] in LIMITS or "schedules" in place}, (
                 path

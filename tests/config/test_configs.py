@@ -6,9 +6,11 @@ import inspect
 import pytest
 import yaml
 
-from actlab import experiments, networks
+from actlab import networks
 from actlab.config import messages
-from actlab.config.keys import NETWORKS, set_dotted, with_import_paths
+from actlab.config.class_paths import NETWORKS, with_import_paths
+from actlab.config.paths import set_dotted
+from actlab.config.resolved import resolved
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import config_file, names_in, resource
@@ -19,7 +21,7 @@ CONFIGS = [config_file(name) for name in names_in("configs")]
 def typed(config):
     check(config)
     with messages.one_line_errors(config):
-        return experiments.resolved(config, {})
+        return resolved(config, {})
 
 
 @pytest.fixture

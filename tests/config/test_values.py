@@ -16,8 +16,9 @@ import actlab
 from actlab import experiments
 from actlab.checks import configs
 from actlab.cli.arguments import Words, options_of
-from actlab.config.keys import TEXT_ARGUMENTS, get_dotted
-from actlab.config.signatures import parameters
+from actlab.config.paths import get_dotted
+from actlab.config.resolved import resolved
+from actlab.config.signatures import TEXT_ARGUMENTS, parameters
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse, written
 from actlab.studies import reading
@@ -192,12 +193,12 @@ def test_a_text_reaches_a_class_as_text():
     for text in TEXTS:
         texts = dict.fromkeys(("label", "either", "anything", "bare"), text)
         config["data"]["init_args"] = texts
-        given = experiments.resolved(config, {}).data.init_args
+        given = resolved(config, {}).data.init_args
         assert {key: given[key] for key in texts} == texts
         assert {type(given[key]) for key in texts} == {str}
         held = {"nested": [text, {"again": text}]}
         config["data"]["init_args"] = {"anything": held, "table": held}
-        found = experiments.resolved(config, {}).data.init_args
+        found = resolved(config, {}).data.init_args
         assert (found.anything, found.table) == (held, held)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from actlab.errors import ActlabError
 from actlab.storage import checkpoints
-from actlab.studies.folders import RunFolder
+from actlab.studies.run_folder import RunFolder
 from damaging import WAYS, damaged
 from tiny_study import TWO, KilledError, assert_same, execute, kill_after, load, untried
 

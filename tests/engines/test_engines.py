@@ -18,9 +18,10 @@ from actlab.engines import packing, training
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.storage.files import DamagedError
-from actlab.studies import folders
 from actlab.studies.locks import holding
 from actlab.studies.plan import MAX_STACK, Keep
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
 from actlab.tasks import ClassificationTask
 from tiny_study import (
     RELU,
@@ -168,11 +169,11 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
     wanted = study(overrides=[*rates, "seeds=1", "trainer.max_epochs=2", *RELU]).runs()
     execute(wanted, tmp_path, stacked=engine == "stacked")
     wild, calm = (result(tmp_path, run) for run in wanted)
-    assert (wild["status"], wild["last_good_epoch"]) == (folders.DIVERGED, 0)
-    assert (calm["status"], calm["last_good_epoch"]) == (folders.FINISHED, 2)
+    assert (wild["status"], wild["last_good_epoch"]) == (DIVERGED, 0)
+    assert (calm["status"], calm["last_good_epoch"]) == (FINISHED, 2)
     assert metrics(tmp_path, wanted[0]).empty
     assert not metrics(tmp_path, wanted[1]).empty
-    assert not folders.RunFolder(tmp_path, wanted[0]).checkpoint.exists(), "there are no good weights"
+    assert not RunFolder(tmp_path, wanted[0]).checkpoint.exists(), "there are no good weights"
 
 
 class Bomb(pl.Callback):
@@ -195,7 +196,7 @@ def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch
     bomb = "trainer.callbacks=[{class_path: test_engines.Bomb}]"
     wanted = study(overrides=[bomb, "seeds=1", "trainer.max_epochs=2", *RELU]).runs()
     execute(wanted, tmp_path, stacked)
-    wild, calm = (folders.RunFolder(tmp_path, run) for run in wanted)
+    wild, calm = (RunFolder(tmp_path, run) for run in wanted)
     assert [result(tmp_path, one.run)["status"] for one in (wild, calm)] == ["diverged", "finished"]
     assert result(tmp_path, wild.run)["last_good_epoch"] == 1
     saved = torch.load(wild.checkpoint, weights_only=True)
@@ -251,7 +252,7 @@ def test_the_members_of_a_failed_stack_are_trained_alone_also_after_a_kill(study
         execute(wanted, tmp_path / "killed", progress=kill_after(len(wanted) * 2 + 3 + 1))
     execute(wanted, tmp_path / "killed")
     for run in wanted:
-        assert not folders.RunFolder(tmp_path / "killed", run).failure_file.exists()
+        assert not RunFolder(tmp_path / "killed", run).failure_file.exists()
         assert result(tmp_path / "killed", run)["stack"]["size"] == 1
     assert_same(wanted, tmp_path / "killed", tmp_path / "straight")
 
@@ -314,11 +315,9 @@ def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
         assert held
         over = [training.work(job, tmp_path) for job in jobs]
     assert over == [job != jobs[0] for job in jobs]
-    assert [folders.RunFolder(tmp_path, run).finished for run in wanted] == [
-        run not in jobs[0].runs for run in wanted
-    ]
+    assert [RunFolder(tmp_path, run).finished for run in wanted] == [run not in jobs[0].runs for run in wanted]
     execute(wanted, tmp_path)
-    assert all(folders.RunFolder(tmp_path, run).finished for run in wanted)
+    assert all(RunFolder(tmp_path, run).finished for run in wanted)
 
 
 def test_trainers_of_finished_runs_are_released(study, tmp_path):

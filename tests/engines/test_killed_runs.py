@@ -15,8 +15,8 @@ from torch import nn
 from actlab.activations.stochastic import SOI
 from actlab.errors import ActlabError
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Keep
+from actlab.studies.run_folder import RunFolder
 from actlab.tasks.training import Training
 from damaging import damaged
 from tiny_study import KilledError, execute, left_in, untried

@@ -14,7 +14,7 @@ import torch
 from actlab import experiments
 from actlab.engines import packing
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder
+from actlab.studies.run_folder import RunFolder
 from tiny_study import execute, metrics, study_text, untried
 from wandb_logs import config as logged_config
 from wandb_logs import history, summary

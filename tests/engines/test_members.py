@@ -8,7 +8,7 @@ import torch
 
 from actlab import experiments
 from actlab.activations.stochastic import SOI
-from actlab.config.keys import get_dotted
+from actlab.config.paths import get_dotted
 from actlab.stacking import building
 from actlab.stacking.task import StackedTask
 from actlab.studies import reading

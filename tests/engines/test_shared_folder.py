@@ -16,7 +16,7 @@ import pytest
 
 from actlab.__main__ import main
 from actlab.engines import pool
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies import locks, reading
 from actlab.studies.locks import holding
 from tiny_study import untried

@@ -14,7 +14,7 @@ from actlab import experiments
 from actlab.callbacks.unit_statistics import by_unit, measure, watching
 from actlab.checks import forms
 from actlab.random.positions import Position
-from actlab.studies.folders import RunFolder
+from actlab.studies.run_folder import RunFolder
 from damaging import damaged
 from tiny_study import KilledError, execute, kill_after, load, metrics, untried
 

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from actlab.errors import described
+from actlab.errors.messages import described
 from toys import ADAM, SIX, six
 
 RECORDED = {  # a metric that each module logs

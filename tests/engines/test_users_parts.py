@@ -15,7 +15,8 @@ from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.storage import contents
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder, StudyFolder
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import KilledError, execute, kill_after, metrics, result
 from tolerances import EXACT, ROUNDED
 

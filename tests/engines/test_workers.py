@@ -26,7 +26,8 @@ from actlab.errors import ActlabError
 from actlab.runtime import accidents, signals
 from actlab.runtime.devices import VISIBLE
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder, StudyFolder
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import PLAIN, RELU, TWO, KilledError, assert_same, ignore, load, shown_by, study_text
 from toys import QUIET, Frames, FrameTask
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actlab.config.keys import set_dotted
+from actlab.config.paths import set_dotted
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.mappings import read_mapping

@@ -12,8 +12,8 @@ import pytest
 from actlab.engines import progress
 from actlab.runtime.signals import Stopped
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
+from actlab.studies.run_folder import RunFolder
 from fuzzing import FINISHED, WAYS, damage, listed, mistake, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]

@@ -10,7 +10,7 @@ import pytest
 
 from actlab.engines import packing, trials
 from actlab.errors import ActlabError
-from actlab.storage.files import id_in
+from actlab.storage.logger_ids import id_in
 from actlab.studies import reading, stacks
 from fuzzing import FINISHED, listed, mistake, retyped, tried
 

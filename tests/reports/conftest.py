@@ -10,7 +10,10 @@ import pytest
 from actlab.analysis import results
 from actlab.config.values import label
 from actlab.studies import reading
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 
 Written = Callable[..., results.Results]
 EPOCHS = 4

@@ -21,7 +21,9 @@ from actlab.reports.pages.study import drawing
 from actlab.reports.panels import Plot, limits, read_curves
 from actlab.reports.plots import read_entry
 from actlab.studies import probe_files
-from actlab.studies.folders import Row, RunFolder, StudyFolder
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 
 
 def plot_of(loaded: Any, number: int = 0) -> Plot:

@@ -20,7 +20,8 @@ from actlab.analysis.comparison import table_of
 from actlab.engines.running import busy
 from actlab.reports import output, table_files, tables, terminal
 from actlab.studies import probe_files
-from actlab.studies.folders import Row, StudyFolder
+from actlab.studies.rows import Row
+from actlab.studies.study_folder import StudyFolder
 from written_runs import COST
 
 

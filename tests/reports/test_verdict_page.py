@@ -10,8 +10,9 @@ import pytest
 from actlab.analysis import results
 from actlab.analysis.comparison import table_of
 from actlab.analysis.statistics import sampling_error
-from actlab.studies.folders import DIVERGED, FINISHED, StudyFolder
 from actlab.studies.plan import Selection
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 from page_blocks import blocks_of
 from written_runs import ACT, study, write
 

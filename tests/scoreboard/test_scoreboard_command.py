@@ -14,8 +14,10 @@ from actlab.engines.workers import Inline
 from actlab.scoreboard import definition, planning
 from actlab.storage.resources import resource
 from actlab.studies import reading
-from actlab.studies.folders import FINISHED, RunFolder, StudyFolder
+from actlab.studies.run_folder import RunFolder
 from actlab.studies.seeds import seed_list
+from actlab.studies.states import FINISHED
+from actlab.studies.study_folder import StudyFolder
 
 PICTURE = """\
 base: {base}

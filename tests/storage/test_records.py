@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from actlab.config.keys import differences
-from actlab.config.records import changed_code, plain, with_digests
+from actlab.config.paths import differences
+from actlab.config.plain_values import plain
+from actlab.config.record import changed_code, with_digests
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.checkpoints import AtomicCheckpointIO, read

@@ -14,10 +14,11 @@ from actlab.analysis import costs
 from actlab.checks import cost
 from actlab.engines.running import busy
 from actlab.runtime import devices
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies import reading
-from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.locks import holding
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import trained_once
 
 STUDY = """\

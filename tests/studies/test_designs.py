@@ -8,8 +8,8 @@ from actlab.analysis.comparison import too_few_seeds
 from actlab.analysis.statistics import LEVEL, holm
 from actlab.analysis.wording import plural
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import study_text
 
 COLUMNS = "table: [{metric: test/error, at: last}, {metric: val/loss, at: last}]\n"

@@ -8,7 +8,7 @@ import pytest
 from actlab.stages import opening
 from actlab.storage.files import DamagedError
 from actlab.studies import reading
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import study_text
 from written_runs import write
 

@@ -14,8 +14,11 @@ from actlab.errors import ActlabError
 from actlab.reports import plots
 from actlab.reports.plots import read
 from actlab.studies import reading
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, StudyFolder
 from actlab.studies.plan import Selection
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
+from actlab.studies.study_folder import StudyFolder
 from tiny_study import trained_once
 from written_runs import ACT, study, write
 

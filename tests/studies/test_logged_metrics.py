@@ -6,7 +6,7 @@ import pytest
 from actlab.api import results
 from actlab.engines.packed_rows import packed, unpacked
 from actlab.storage.series import names
-from actlab.studies.folders import Row
+from actlab.studies.rows import Row
 
 BASE = {
     "model": {"class_path": "logged_metrics.Module"},

@@ -12,16 +12,16 @@ import jsonschema
 import pytest
 from pytorch_lightning.loggers.logger import DummyLogger
 
-from actlab import experiments
 from actlab.checks import configs
 from actlab.cli import loggers
-from actlab.config import identity, keys, records, values
+from actlab.config import identity, paths, resolved, values
+from actlab.config.plain_values import plain
 from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
 from actlab.studies import groups, points, reading, schema
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -50,7 +50,7 @@ def test_a_key_within_another_that_is_given_before_it_is_set(study):
     text = TEXT.replace(
         "model.activation", "model.network: [{class_path: actlab.networks.MLP}]\n  model.activation"
     )
-    dropouts = {keys.get_dotted(run.config, "model.network.dropout") for run in study(text).runs()}
+    dropouts = {paths.get_dotted(run.config, "model.network.dropout") for run in study(text).runs()}
     assert dropouts == {0.0, 0.5}
 
 
@@ -66,9 +66,9 @@ PARSED: set[str] = set()
 @pytest.fixture
 def parsed_by_kind(monkeypatch):
     """Of the configs that differ in numbers or in the activation alone, parse one: parsing checks types."""
-    parse = experiments.resolved
+    parse = resolved.resolved
 
-    def resolved(given, defaults):
+    def parse_kind(given, defaults):
         text = json.dumps(given, default=str)
         kinds = json.loads(text, parse_float=lambda _: "float", parse_int=lambda _: "int")
         del kinds["model"]["init_args"]["activation"]  # `check` creates it
@@ -76,7 +76,7 @@ def parsed_by_kind(monkeypatch):
             parse(given, defaults)
             PARSED.add(kind)
 
-    monkeypatch.setattr(experiments, "resolved", resolved)
+    monkeypatch.setattr(resolved, "resolved", parse_kind)
 
 
 @pytest.mark.usefixtures("parsed_by_kind")
@@ -108,8 +108,8 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
     for run in runs:
         config = copy.deepcopy(mine.blocks[0].base)
         for key, value in {"trainer.max_epochs": 7, **run.point, "seed_everything": run.seed}.items():
-            keys.set_dotted(config, key, value)
-        assert records.plain(run.config) == config
+            paths.set_dotted(config, key, value)
+        assert plain(run.config) == config
         assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
 
 
@@ -164,7 +164,7 @@ def test_overrides_replace_values_of_the_study_file(study):
     changed = study(overrides=["seeds=[7]", "model.network.dropout=0.1", "model.optimizer.lr=1e-2"])
     (run, _) = changed.runs()
     assert (run.seed, run.point["model.network.dropout"]) == (7, 0.1)
-    assert keys.get_dotted(run.config, "model.optimizer.lr") == 0.01
+    assert paths.get_dotted(run.config, "model.optimizer.lr") == 0.01
 
 
 def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
@@ -189,8 +189,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
     smoke = study(TEXT + "smoke: {model.network.hidden: [8]}\n", smoke=True)
     assert smoke.name == "mine-smoke"
     config = smoke.runs()[0].config
-    assert keys.get_dotted(config, "data.sample") is True
-    assert keys.get_dotted(config, "model.network.hidden") == [8]
+    assert paths.get_dotted(config, "data.sample") is True
+    assert paths.get_dotted(config, "model.network.hidden") == [8]
     assert len(smoke.seeds) == 2
     own = TEXT + "set: {data: {class_path: mine.Table, init_args: {rows: 100}}}\n"  # has no sample
     (config, *_) = (run.config for run in study(own, smoke=True).runs())

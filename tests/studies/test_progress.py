@@ -7,9 +7,11 @@ import pytest
 from actlab.engines import progress
 from actlab.engines.progress import Display
 from actlab.runtime import signals
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
 from actlab.studies.points import Point
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
 from tiny_study import STUDY
 
 RUNS = [Run(f"run{i}", Point({}), i, {}) for i in range(4)]

@@ -10,8 +10,8 @@ import pytest
 from actlab.analysis.comparison import table_of
 from actlab.analysis.results import load
 from actlab.reports import tables
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Selection
+from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, finished, study, write
 
 STUDY = """\

@@ -11,8 +11,8 @@ from actlab.analysis import columns
 from actlab.analysis.comparison import table_of
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import load
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load as read
+from actlab.studies.study_folder import StudyFolder
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "configs/studies").glob("*.yaml"))

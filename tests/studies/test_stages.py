@@ -10,11 +10,11 @@ import pytorch_lightning as pl
 
 from actlab import experiments
 from actlab.stages import opening
-from actlab.storage.files import read_json, write_json
+from actlab.storage.json_files import read_json, write_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
-from actlab.studies.folders import SELECTION, StudyFolder
+from actlab.studies.study_folder import SELECTION, StudyFolder
 from actlab.tasks import ClassificationTask
 from tiny_study import trained_once
 from tolerances import ROUNDED, counted

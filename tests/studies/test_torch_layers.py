@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from actlab.engines import packing, timing
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.studies import reading
 
 pytestmark = pytest.mark.tries_stacks

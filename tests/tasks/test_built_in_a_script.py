@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.optim import SGD
 
-from actlab.config.records import is_plain, of_call
+from actlab.config.plain_values import is_plain, of_call
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.networks import MLP

@@ -15,7 +15,7 @@ from torchmetrics.image import PeakSignalNoiseRatio
 from torchmetrics.regression import MeanSquaredError
 
 import wandb_logs
-from actlab.config.metrics import directions
+from actlab.config.metric_classes import directions
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.optim import Plateau

@@ -19,7 +19,9 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, described, importing, unknown
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
+from actlab.errors.messages import described, unknown
 from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from actlab.activations import plugins
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.random.streams import Uniform
 from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated, validated_but

@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from actlab.activations import plugins
 from actlab.activations.registry import Factory, create, entry, names
-from actlab.errors import ActlabError, described
+from actlab.errors import ActlabError
+from actlab.errors.messages import described
 from actlab.random.seeding import own_generators
 from actlab.random.streams import MemberStream, Stream, Uniform
 from actlab.runtime.modules import evaluating, plain_attributes, unchanged, unfuse

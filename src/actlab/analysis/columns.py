@@ -14,7 +14,8 @@ from actlab.analysis.statistics import sampling_error
 from actlab.analysis.wording import digits
 from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 

@@ -19,14 +19,13 @@ from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import LEVEL, holm, mean_and_sd, median, median_interval, pairs_needed
 from actlab.analysis.study_table import FAMILIES, Cell, Row, StudyTable
-from actlab.config.keys import by_key
 from actlab.config.values import in_full, same, shareable
-from actlab.errors import unknown
-from actlab.studies.folders import DIVERGED
+from actlab.errors.messages import unknown
 from actlab.studies.formats import Timed
-from actlab.studies.groups import Group, Setting
+from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Study
 from actlab.studies.points import Point
+from actlab.studies.states import DIVERGED
 
 
 @dataclass(frozen=True)

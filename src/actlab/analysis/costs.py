@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import StudyFolder, timed_together
 from actlab.studies.formats import Cost, Timed
 from actlab.studies.groups import Group, Setting
+from actlab.studies.study_folder import StudyFolder, timed_together
 
 
 def read(folder: StudyFolder) -> tuple[list[Cost], str]:

@@ -17,7 +17,8 @@ from actlab.analysis import selection
 from actlab.analysis.columns import Column
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run
 

@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from actlab.storage.files import DamagedError
 from actlab.studies import locks
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Study
+from actlab.studies.study_folder import StudyFolder
 
 FILE = "looks.json"
 DECIDED = ("better", "worse", "equivalent", "undecided")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from actlab.analysis.columns import Column, watched
 from actlab.config import metrics
 from actlab.config.metrics import PARAMETERS, is_parameter
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.studies.plan import Study
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"

@@ -16,9 +16,9 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import few, plural
-from actlab.studies.folders import COSTS
 from actlab.studies.plan import Study
 from actlab.studies.points import short_names
+from actlab.studies.study_folder import COSTS
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 

@@ -14,8 +14,9 @@ from actlab.storage import series
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Key, Series, Summary
 from actlab.studies import probe_files
-from actlab.studies.folders import RunFolder, StudyFolder
 from actlab.studies.formats import Result
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.study_folder import StudyFolder
 
 
 @dataclass

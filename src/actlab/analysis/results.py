@@ -24,15 +24,15 @@ from actlab.analysis.columns import (
 from actlab.analysis.metrics import Metrics
 from actlab.analysis.statistics import on_grid
 from actlab.config import metrics
-from actlab.config.keys import by_key
 from actlab.config.values import printers
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
-from actlab.studies.folders import DIVERGED, FAILED, StudyFolder
 from actlab.studies.formats import Result
-from actlab.studies.groups import Group, Setting
+from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Run, Study
+from actlab.studies.states import DIVERGED, FAILED
+from actlab.studies.study_folder import StudyFolder
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,9 @@ from actlab.analysis.differences import Difference, Superiority
 from actlab.analysis.looks import factor
 from actlab.analysis.statistics import Interval, Number
 from actlab.analysis.wording import joined, plural
-from actlab.config.keys import by_key
 from actlab.config.values import in_full, mapped, printers, shareable
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
+from actlab.studies.groups import by_key
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point
 

@@ -18,9 +18,10 @@ from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import Known
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
-from actlab.config.keys import ACTIVATION, set_dotted
+from actlab.config.paths import ACTIVATION, set_dotted
 from actlab.config.values import canonical, label
-from actlab.errors import ActlabError, RunError, described
+from actlab.errors import ActlabError, RunError
+from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.runtime.devices import threads

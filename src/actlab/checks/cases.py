@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.class_paths import class_of
+from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
 from actlab.studies.plan import Run
 

@@ -18,18 +18,21 @@ from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.metrics import TESTED
 from actlab.analysis.results import Results
 from actlab.config import metrics
-from actlab.config.keys import ACTIVATION, class_of, get_dotted
+from actlab.config.class_paths import class_of
+from actlab.config.metric_classes import directions
 from actlab.config.metrics import PARAMETERS
+from actlab.config.paths import ACTIVATION, get_dotted
 from actlab.config.values import as_list, in_full
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, unknown
 from actlab.stages.opening import planned
 from actlab.storage import contents
 from actlab.storage.spec import Spec
-from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
 from actlab.studies.reading import OTHER_FORMS
 from actlab.studies.schema import ProbePart
+from actlab.studies.study_folder import StudyFolder
 
 CHECKED_TRIALS = 8  # of a search at each grid point; each takes 25 ms
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
@@ -105,7 +108,7 @@ def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
-    from actlab.experiments import resolved
+    from actlab.config.resolved import resolved
     from actlab.tasks.building import NO_PLATEAU
 
     source = "" if run.activation is None else run.activation.source
@@ -143,7 +146,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         return None
     splits = ["val", *(split for kind in callbacks for split in getattr(kind, "splits", ()))]
     splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
-    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *metrics.directions([config])]
+    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *directions([config])]
     train = {"loss", *(get_dotted(config, "model.training_metrics") or ())}
     train |= {"penalised_loss"} if penalised else set()
     train |= {"clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set()

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from actlab import experiments
-from actlab.config.keys import class_of
+from actlab.config.class_paths import class_of
 from actlab.config.signatures import locate
 from actlab.config.values import label
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.random.seeding_hooks import seeded

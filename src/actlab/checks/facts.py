@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.config.keys import get_dotted, set_dotted
+from actlab.config.paths import get_dotted, set_dotted
 from actlab.studies.plan import Run
 
 if TYPE_CHECKING:

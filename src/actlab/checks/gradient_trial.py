@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.random.seeding import own_generators
 from actlab.tasks.building import materialise
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab import experiments
-from actlab.storage.files import cache_folder
+from actlab.storage.paths import cache_folder
 from actlab.studies.opened import code_of, parts_of
 from actlab.studies.plan import Run
 

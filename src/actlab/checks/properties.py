@@ -23,7 +23,8 @@ from actlab.checks.activation_trial import check_call, gradient_of, state_of
 from actlab.checks.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.checks.gradient_trial import copied, differs, wrong_share
 from actlab.checks.rows import COST, NAMES, OUTPUT, REQUIRED, Property
-from actlab.errors import ActlabError, described
+from actlab.errors import ActlabError
+from actlab.errors.messages import described
 from actlab.random.seeding import own_generators
 from actlab.random.seeding_hooks import SeedGlobal
 from actlab.random.streams import Stream, attach

@@ -18,9 +18,9 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from actlab.config.keys import set_dotted
+from actlab.config.paths import set_dotted
 from actlab.config.values import label
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.runtime.accidents import check_device
 from actlab.runtime.devices import threads
 from actlab.runtime.quiet import quiet

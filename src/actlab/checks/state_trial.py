@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.activations.replacement import shared_parameter
-from actlab.errors import ActlabError, described
+from actlab.errors import ActlabError
+from actlab.errors.messages import described
 from actlab.random.seeding import own_generators
 from actlab.runtime.third_party import calling
 from actlab.studies.plan import Run

@@ -12,7 +12,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from actlab.activations import entry, names
-from actlab.errors import ActlabError, Parser
+from actlab.cli.parser import Parser
+from actlab.errors import ActlabError
 from actlab.reports import style, units
 
 

@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import ACTIVATION, OBJECT, class_of, get_dotted, inside, with_import_paths
+from actlab.config.class_paths import class_of, with_import_paths
 from actlab.config.messages import mistake
-from actlab.config.places import check_sample
+from actlab.config.paths import ACTIVATION, OBJECT, get_dotted, inside
 from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
+from actlab.config.text import check_sample
 from actlab.config.values import as_list
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word, written
 from actlab.storage.resources import config_file
 from actlab.storage.spec import Spec

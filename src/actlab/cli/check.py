@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.checks.rows import NAMES, REQUIRED, Property
+from actlab.cli.parser import Parser
 from actlab.config.values import label
 from actlab.engines.running import untried
 from actlab.engines.workers import EndedError, Worker
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from actlab.cli.parser import Parser
 from actlab.datamodules import twitter_pos
-from actlab.errors import ActlabError, Parser, unknown
-from actlab.storage.files import cache_folder
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
+from actlab.storage.paths import cache_folder
 
 
 class PaperData(NamedTuple):

@@ -14,10 +14,10 @@ from actlab.analysis.wording import duration
 from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
+from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.engines.workers import Inline, Worker

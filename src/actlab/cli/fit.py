@@ -25,23 +25,26 @@ from actlab.analysis.wording import few
 from actlab.callbacks import BlockProgressBar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Words, value_of
-from actlab.config import metrics, records, sections
+from actlab.config import metric_classes, record, sections
 from actlab.config.admission import UntrustedError, admitted
-from actlab.config.keys import class_of, differences, get_dotted
+from actlab.config.class_paths import class_of
 from actlab.config.messages import one_line_errors
-from actlab.config.parsing import complete, run_seed, typed, with_text
+from actlab.config.paths import differences, get_dotted
+from actlab.config.resolved import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.matrices import MatrixFile
-from actlab.errors import ActlabError, importing
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
 from actlab.experiments import ActlabCLI
 from actlab.runtime import devices, matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.files import forget_id, has_id, id_in, regular
+from actlab.storage.files import regular
+from actlab.storage.logger_ids import forget_id, has_id, id_in
 from actlab.storage.mappings import parse, written
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
@@ -184,7 +187,7 @@ class CommandLine(ActlabCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the words; find the run's folder and its checkpoint."""
         with one_line_errors(self.given):
-            metrics.check(self.given)  # before the parser, which does not name the metric
+            metric_classes.check(self.given)  # before the parser, which does not name the metric
             with importing("the code of the config" if self.given else f"actlab {self.command}"):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
@@ -208,7 +211,7 @@ class CommandLine(ActlabCLI):
 
     def shown(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that follow from the rest."""
-        given = records.as_given(self.config, sections.linked_shapes(self.given))
+        given = record.as_given(self.config, sections.linked_shapes(self.given))
         return {key: value for key, value in given.items() if key not in sections.MOVED or value is not None}
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
@@ -222,7 +225,7 @@ class CommandLine(ActlabCLI):
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         activation = (plain["model"].get("init_args") or {}).get("activation")
-        modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
+        modes = {name: mode for name, mode in metric_classes.directions([self.given]).items() if mode}
         name = os.environ.get("WANDB_NAME", self.folder.name)
         known = {"name": name, "group": root.name, "tags": [label(activation)[:64]] if activation else None}
         if self.stores:
@@ -235,7 +238,7 @@ class CommandLine(ActlabCLI):
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's; of a fit to resume, code and data must be the same, too."""
-        trained = records.completed(trained, self.given["model"])
+        trained = record.completed(trained, self.given["model"])
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))
         except UntrustedError as error:
@@ -244,14 +247,14 @@ class CommandLine(ActlabCLI):
         for name in sections.SHAPES:
             if not sections.gives(self.given, name):
                 model["model"]["init_args"].pop(name, None)
-        seed, record = run_seed(model[sections.SEED]), records.record(self.config, {})
+        seed, recorded = run_seed(model[sections.SEED]), record.record(self.config, {})
         alone = Namespace(model=typed(model, "model", seed), data={})  # type: ignore[no-untyped-call]
-        trained_with = {sections.SEED: seed, **records.as_given(alone, ())}
+        trained_with = {sections.SEED: seed, **record.as_given(alone, ())}
         fit = self.command == "fit"
         for key in ("model", sections.SEED) if fit else ("model",):
-            for difference in differences(record[key], trained_with[key], key):
+            for difference in differences(recorded[key], trained_with[key], key):
                 raise self._differs(*difference, path)
-        for text in (*records.changed_code(trained), *records.changed_files(trained, record)):
+        for text in (*record.changed_code(trained), *record.changed_files(trained, recorded)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if fit:
                 raise ActlabError(f"{changed}: restore it, or omit --ckpt_path to train from scratch")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis.wording import few
-from actlab.config.keys import import_path
+from actlab.config.class_paths import import_path
 from actlab.config.values import canonical, label, printer
 from actlab.errors import ActlabError
-from actlab.storage.files import has_id
-from actlab.studies.folders import RunFolder, StudyFolder
+from actlab.storage.logger_ids import has_id, id_in
 from actlab.studies.plan import Run
+from actlab.studies.study_folder import StudyFolder
 
 NAMES = {
     "csv": "pytorch_lightning.loggers.CSVLogger",
@@ -39,14 +39,14 @@ class Loggers:
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
-        from actlab.config.records import plain
+        from actlab.config.plain_values import plain
 
         kind = pydoc.locate(self.path)
         settings = {
             "save_dir": str(self.root),
             "name": run.id,
             "group": self.group,
-            "id": RunFolder(self.root, run).logger_id,
+            "id": id_in(self.root / run.id),
             "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
             "modes": self.modes,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.analysis import study_table
-from actlab.errors import ActlabError, Parser
+from actlab.cli.parser import Parser
+from actlab.errors import ActlabError
 from actlab.scoreboard import studies_latex, studies_page, tables
 
 

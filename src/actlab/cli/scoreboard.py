@@ -14,15 +14,16 @@ from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
+from actlab.cli.parser import Parser
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import ACTIVATION_FORMS, activation
+from actlab.studies.study_folder import StudyFolder
 
 _SLACK = 1.2  # of the minutes that are advised, because the next estimate differs
 

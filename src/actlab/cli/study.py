@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 from actlab.analysis.comparison import table_of, too_few_seeds
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
+from actlab.cli.parser import Parser
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
 from actlab.engines.workers import Worker
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import MAX_STACK
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.analysis.results import Results

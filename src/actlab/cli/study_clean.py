@@ -14,7 +14,9 @@ from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.files import leftovers, remove, temporary
 from actlab.studies import changes, locks, stacks
-from actlab.studies.folders import OVER, RESULT, StudyFolder
+from actlab.studies.run_folder import RESULT
+from actlab.studies.states import OVER
+from actlab.studies.study_folder import StudyFolder
 
 _RUN = re.compile(r".+-[0-9a-f]{16}")
 

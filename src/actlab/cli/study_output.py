@@ -16,9 +16,10 @@ from actlab.analysis.results import Results
 from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration
 from actlab.config.values import printer
-from actlab.errors import ActlabError, needing
+from actlab.errors import ActlabError
+from actlab.errors.imports import needing
 from actlab.stages import opening
-from actlab.studies.folders import StudyFolder
+from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
     from actlab.reports.style import Paper

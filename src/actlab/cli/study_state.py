@@ -10,18 +10,9 @@ from actlab.analysis.wording import duration, plural
 from actlab.cli import estimates
 from actlab.engines.running import ignored
 from actlab.stages import opening
-from actlab.studies.folders import (
-    DAMAGED,
-    DIVERGED,
-    FAILED,
-    FINISHED,
-    OVER,
-    STARTED,
-    WAITING,
-    State,
-    StudyFolder,
-)
 from actlab.studies.locks import is_held
+from actlab.studies.states import DAMAGED, DIVERGED, FAILED, FINISHED, OVER, STARTED, WAITING, State
+from actlab.studies.study_folder import StudyFolder
 
 RUNNING = "running"  # printed of a run that a process holds
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)

@@ -8,21 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from actlab.cli.parser import Parser
 from actlab.cli.study import add_run_options, run_and_show
 from actlab.cli.study_output import add_study_options
-from actlab.config.keys import is_activation
+from actlab.config.paths import is_activation
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
 from actlab.storage.files import write_atomically
 from actlab.storage.mappings import parse, read_mapping, written
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.folders import StudyFolder
 from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load, overridden
 from actlab.studies.seeds import seed_list
 from actlab.studies.spaces import FORMS
+from actlab.studies.study_folder import StudyFolder
 
 TRIALS, FRESH = 20, "15"
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds

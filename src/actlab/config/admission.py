@@ -13,23 +13,39 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.keys import OBJECT, import_path
+from actlab.config.class_paths import import_path
+from actlab.config.paths import OBJECT
 from actlab.config.sections import SECTIONS, SEED
 from actlab.config.signatures import PLAIN, classes_in, inner_type, is_callable, kinds, locate
 from actlab.errors import ActlabError
 
 # Modules whose classes a record may name; those of torchmetrics read no files and fetch no models by a name.
 NAMES = (
-    *("actlab", "torch.nn", "torch.optim", "pytorch_lightning"),
-    *("torchmetrics.classification", "torchmetrics.regression", "torchmetrics.aggregation"),
-    *("torchmetrics.image.psnr", "torchmetrics.image.ssim"),
+    "actlab",
+    "torch.nn",
+    "torch.optim",
+    "pytorch_lightning",
+    "torchmetrics.classification",
+    "torchmetrics.regression",
+    "torchmetrics.aggregation",
+    "torchmetrics.image.psnr",
+    "torchmetrics.image.ssim",
 )
 # Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is ever taken
 # from a record: they run code or write.
 TRAINER = (
-    *("precision", "max_epochs", "max_steps", "accumulate_grad_batches"),
-    *("gradient_clip_val", "gradient_clip_algorithm", "val_check_interval", "check_val_every_n_epoch"),
-    *(f"limit_{split}_batches" for split in ("train", "val", "test", "predict")),
+    "precision",
+    "max_epochs",
+    "max_steps",
+    "accumulate_grad_batches",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "val_check_interval",
+    "check_val_every_n_epoch",
+    "limit_train_batches",
+    "limit_val_batches",
+    "limit_test_batches",
+    "limit_predict_batches",
     "deterministic",
 )
 WRITTEN = ("cache_dir",)  # folders that data write to; a record only names folders that are read

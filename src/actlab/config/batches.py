@@ -9,8 +9,12 @@ from typing import Any
 from actlab.errors import ActlabError
 
 BATCHES = (
-    *("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"),
-    *("overfit_batches", "val_check_interval"),
+    "limit_train_batches",
+    "limit_val_batches",
+    "limit_test_batches",
+    "limit_predict_batches",
+    "overfit_batches",
+    "val_check_interval",
 )
 
 

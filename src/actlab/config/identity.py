@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from actlab.config.batches import BATCHES
-from actlab.config.keys import class_of, get_dotted
-from actlab.config.metrics import KEY
+from actlab.config.class_paths import class_of
+from actlab.config.metric_classes import KEY
+from actlab.config.paths import get_dotted
 from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
@@ -24,17 +25,33 @@ NUMERICS_OF_METRICS = 2  # the same for runs with metrics of torchmetrics
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
-    *("accelerator", "benchmark", "barebones", "default_root_dir", "enable_checkpointing"),
-    *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
-    *("num_sanity_val_steps", "profiler", "strategy"),
+    "accelerator",
+    "benchmark",
+    "barebones",
+    "default_root_dir",
+    "enable_checkpointing",
+    "enable_model_summary",
+    "enable_progress_bar",
+    "inference_mode",
+    "log_every_n_steps",
+    "logger",
+    "num_sanity_val_steps",
+    "profiler",
+    "strategy",
 }
 # Classes whose results do not depend on the number of devices.
 ACTLAB = {
     "model": {
         f"actlab.tasks.{name}Task"
         for name in (
-            *("Autoencoder", "Classification", "Frame", "Helmholtz"),
-            *("Hills", "Language", "Pixel", "Regression"),
+            "Autoencoder",
+            "Classification",
+            "Frame",
+            "Helmholtz",
+            "Hills",
+            "Language",
+            "Pixel",
+            "Regression",
         )
     },
     "data": {
@@ -51,63 +68,95 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
-    others: list[Any] = [] if is_of_actlab(counts) else [NUMERICS_OF_OTHERS]
-    others += [{KEY: NUMERICS_OF_METRICS}] if get_dotted(dict(counts), KEY) else []
-    text = json.dumps([NUMERICS, counts, sorted(set(sources.values())), *others], sort_keys=True, default=str)
+    """Return the SHA-256 of what counts of a complete config, and of the files that it names."""
+    parts = [NUMERICS, counts, sorted(set(sources.values()))]
+    if not is_of_actlab(counts):
+        parts.append(NUMERICS_OF_OTHERS)
+    if get_dotted(dict(counts), KEY):
+        parts.append({KEY: NUMERICS_OF_METRICS})
+
+    text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_of_actlab(config: Mapping[str, Any]) -> bool:
     """Return whether model and data are of classes in `ACTLAB`, by import path or bare name."""
-    paths = {section: f".{class_of(config.get(section))}" for section in ACTLAB}
-    return all(any(f".{name}".endswith(paths[section]) for name in ACTLAB[section]) for section in ACTLAB)
+    for section, classes in ACTLAB.items():
+        ending = f".{class_of(config.get(section))}"
+        if not any(f".{name}".endswith(ending) for name in classes):
+            return False
+    return True
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a complete config that affects results, with values in canonical form."""
-    sections = {section for section, classes in ACTLAB.items() if str(class_of(config.get(section))) in classes}
-    data = _without_reading(config) if "data" in sections else config.get("data") or {}
+    is_model = str(class_of(config.get("model"))) in ACTLAB["model"]
+    is_data = str(class_of(config.get("data"))) in ACTLAB["data"]
+    data = _without_reading(config) if is_data else config.get("data") or {}
     trainer = config.get("trainer") or {}
     if isinstance(trainer, Mapping):
-        left_out = NOT_COUNTED | (NOT_COUNTED_OF_ACTLAB["trainer"] if sections == ACTLAB.keys() else set())
-        counting = ((k, v) for k, v in trainer.items() if k not in left_out and (v is not None or k in _NULLS))
-        trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
+        left_out = NOT_COUNTED
+        if is_model and is_data:
+            left_out = left_out | NOT_COUNTED_OF_ACTLAB["trainer"]
+        trainer = _without(trainer, left_out)
+        for key, value in [*trainer.items()]:
+            if value is None and key not in _NULLS:
+                del trainer[key]
+            if key in BATCHES and type(value) is int and value == 1:
+                trainer[key] = "one batch"
+
     whole = {**config, "data": data, "trainer": trainer}
     canonical: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
     return canonical
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:
-    """Return the data section without the arguments for reading: a run may change its own cache folder."""
+    """Return the data section without the arguments for reading.
+
+    A run may change its own cache folder.
+    """
     data = config.get("data") or {}
-    if not isinstance(data, Mapping) or not isinstance(arguments := data.get("init_args") or {}, Mapping):
+    if not isinstance(data, Mapping):
         return data
-    left_out = NOT_COUNTED_OF_ACTLAB["data"]
-    return {**data, "init_args": {key: value for key, value in arguments.items() if key not in left_out}}
+    arguments = _without(data.get("init_args") or {}, NOT_COUNTED_OF_ACTLAB["data"])
+    return {**data, "init_args": arguments}
+
+
+def _without(values: Any, keys: set[str]) -> Any:
+    """Return a mapping without some keys; other values unchanged."""
+    if not isinstance(values, Mapping):
+        return values
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
-    """Return a value in canonical form: 1 equals 1.0, text stays text, a path is a digest of its content."""
+    """Return a value in canonical form: 1 equals 1.0, text stays text, a path is a digest."""
     if isinstance(value, str) and value in sources:
         file, _, name = value.rpartition(":")
-        return [sources[value], value if contents.module_of(value) else name if file else ""]
+        if contents.module_of(value):
+            name = value
+        elif not file:
+            name = ""
+        return [sources[value], name]
     return as_number(value)
 
 
 def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
-    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them."""
-    known = {} if known is None else known
-    digests: dict[str, str] = {}
+    """Return digests of the files, folders and modules outside actlab that a config names.
+
+    Those in ``known``, None for other texts, are not computed again; new ones are added to it.
+    """
+    if known is None:
+        known = {}
+    digests = {}
     data = _without_reading(config)
     named = set(contents.texts(data.get("init_args") if isinstance(data, Mapping) else data))
-    trainer = config.get("trainer") or {}
-    if isinstance(trainer, Mapping):
-        trainer = {key: value for key, value in trainer.items() if key not in NOT_COUNTED}
+    trainer = _without(config.get("trainer") or {}, NOT_COUNTED)
     for text in contents.texts({**config, "data": data, "trainer": trainer}):
         key = f"data {text}" if text in named else text
         if key not in known:  # a large folder takes minutes to read
             known[key] = contents.content_of(text, text in named)
-        if content := known[key]:
+        content = known[key]
+        if content:
             digests[text] = content
     return digests

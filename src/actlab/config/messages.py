@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from actlab.config import sections
-from actlab.config.keys import SPEC, class_of
+from actlab.config.class_paths import class_of
+from actlab.config.paths import SPEC
 from actlab.config.signatures import (
     classes_in,
     find,
@@ -28,7 +29,8 @@ from actlab.config.signatures import (
     module_class,
     parameters,
 )
-from actlab.errors import ActlabError, described, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import described, one_line, unknown
 
 _FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.

@@ -12,9 +12,11 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.class_paths import class_of
+from actlab.config.paths import get_dotted
 from actlab.config.signatures import classes_in, find, parameters
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 
 SEED = "seed_everything"
 # The arguments of the model that come from the data if the config has none.

@@ -18,10 +18,48 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import jsonargparse._typehints as hints
 from jsonargparse import ArgumentParser
 
-from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
-from actlab.errors import ActlabError, described, importing, unknown
+from actlab.config.class_paths import class_of, import_path
+from actlab.config.paths import inside
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
+from actlab.errors.messages import described, unknown
 from actlab.storage.spec import Spec
 
+# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans: words of the
+# command line stay text there, and no class is imported. A test compares the names with the signatures.
+TEXT_ARGUMENTS = {
+    "accelerator",
+    "activation",
+    "block",
+    "by",
+    "cache_dir",
+    "ckpt_path",
+    "column",
+    "dataset",
+    "default_root_dir",
+    "fit",
+    "flip",
+    "gradient_clip_algorithm",
+    "head",
+    "image",
+    "label",
+    "max_time",
+    "metric",
+    "mode",
+    "model_registry",
+    "name",
+    "profiler",
+    "revision",
+    "scheduler_interval",
+    "setting",
+    "strategy",
+    "test_set",
+    "test_split",
+    "train_split",
+    "val_split",
+    "variant",
+    "vectors",
+}
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
@@ -121,8 +159,15 @@ def lacking(path: str, name: str, where: str) -> ActlabError:
 
 PLAIN = (bool, int, float, str, type(None))
 _CONTAINERS = (
-    *(dict, list, tuple, set, Mapping, collections.abc.MutableMapping),
-    *(Iterable, Collection, collections.abc.Sequence),
+    dict,
+    list,
+    tuple,
+    set,
+    Mapping,
+    collections.abc.MutableMapping,
+    Iterable,
+    Collection,
+    collections.abc.Sequence,
 )
 
 
@@ -212,19 +257,26 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
     of_library = isinstance(path, str) and (path.partition(".")[0] in _LIBRARIES or "." not in path)
     if owner in ([], ["trainer"]) or of_library:
         return name in TEXT_ARGUMENTS
-    known: dict[str, Taken] = {}
+    if not isinstance(path, str):
+        return False
     with suppress(Exception):  # third-party code may raise anything; building the config reports it
-        known = parameters(locate(path)) or {} if isinstance(path, str) else {}
-    return name in known and known[name].is_text
+        taken = (parameters(locate(path)) or {}).get(name)
+        return taken is not None and taken.is_text
+    return False
 
 
 def takes_activation_name(owner: Any) -> bool:
     """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
-    known: Callable[..., Any] | None = owner if inspect.isclass(owner) else None
-    taken = (parameters(known) or {}).get("activation") if known else None
-    options = kinds(taken.annotation) if taken is not None else set()
-    origins = (get_origin(kind) or kind for kind in options)
-    return str in options and any(inspect.isclass(origin) and issubclass(origin, Mapping) for origin in origins)
+    if not inspect.isclass(owner):
+        return False
+    known: Callable[..., Any] = owner
+    taken = (parameters(known) or {}).get("activation")
+    if taken is None:
+        return False
+
+    options = kinds(taken.annotation)
+    classes = filter(inspect.isclass, (get_origin(kind) or kind for kind in options))
+    return str in options and any(issubclass(kind, Mapping) for kind in classes)
 
 
 @cache

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import read_word
+from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
 _IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Name, package.module:Name
@@ -163,7 +163,7 @@ def shareable(values: Any) -> Any:
     """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
 
     def shown(value: Any) -> Any:
-        if isinstance(value, bool | int | float | None):
+        if isinstance(value, int | float | None):
             return value
         if hasattr(value, "__dict__") and not callable(value):
             return shareable(vars(value))

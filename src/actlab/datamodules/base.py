@@ -19,12 +19,13 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
-from actlab.config.records import of_call
+from actlab.config.plain_values import of_call
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
 from actlab.random.hashing import generator
 from actlab.random.positions import BatchBlock, Position
-from actlab.storage.files import DamagedError, checked
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import checked
 from actlab.storage.resources import resource
 from actlab.validation import Count, validated
 

@@ -13,8 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actlab.errors import ActlabError, one_line
-from actlab.storage.files import cache_folder, regular, replacing
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
+from actlab.storage.files import regular, replacing
+from actlab.storage.paths import cache_folder
 
 Tensors = dict[str, Tensor]
 _VERIFIED = set[tuple[Path, int, int]]()  # path, size and time of files whose digest has been checked

@@ -19,7 +19,7 @@ from actlab.datamodules.preprocessing import mean_of
 from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
-from actlab.storage.files import cache_folder
+from actlab.storage.paths import cache_folder
 from actlab.validation import Count, Whole, validated
 
 FORMAT = 4  # version of the mean's cache; increased when decoding changes

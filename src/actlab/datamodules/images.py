@@ -30,7 +30,8 @@ from actlab.datamodules.sources import (
 )
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
-from actlab.storage.files import at_home, cache_folder, temporary
+from actlab.storage.files import temporary
+from actlab.storage.paths import at_home, cache_folder
 from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes

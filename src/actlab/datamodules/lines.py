@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 
 

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 from actlab.datamodules.base import Batch, Samples, Transform
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import CPU
-from actlab.errors import ActlabError, needing
+from actlab.errors import ActlabError
+from actlab.errors.imports import needing
 from actlab.random.positions import Position, integers_at, uniform_at
 
 

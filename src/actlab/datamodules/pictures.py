@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")

@@ -13,7 +13,8 @@ from actlab.datamodules.pictures import pixels, read_picture, reason_of, unreada
 from actlab.datamodules.sources import SUFFIXES
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at
-from actlab.storage.files import at_home, regular
+from actlab.storage.files import regular
+from actlab.storage.paths import at_home
 from actlab.validation import Count, validated
 
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.cache import digest_of_tensors, made_once
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 
 FORMAT = 2  # version of the cache; increased when a step's statistics change
 BLOCK = 1000  # images per block: 12 MB of CIFAR in float32

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
+from actlab.storage.digests import digest_of as digest_of_file
 from actlab.storage.digests import digests_of
-from actlab.storage.files import digest_of as digest_of_file
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names

@@ -20,9 +20,11 @@ from torch import Tensor
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.hub import located
 from actlab.datamodules.sources import open_parquet, parquet_files, state
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, unknown
 from actlab.random.positions import Position, integers_at
-from actlab.storage.files import at_home, regular
+from actlab.storage.files import regular
+from actlab.storage.paths import at_home
 from actlab.validation import Count, validated
 
 WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default

@@ -15,7 +15,7 @@ from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames
 from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
 from actlab.errors import ActlabError
-from actlab.storage.files import at_home
+from actlab.storage.paths import at_home
 from actlab.validation import Whole, validated
 
 

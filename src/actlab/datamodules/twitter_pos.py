@@ -14,9 +14,10 @@ from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, data
 from actlab.datamodules.sources import state
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.random.positions import Position
-from actlab.storage.files import at_home
+from actlab.storage.paths import at_home
 from actlab.validation import validated
 
 FOLDER = "data/twitter_pos"

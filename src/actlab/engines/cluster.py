@@ -23,7 +23,9 @@ from actlab import engines
 from actlab.engines import pool
 from actlab.engines.jobs import Arranged, Job, LoggerFactory, longest_first
 from actlab.engines.pool import MOST_DEATHS
-from actlab.errors import ActlabError, LostDeviceError, described, needing, one_line
+from actlab.errors import ActlabError, LostDeviceError
+from actlab.errors.imports import needing
+from actlab.errors.messages import described, one_line
 from actlab.runtime import signals
 from actlab.runtime.interpreter import HASH_SEED, OURS, SAFE_PATH
 from actlab.runtime.machine import hardware, versions

@@ -23,7 +23,8 @@ from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
 from actlab.engines.stored_weights import best_epoch
-from actlab.errors import ActlabError, RunError, described
+from actlab.errors import ActlabError, RunError
+from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.runtime import matmul, signals
@@ -34,10 +35,12 @@ from actlab.stacking.task import has_forms, matmul_of, stacked_quantity
 from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Run
+from actlab.studies.rows import Row, split_name
+from actlab.studies.run_folder import RunFolder
 from actlab.studies.schema import ProbePart
+from actlab.studies.states import DIVERGED, FINISHED
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from actlab.engines.settings import Settings
 from actlab.runtime import signals
 from actlab.studies import stacks
-from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
+from actlab.studies.run_folder import RunFolder
 
 T = TypeVar("T")
 LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run

@@ -12,7 +12,8 @@ from torch import Tensor
 from actlab.config.metrics import ONE_BATCH
 from actlab.engines.run_records import JobRecord
 from actlab.stacking import StackedTask
-from actlab.studies.folders import Row, RunFolder, split_name
+from actlab.studies.rows import Row, split_name
+from actlab.studies.run_folder import RunFolder
 from actlab.tasks.training import Training
 
 

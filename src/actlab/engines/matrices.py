@@ -8,7 +8,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
 from actlab.engines.run_records import of_run
-from actlab.storage.files import update_json
+from actlab.storage.json_files import update_json
 from actlab.tasks.training import Training
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from actlab.config.metrics import logged
-from actlab.studies.folders import Row, split_name
+from actlab.studies.rows import Row, split_name
 
 _TYPES = {"epoch": torch.float64, "step": torch.int64, "value": torch.float64}
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from actlab import experiments
 from actlab.checks.facts import Known
-from actlab.config.keys import get_dotted
+from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
 from actlab.engines import compatibility, timing, trials
 from actlab.engines import settings as execution
@@ -20,8 +20,8 @@ from actlab.engines.jobs import Arranged, Job, Shard, even_parts, share_of
 from actlab.errors import ActlabError
 from actlab.runtime import signals
 from actlab.studies import stacks
-from actlab.studies.folders import RunFolder
 from actlab.studies.plan import MAX_STACK, Run
+from actlab.studies.run_folder import RunFolder
 
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 

@@ -20,7 +20,7 @@ from actlab.engines.jobs import Arranged, Job, LoggerFactory, longest_first
 from actlab.engines.workers import LOST, STALLED, EndedError, Worker
 from actlab.runtime import signals
 from actlab.studies import locks
-from actlab.studies.folders import RunFolder
+from actlab.studies.run_folder import RunFolder
 
 MOST_DEATHS = 3  # by signals, of the workers that train one job
 

@@ -15,8 +15,9 @@ from actlab.analysis.wording import duration
 from actlab.runtime import signals
 from actlab.storage import series
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import FINISHED, RunFolder
 from actlab.studies.plan import Run, Selection
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import FINISHED
 
 LINE_EVERY = 10.0  # seconds between lines if there is no terminal
 SPEED_OVER = 1800.0  # seconds over which the speed is measured, at most; rich keeps the last 1000 updates

@@ -19,7 +19,8 @@ from actlab.engines.run_records import RunRecord, of_run
 from actlab.runtime import signals
 from actlab.stacking import StackedTask
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import DIVERGED, FINISHED
 from actlab.tasks import parameters
 from actlab.tasks.training import Training
 

@@ -9,7 +9,7 @@ from pytorch_lightning.loggers import Logger
 
 from actlab.config.metrics import logged
 from actlab.storage import series
-from actlab.studies.folders import Row
+from actlab.studies.rows import Row
 from actlab.tasks.metrics import log_table
 
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from actlab.engines.packed_rows import packed, unpacked
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import Row, RunFolder
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import RunFolder
 
 T = TypeVar("T")
 _SHARED = ("seconds", "stopped", "scored", "sampling_errors")  # of all runs together

@@ -16,7 +16,7 @@ from actlab.analysis.comparison import too_few_seeds
 from actlab.analysis.wording import few, plural
 from actlab.checks import configs
 from actlab.checks.cases import key_of
-from actlab.config.keys import by_key, short
+from actlab.config.paths import short
 from actlab.engines import pool
 from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
@@ -29,11 +29,13 @@ from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
 from actlab.storage.files import DamagedError
 from actlab.studies import changes, locks, opened, stacks
-from actlab.studies.folders import COSTS, FAILED, RunFolder, StudyFolder, timed_together
 from actlab.studies.formats import Cost
-from actlab.studies.groups import by_point
+from actlab.studies.groups import by_key, by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.points import Point
+from actlab.studies.run_folder import RunFolder
+from actlab.studies.states import FAILED
+from actlab.studies.study_folder import COSTS, StudyFolder, timed_together
 
 if TYPE_CHECKING:
     from actlab.checks.facts import Known

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.storage.files import stored_json, write_json
+from actlab.storage.json_files import stored_json, write_json
 
 FILE = "engine.json"
 # Updates of all runs from which on several processes save time (benchmarks/processes.py), and from which on

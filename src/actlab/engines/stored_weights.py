@@ -13,8 +13,8 @@ from actlab.engines.run_records import RunRecord
 from actlab.stacking import StackedTask
 from actlab.stacking.network import task_state
 from actlab.storage.checkpoints import epochs_of, read, write_weights
-from actlab.studies.folders import Row
 from actlab.studies.plan import Keep
+from actlab.studies.rows import Row
 
 
 def write_epoch(trainer: Trainer, run: RunRecord, epoch: int) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from actlab.config import identity
 from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.recording import Recorder
-from actlab.errors import ActlabError, described
+from actlab.errors import ActlabError
+from actlab.errors.messages import described
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
 from actlab.runtime.devices import keep_freed, rank, threads

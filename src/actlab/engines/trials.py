@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from actlab.checks import stack_trial
 from actlab.runtime.machine import hardware, versions
 from actlab.stacking.mapping import MappingError
-from actlab.storage.files import stored_json, write_json
+from actlab.storage.json_files import stored_json, write_json
 from actlab.studies.plan import Run
 
 FILE = "trials.json"

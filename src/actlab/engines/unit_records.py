@@ -19,7 +19,8 @@ import pytorch_lightning as pl
 
 from actlab.callbacks import UnitValues
 from actlab.storage.files import DamagedError, regular, replacing
-from actlab.studies.folders import UNITS, UNITS_SO_FAR, Row, RunFolder
+from actlab.studies.rows import Row
+from actlab.studies.run_folder import UNITS, UNITS_SO_FAR, RunFolder
 
 Array = npt.NDArray[Any]
 _WIDTHS = "widths of layers"  # key in the .npz file

@@ -22,7 +22,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from actlab.engines.settings import Settings
-from actlab.errors import ActlabError, LostDeviceError, described, last_line
+from actlab.errors import ActlabError, LostDeviceError
+from actlab.errors.messages import described, last_line
 from actlab.runtime import signals
 from actlab.runtime.interpreter import started_alike
 from actlab.runtime.quiet import quiet

@@ -14,7 +14,8 @@ from contextvars import ContextVar
 import torch
 from torch import Generator, Tensor, nn
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.random.hashing import generator
 
 Rule = Callable[[Tensor, Generator | None], Tensor]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.networks.dropout import dropout_layers
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation

@@ -10,7 +10,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab.errors import unknown
+from actlab.errors.messages import unknown
 from actlab.validation import validated
 
 Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]

@@ -15,7 +15,8 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 from torch.optim import Optimizer
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.validation import Whole, validated, validated_but
 
 By = Literal["epoch", "update"]

@@ -13,7 +13,7 @@ from actlab.analysis.study_table import StudyTable
 from actlab.reports import figures, stored, style, table_files
 from actlab.reports.pages import study as page
 from actlab.storage.files import regular, write_atomically
-from actlab.studies.folders import VALUES
+from actlab.studies.study_folder import VALUES
 
 
 def write(opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False) -> list[Path]:

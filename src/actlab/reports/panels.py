@@ -15,7 +15,8 @@ import pandas as pd
 from actlab.analysis.curves import Curve
 from actlab.config.metrics import LEARNT, is_parameter
 from actlab.config.values import named, same
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, unknown
 from actlab.storage.files import regular
 from actlab.storage.resources import is_file, resource
 

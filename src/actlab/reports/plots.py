@@ -14,16 +14,16 @@ from actlab.analysis.notes import INTERVAL, spans
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
 from actlab.analysis.wording import plural
-from actlab.config.keys import by_key
 from actlab.config.metrics import HIGHEST, INITIAL, LEARNT, LOWEST, is_parameter
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.reports.panels import Line, Panel, Plot, read_curves
-from actlab.storage.files import read_json
-from actlab.studies.folders import MATRICES, RunFolder
+from actlab.storage.json_files import read_json
 from actlab.studies.formats import Kept
-from actlab.studies.groups import Group
+from actlab.studies.groups import Group, by_key
 from actlab.studies.plan import SMOKE_SUFFIX, Run
 from actlab.studies.points import Point
+from actlab.studies.run_folder import MATRICES, RunFolder
 
 _READING_TEXTS = {
     "last": "at the last epoch",

@@ -18,13 +18,13 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
 from actlab.config.values import label
-from actlab.errors import one_line, unknown
+from actlab.errors.messages import one_line, unknown
 from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
 from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
 from actlab.storage.files import DamagedError, regular, write_atomically
-from actlab.studies.folders import StudyFolder
 from actlab.studies.reading import load
+from actlab.studies.study_folder import StudyFolder
 
 NAME = "curves.csv"
 _WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")

@@ -16,7 +16,7 @@ from actlab.config.values import in_full
 from actlab.reports import latex
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
-from actlab.studies.folders import VALUES
+from actlab.studies.study_folder import VALUES
 
 MOST_COLUMNS = 10  # of a single table in Markdown
 MARKDOWN = "table.md"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from actlab.activations import Activation, create, entry, names
-from actlab.errors import described
+from actlab.errors.messages import described
 from actlab.random.streams import Stream, attach
 from actlab.reports import style
 from actlab.reports.canvas import Axes, Figure, Line2D, mpl

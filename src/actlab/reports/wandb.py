@@ -14,11 +14,13 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
-from actlab.config.keys import get_dotted
 from actlab.config.metrics import is_parameter, mode_of
+from actlab.config.paths import get_dotted
 from actlab.config.values import label, shareable
-from actlab.errors import one_line
-from actlab.storage.files import at_home, id_in, regular
+from actlab.errors.messages import one_line
+from actlab.storage.files import regular
+from actlab.storage.logger_ids import id_in
+from actlab.storage.paths import at_home
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"

@@ -11,8 +11,8 @@ from typing import Any
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from actlab.config.keys import short
 from actlab.config.metrics import is_parameter, logged
+from actlab.config.paths import short
 from actlab.studies.plan import Study
 
 _SETTINGS = ("activation", "lr", "dropout", "seed")  # keys of `actlab.reports.wandb.compared`

@@ -9,7 +9,8 @@ import torch
 from pytorch_lightning.utilities.memory import is_oom_error
 from torch import Tensor
 
-from actlab.errors import LostDeviceError, described
+from actlab.errors import LostDeviceError
+from actlab.errors.messages import described
 
 # A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong state.
 harmed = False

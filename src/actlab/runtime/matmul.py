@@ -13,7 +13,7 @@ from functools import cache
 
 import torch
 
-from actlab.errors import unknown
+from actlab.errors.messages import unknown
 from actlab.runtime.machine import hardware
 
 DEFAULT, ONEDNN, AUTO = "default", "onednn", "auto"

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.scoreboard import definition
 from actlab.scoreboard.definition import DataSet, Task
-from actlab.storage.files import digest_of
+from actlab.storage.digests import digest_of
 from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import load
 from actlab.studies.seeds import seed_list

@@ -12,9 +12,11 @@ from lightning_fabric.utilities.seed import seed_everything
 from pytorch_lightning.callbacks import Checkpoint
 
 from actlab import experiments
-from actlab.config import records, sections
+from actlab.config import sections
 from actlab.config.messages import one_line_errors
-from actlab.config.parsing import parser_of, run_seed, typed
+from actlab.config.plain_values import plain
+from actlab.config.record import with_digests
+from actlab.config.resolved import parser_of, run_seed, typed
 from actlab.datamodules.base import TensorDataModule
 from actlab.experiments import Experiment
 from actlab.runtime import matmul
@@ -65,7 +67,7 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
             seed_everything(seed, verbose=False)
             task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
             assert isinstance(task, Task)  # no other can be stacked
-            trained = records.plain(model)
+            trained = plain(model)
             trained["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
-            task.config = records.with_digests({**known, sections.SEED: seed, "model": trained}, digests)
+            task.config = with_digests({**known, sections.SEED: seed, "model": trained}, digests)
         yield task

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from actlab.errors import one_line
+from actlab.errors.messages import one_line
 from actlab.random import streams
 from actlab.random.seeding_hooks import seeded
 from actlab.runtime.accidents import is_accident

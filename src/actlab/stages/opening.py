@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 
 from actlab.analysis import results, selection
 from actlab.analysis.results import Results
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.stages import search
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import OVER, RESELECT, SELECTION, WAITING, StudyFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Run, Selection, Stage, Study, other_length
 from actlab.studies.points import Point
+from actlab.studies.states import OVER, WAITING
+from actlab.studies.study_folder import RESELECT, SELECTION, StudyFolder
 
 
 @dataclass(frozen=True)

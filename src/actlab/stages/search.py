@@ -12,14 +12,14 @@ from typing import Any
 
 from actlab.analysis import results, selection
 from actlab.analysis.wording import plural
-from actlab.config.keys import is_activation
+from actlab.config.paths import is_activation
 from actlab.storage.spec import Spec
-from actlab.studies.folders import StudyFolder
 from actlab.studies.formats import Selected
 from actlab.studies.groups import Group
 from actlab.studies.plan import Block, Keep, Study, Trial
 from actlab.studies.points import Point
 from actlab.studies.spaces import Search, points
+from actlab.studies.study_folder import StudyFolder
 
 SEARCHED = "searched"  # key of the group's name in its point
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,10 +15,12 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from actlab.errors import one_line
-from actlab.storage.files import DamagedError, checked, damaged_part, replacing
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
+from actlab.storage.files import DamagedError, replacing
+from actlab.storage.json_files import checked
 
-CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
+CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
 STATELESS = "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
@@ -133,3 +136,17 @@ def read(
         return dict(checked(checkpoint, _CHECKPOINT))
     except ValueError as error:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
+
+
+def damaged_part(path: str | Path | IO[Any]) -> str | None:
+    """Return the damaged part of a zip file, or None; an ActlabError if the file, a checkpoint, is missing."""
+    try:
+        with zipfile.ZipFile(path) as parts:
+            return parts.testzip()
+    except FileNotFoundError as error:
+        raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
+        return one_line(error)
+    finally:
+        if not isinstance(path, str | Path):
+            path.seek(0)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.storage.digests import digests_of
-from actlab.storage.files import at_home, regular, resolved
+from actlab.storage.files import regular
+from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
 MOST_FILES = 100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files

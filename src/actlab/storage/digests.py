@@ -1,4 +1,7 @@
-"""SHA-256 digests of files, cached in an SQLite database in the cache folder, so large files are read once."""
+"""SHA-256 digests of files.
+
+An SQLite database in the cache folder stores the digests of large files, so that each is read once.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from actlab.storage.files import cache_folder, regular
+from actlab.storage.files import regular
+from actlab.storage.paths import cache_folder
 
 FILE = "digests.sqlite"
 WORTH = 2**24  # bytes; reading fewer bytes again is faster than a database lookup
 # Seconds after the last change of a file before its digest is cached: a second change within one tick of the
 # file system's clock would leave the times unchanged.
 _SETTLED = 2.0
+_UNUSABLE = (sqlite3.Error, OSError, UnicodeError)  # the database; its digests are then read from files
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file's bytes."""
+    with regular(path).open("rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def digests_of(files: Sequence[Path]) -> dict[Path, str]:
@@ -27,13 +38,20 @@ def digests_of(files: Sequence[Path]) -> dict[Path, str]:
         file: f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
         for file, state in states.items()
     }
-    known = _load(stamps)
-    read = {file: _digest(file, state.st_size) for file, state in states.items() if file not in known}
-    recent = (time.time() - _SETTLED) * 1e9
-    settled = [f for f in read if max(states[f].st_mtime_ns, states[f].st_ctime_ns) < recent]
+    digests = _load(stamps)
+
+    # Read the other files
+    settled = []
+    for file, state in states.items():
+        if file in digests:
+            continue
+        digests[file] = _digest(file, state.st_size)
+        if max(state.st_mtime_ns, state.st_ctime_ns) < (time.time() - _SETTLED) * 1e9:
+            settled.append((str(file.absolute()), stamps[file], digests[file]))
+
     if settled:
-        _store([(str(file.absolute()), stamps[file], read[file]) for file in settled])
-    return {**known, **read}
+        _store(settled)
+    return digests
 
 
 def _digest(file: Path, size: int) -> str:
@@ -42,15 +60,18 @@ def _digest(file: Path, size: int) -> str:
 
 
 def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:
-    with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database:
+    digests = {}
+    with suppress(*_UNUSABLE), closing(_database()) as database:
         query = "SELECT digest FROM digests WHERE path = ? AND stamp = ?"
-        rows = {file: database.execute(query, (str(file.absolute()), stamp)) for file, stamp in stamps.items()}
-        return {file: row[0] for file, cursor in rows.items() if (row := cursor.fetchone())}
-    return {}
+        for file, stamp in stamps.items():
+            row = database.execute(query, (str(file.absolute()), stamp)).fetchone()
+            if row:
+                digests[file] = row[0]
+    return digests
 
 
 def _store(rows: Sequence[tuple[str, str, str]]) -> None:
-    with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database, database:
+    with suppress(*_UNUSABLE), closing(_database()) as database, database:
         database.executemany("REPLACE INTO digests VALUES (?, ?, ?)", rows)
 
 

@@ -11,7 +11,8 @@ from typing import IO, Any
 
 import yaml
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout

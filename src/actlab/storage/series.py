@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actlab.errors import reason
+from actlab.errors.messages import reason
 from actlab.storage.files import DamagedError, regular
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from actlab.errors import ActlabError, shown
-from actlab.storage.files import resolved
+from actlab.errors import ActlabError
+from actlab.errors.messages import shown
+from actlab.storage.paths import resolved
 
 
 @dataclass(frozen=True)

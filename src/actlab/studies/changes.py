@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.config import identity
-from actlab.config.keys import differences
-from actlab.config.places import without_replaced_dataset
+from actlab.config.paths import differences
+from actlab.config.text import without_replaced_dataset
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
-from actlab.storage.files import DamagedError, read_json
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import read_json
 from actlab.storage.mappings import read_mapping
-from actlab.studies.folders import RESULT
 from actlab.studies.formats import Result
 from actlab.studies.groups import by_point
 from actlab.studies.plan import Run
+from actlab.studies.run_folder import RESULT
 
 
 class Digests(NamedTuple):

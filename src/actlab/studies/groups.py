@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from actlab.config.keys import short
+from actlab.config.paths import short
 from actlab.errors import ActlabError
 from actlab.studies.plan import Run, Study
 from actlab.studies.points import Point
 from actlab.studies.spaces import Choices, Space
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -96,3 +99,15 @@ def of_each_value(runs: Iterable[Run]) -> list[Run]:
                 seen |= values
                 chosen.add(run.id)
     return [run for run, _ in some if run.id in chosen]
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of pairs by their key, both in the order in which they come.
+
+    >>> by_key([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    values: dict[K, list[V]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values

@@ -17,18 +17,13 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import (
-    ACTIVATION,
-    class_of,
-    get_dotted,
-    is_activation,
-    set_dotted,
-    short,
-    with_import_paths,
-)
-from actlab.config.metrics import directions, mode_of, quantity
+from actlab.config.class_paths import class_of, with_import_paths
+from actlab.config.metric_classes import directions
+from actlab.config.metrics import mode_of, quantity
+from actlab.config.paths import ACTIVATION, get_dotted, is_activation, set_dotted, short
 from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage import contents
 from actlab.storage.spec import Spec
 from actlab.studies import opened

@@ -17,8 +17,8 @@ from typing import Any
 from actlab.config import identity
 from actlab.storage import series
 from actlab.storage.files import DamagedError, replacing
-from actlab.studies.folders import Row, frame_of
 from actlab.studies.plan import Keep
+from actlab.studies.rows import Row, frame_of
 from actlab.studies.schema import ProbePart
 
 _FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")

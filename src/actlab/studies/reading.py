@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from actlab.config.class_paths import class_of
 from actlab.config.identity import ACTLAB
-from actlab.config.keys import check_order, class_of, get_dotted, is_activation, set_dotted
-from actlab.config.places import SAMPLE, check_sample
+from actlab.config.paths import get_dotted, is_activation, set_dotted
+from actlab.config.text import SAMPLE, check_order, check_sample
 from actlab.config.values import as_list, in_full, label, located, named, plain_activation, same, value_key
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec

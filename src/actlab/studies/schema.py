@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from actlab.config.keys import import_path
+from actlab.config.class_paths import import_path
 from actlab.config.values import as_list
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder
 Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  # mean, mean 5-50, below 0.1

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actlab.errors import ActlabError, shown, unknown
+from actlab.errors import ActlabError
+from actlab.errors.messages import shown, unknown
 
 MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2

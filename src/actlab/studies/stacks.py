@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
-from actlab.storage.files import DamagedError, read_json, write_json
+from actlab.storage.files import DamagedError
+from actlab.storage.json_files import read_json, write_json
 
 # Not the names that earlier versions used, whose checkpoints have the digits of other stacks.
 FOLDER, FILE, CHECKPOINT = "stacks", "members.json", "stack.ckpt"

@@ -18,8 +18,10 @@ from torchmetrics import Metric
 
 from actlab import activations, optim
 from actlab.activations.smooth import differentiable
-from actlab.config import records
-from actlab.errors import ActlabError, unknown
+from actlab.config.plain_values import Arguments, of_call, split
+from actlab.config.record import of_task
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Plateau, Schedule
@@ -80,13 +82,13 @@ class Task(Training, ABC):
     independent = True  # whether the samples of an evaluation are: its means then have a `sampling_error`
     keeps_losses = False  # whether a study keeps the loss of each sample of the last evaluations
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
-    arguments: records.Arguments  # with which it was built
+    arguments: Arguments  # with which it was built
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
         self = super().__new__(cls)
-        self.arguments = records.of_call(cls, args, kwargs)
+        self.arguments = of_call(cls, args, kwargs)
         return self
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -279,7 +281,7 @@ class Task(Training, ABC):
     def record(self) -> Mapping[str, Any]:
         """The training record for checkpoints: the config, or the arguments with which a program built it."""
         if self.config is None:
-            self.config = records.of_task(type(self), self.arguments, self.seed)
+            self.config = of_task(type(self), self.arguments, self.seed)
         return self.config
 
     @property
@@ -295,7 +297,7 @@ class Task(Training, ABC):
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
         if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
-            checkpoint[key] = records.split(checkpoint[key]).plain
+            checkpoint[key] = split(checkpoint[key]).plain
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 

@@ -14,7 +14,8 @@ from torch.optim import SGD, Adafactor, Adam, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
-from actlab.errors import ActlabError, one_line, shown
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line, shown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, By
 from actlab.random import hashing

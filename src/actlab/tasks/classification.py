@@ -11,7 +11,7 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from actlab.config.metrics import KEY
+from actlab.config.metric_classes import KEY
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule

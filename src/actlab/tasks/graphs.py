@@ -13,7 +13,7 @@ import torch
 from typing_extensions import TypedDict
 
 from actlab.runtime import devices
-from actlab.storage.files import read_json
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 
 OFF = "CUDA graphs are off for this device: turn them on with --graphs"

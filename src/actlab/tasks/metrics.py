@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from actlab.config.metrics import KEY, gives_number
-from actlab.errors import ActlabError, one_line
+from actlab.config.metric_classes import KEY, gives_number
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.runtime import third_party
-from actlab.storage.files import update_json
+from actlab.storage.json_files import update_json
 
 _REJECTIONS = ValueError, RuntimeError, TypeError, IndexError  # of metrics, for predictions of another kind
 

@@ -14,11 +14,14 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from actlab.config import messages, records
+from actlab.config import messages
 from actlab.config.admission import admitted
+from actlab.config.plain_values import split
+from actlab.config.record import changed_code, missing_in, with_arguments
 from actlab.config.sections import SEED
 from actlab.config.signatures import imported, locate, parameters
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
 from actlab.random.defaults import default_seed
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
@@ -53,8 +56,8 @@ def restored(
     if given is not None:
         config = {"model": {"class_path": _path(kind), "init_args": given}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
-    task.config = records.with_arguments(config, records.split(arguments), task.seed)
-    for text in records.changed_code(task.config):
+    task.config = with_arguments(config, split(arguments), task.seed)
+    for text in changed_code(task.config):
         warnings.warn(
             f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
         )
@@ -79,7 +82,7 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
     if path is None and isinstance(recorded, Mapping):  # no import path: the user's class
         path, config = _path(kind), {**config, "model": {**recorded, "class_path": _path(kind)}}
     is_named = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
-    if unset := [f"{name}=…" for name in records.missing_in(config) if name not in arguments]:
+    if unset := [f"{name}=…" for name in missing_in(config) if name not in arguments]:
         raise ActlabError(
             "the checkpoint does not record arguments that a script gave as objects: pass them, "
             f"{kind.__name__}.load_from_checkpoint(…, {', '.join(unset)})"

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF
-from actlab.errors import ActlabError, reason
+from actlab.errors import ActlabError
+from actlab.errors.messages import reason
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from actlab import experiments
-from actlab.config import parsing, records
+from actlab.config import resolved
+from actlab.config.record import record
 from actlab.storage.resources import config_file, names_in, resource
 
 
@@ -29,16 +30,16 @@ def config_of(path, seed, **model):
 
 def told(config):
     """The record of a resolved config, without the shapes that come from data."""
-    return json.dumps(records.record(experiments.resolved(copy.deepcopy(config), {}), {}))
+    return json.dumps(record(resolved.resolved(copy.deepcopy(config), {}), {}))
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    parsing._kept.cache_clear()
+    resolved._kept.cache_clear()
 
 
 def number_kept():
-    return parsing._kept.cache_info().currsize
+    return resolved._kept.cache_info().currsize
 
 
 def test_runs_that_differ_in_seed_are_what_they_are_alone():
@@ -46,11 +47,11 @@ def test_runs_that_differ_in_seed_are_what_they_are_alone():
     classes = {(c["model"]["class_path"], c["data"]["class_path"]): path for path, c in read().items()}
     assert len(classes) > 8
     for path in classes.values():
-        parsing._kept.cache_clear()
+        resolved._kept.cache_clear()
         told(config_of(path, 0))
         kept, found = number_kept(), told(config_of(path, 3))
         assert number_kept() == kept == 3, path
-        parsing._kept.cache_clear()
+        resolved._kept.cache_clear()
         assert found == told(config_of(path, 3)), path
 
 

@@ -1,0 +1,84 @@
+"""Dotted keys: paths to the values of a config, such as ``model.optimizer.lr``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from actlab.errors import ActlabError
+
+SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
+ACTIVATION = "model.activation"  # of a task; other keys of activations end in its last part
+OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
+
+
+def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set ``a.b.c`` in nested values, in place.
+
+    The key may omit ``init_args`` below a ``class_path``.
+
+    >>> config = {"model": {"class_path": "pkg.Task", "init_args": {}}}
+    >>> set_dotted(config, "model.lr", 0.1)
+    >>> config["model"]["init_args"]
+    {'lr': 0.1}
+    """
+    *path, last = key.split(".")
+    node = config
+    for part in path:
+        node = inside(node, part).setdefault(part, {})
+        if not isinstance(node, dict):
+            held = f"{part!r} holds the value {node!r}, not a mapping"
+            raise ActlabError(f"config key {key!r}: {held}")
+
+    inside(node, last)[last] = value
+
+
+def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """Return the value at ``a.b.c``, or ``default``."""
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, dict) or part not in inside(node, part):
+            return default
+        node = inside(node, part)[part]
+    return node
+
+
+def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the mapping to which a key belongs: the node, or the arguments of its class.
+
+    Arguments that are absent are created.
+    """
+    if key in SPEC or not OBJECT & node.keys():
+        return node
+    arguments = node.get("init_args")
+    if arguments is None:
+        arguments = node["init_args"] = {}
+    if not isinstance(arguments, dict):
+        path = node.get("class_path")
+        raise ActlabError(f"init_args of {path!r}: give a mapping, not {arguments!r}")
+    return arguments
+
+
+def short(key: str) -> str:
+    """Return the last part of a dotted key, as shown in tables and run ids."""
+    return key.rpartition(".")[2]
+
+
+def is_activation(key: str) -> bool:
+    """Return whether the values of a dotted key are activations."""
+    return short(key) == short(ACTIVATION)
+
+
+def differences(first: Any, second: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield where nested values differ: the dotted key without ``init_args``, and both values.
+
+    >>> [*differences({"lr": 0.1, "net": {"init_args": {"width": 1}}}, {"lr": 0.1, "net": {}})]
+    [('net', {'width': 1}, 'nothing')]
+    """
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for name in dict.fromkeys([*first, *second]):  # a class before its arguments
+            below = key if name in OBJECT else f"{key}.{name}".removeprefix(".")
+            values = first.get(name, "nothing"), second.get(name, "nothing")
+            yield from differences(*values, below)
+    elif first != second:
+        yield key, first, second

@@ -1,0 +1,90 @@
+"""Plain values, as files and checkpoints hold them, and the arguments of a call as such values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from jsonargparse import Namespace
+
+from actlab.storage.spec import Spec
+
+
+def plain(value: Any) -> Any:
+    """Convert nested values to types that YAML and ``torch.load(weights_only=True)`` read.
+
+    Classes and functions become their import paths, other objects text.
+    """
+    if isinstance(value, Spec):
+        value = value.plain
+    if isinstance(value, Namespace):
+        value = value.as_dict()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name  # as the parser reads it
+    if isinstance(value, float):
+        return float(value)  # NumPy's, too
+    if isinstance(value, int | str | None):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a number, text, truth value or None, or nested values of these."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, int | float | str | Spec | None) and not isinstance(value, Enum)
+
+
+class Arguments(NamedTuple):
+    """Arguments of a class.
+
+    Attributes:
+        plain: those that are plain values.
+        objects: names of the others.
+        shown: all, with defaults; objects as text.
+    """
+
+    plain: dict[str, Any]
+    objects: list[str]
+    shown: dict[str, Any]
+
+
+def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a call of a class; none for a call that its signature rejects."""
+    # ``__new__`` of tasks passes everything on
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]
+    try:
+        call = signature.bind(None, *args, **kwargs)
+    except TypeError:
+        return Arguments({}, [], {})
+
+    stated = split(_named(call))
+    call.apply_defaults()
+    return stated._replace(shown=plain(_named(call)))
+
+
+def _named(call: inspect.BoundArguments) -> dict[str, Any]:
+    arguments = dict(call.arguments)
+    for name, parameter in call.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            arguments.update(arguments.pop(name, {}))
+
+    del arguments[next(iter(arguments))]  # self
+    return arguments
+
+
+def split(given: Mapping[str, Any]) -> Arguments:
+    """Separate arguments by name into plain values and objects."""
+    values = {name: plain(value) for name, value in given.items() if is_plain(value)}
+    objects = [name for name in given if name not in values]
+    return Arguments(values, objects, plain(given))

@@ -1,0 +1,206 @@
+"""A config, resolved: its sections parsed to the types of their classes, with all defaults.
+
+Equal sections are parsed once: parsing takes most of the time to build a small run. Nothing is
+built here.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache, lru_cache
+from inspect import formatannotation
+from operator import is_not
+from typing import Any
+
+import pytorch_lightning as pl
+from jsonargparse import Namespace
+from pytorch_lightning.cli import LightningArgumentParser
+
+from actlab.config import metric_classes
+from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
+from actlab.config.signatures import (
+    imported,
+    inner_type,
+    kinds,
+    lacking,
+    locate,
+    parameters,
+    takes_activation_name,
+)
+from actlab.config.values import mapped
+from actlab.errors import ActlabError
+from actlab.errors.imports import importing
+from actlab.storage.contents import texts
+from actlab.storage.spec import Spec
+
+Values = Mapping[str, Any]
+
+_NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
+
+
+def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
+    """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
+    key = _key(name, value, elsewhere)
+    kept = _kept(key) if key is not None else []
+    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
+
+    # A class that the section names may have been imported again
+    if not kept or any(map(is_not, kept[1], map(imported, names))):
+        parser = parser_of(name, elsewhere=elsewhere)
+        # The parser replaces values in a config by its own objects, and may import the classes
+        with importing(f"the code of {name}"):
+            parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
+        kept[:] = with_text(value, parsed, name), [*map(imported, names)]
+
+    copied: Namespace = copy.deepcopy(kept[0])
+    return copied
+
+
+@lru_cache(maxsize=64)
+def _kept(key: str) -> list[Any]:
+    """Return the list in which `section` stores the parsed section and the classes that it names."""
+    return []
+
+
+def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
+    """Return a parsed part of a config, with the text that the parser turned into other values.
+
+    The parser turns text into numbers, booleans or null.
+    """
+    if isinstance(parsed, Namespace):
+        values = given if isinstance(given, Mapping) else {}
+        _set_arguments(values, parsed, where, linked)
+        return parsed
+    if type(parsed) is dict and isinstance(given, Mapping):
+        inner = inner_type(annotation)
+        for key, item in parsed.items():
+            parsed[key] = with_text(given.get(key), item, f"{where}.{key}", inner)
+        return parsed
+    if type(parsed) is list and isinstance(given, list) and len(parsed) == len(given):
+        inner = inner_type(annotation)
+        return [with_text(*pair, where, inner) for pair in zip(given, parsed, strict=True)]
+
+    allowed = kinds(annotation)
+
+    # Words and JSON have no dates
+    if isinstance(given, date) and isinstance(parsed, str):
+        if Any in allowed:
+            return given
+        name = where.rpartition(".")[2]
+        message = f"{where} {given} is a date, but text is expected"
+        raise ActlabError(f'{message}. Put text in quotes: {name}: "{given}"')
+
+    if isinstance(given, str) and type(parsed) in _NOT_TEXT and not given.endswith(FILES):
+        if allowed & {str, Any}:
+            return given
+        names = sorted("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
+        message = f"{where} {given!r} is text, but {' or '.join(names)} is expected"
+        raise ActlabError(f"{message}: give this type, without quotes")
+    return parsed
+
+
+def _set_arguments(given: Values, parsed: Namespace, where: str, linked: Sequence[str]) -> None:
+    path = parsed.get("class_path")
+    if path:
+        owner = locate(path)
+        given = given.get("init_args") or {}
+        parsed = parsed.get("init_args") or Namespace()  # type: ignore[no-untyped-call]
+    elif where == "trainer":
+        owner = pl.Trainer
+    else:
+        return
+
+    known = parameters(owner) or {}
+    for key, value in vars(parsed).items():
+        if key not in known or key in linked:
+            continue
+        taken = known[key]
+        if value is None and taken.required and taken.untyped:  # the parser sets it to None
+            raise lacking(path, key, where)
+        text = with_text(given.get(key, value), value, f"{where}.{key}", taken.annotation)
+        setattr(parsed, key, text)
+
+
+def typed(given: Values, name: str, seed: int) -> Namespace:
+    """Return the parsed model or data section of a config, with the run's seed if its class has one.
+
+    A shape that the model gets from the data later is set to its default, or to None without one.
+    """
+    shapes = linked_shapes(given) if name == "model" else ()
+    parsed = section(name, given[name], ("seed", *shapes))
+    complete(given, name, parsed)
+    known = parameters(locate(parsed.class_path)) or {}
+    for shape in shapes:
+        if shape in known:
+            taken = known[shape]
+            parsed[f"init_args.{shape}"] = None if taken.required else taken.default
+    if "seed" in known:
+        parsed["init_args.seed"] = seed
+    return parsed
+
+
+def complete(given: Values, name: str, parsed: Namespace) -> None:
+    """Check that a parsed section names a class, and set values that have one meaning, in place."""
+    kind = locate(parsed.class_path)
+    if not inspect.isclass(kind):
+        raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
+    if name == "model":
+        activation = parsed.get("init_args.activation")
+        if isinstance(activation, str | dict) and takes_activation_name(kind):
+            parsed["init_args.activation"] = Spec.of(activation).plain
+    elif sample_replaces_dataset(given) and parsed.init_args.get("sample"):
+        parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
+
+
+def run_seed(value: bool | int | str) -> int:
+    """Return the seed of a run as an integer: with Lightning's True a run could not be repeated."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if type(value) is not int or not 0 <= value < 2**32:
+        raise ActlabError(f"{SEED} {value!r}: give a whole number from 0 to {2**32 - 1}")
+    return value
+
+
+@cache
+def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
+    """Return the parser of the given sections, which also instantiates their classes; see `section`."""
+    parser = LightningArgumentParser(exit_on_error=False)
+    for name in names:
+        if name in SECTIONS:
+            parser.add_subclass_arguments(SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False)
+        else:
+            parser.add_lightning_class_args(pl.Trainer, name)
+    return parser
+
+
+def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
+    if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
+        return None
+
+    try:
+        # Unsorted: the order of a schedule's steps matters.
+        return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
+    except (TypeError, ValueError):
+        return None
+
+
+def resolved(given: Values, trainer_defaults: Values) -> Namespace:
+    """Return a config with the types of its classes, all defaults, and the seed of task and data."""
+    metric_classes.check(given)  # before the parser, which does not name the metric
+    seed = run_seed(given.get(SEED, 0))
+    trainer = given.get("trainer") or {}
+
+    config: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    config[SEED] = seed
+    config.trainer = section("trainer", trainer)
+    for name in SECTIONS:
+        config[name] = typed(given, name, seed)
+
+    # Lightning adds callbacks to those of the config
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
+        config.trainer[name] = trainer_defaults[name]
+    return config

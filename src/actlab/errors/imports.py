@@ -1,0 +1,45 @@
+"""Blocks in which code of other people is imported, with errors that say what to do."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actlab.errors import ActlabError
+
+
+@contextmanager
+def importing(source: str) -> Iterator[None]:
+    """Import third-party code in a block as if it were run without arguments.
+
+    Its ``argv`` is ``[source]``.
+
+    Raises:
+        ActlabError: the code ends the process, as code that requires arguments does.
+    """
+    before, sys.argv = sys.argv, [source]
+    try:
+        yield
+    except SystemExit as error:
+        if not error.code:  # as for --help
+            raise
+        message = f"{source} ends the process when it is imported, with code {error.code}"
+        raise ActlabError(message) from error
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def needing(package: str, extra: str, wants: str) -> Iterator[None]:
+    """Name the ``extra`` of actlab that installs a ``package``, if ``wants`` lacks it.
+
+    The package is an import name.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ActlabError(
+            f"{wants} requires the package {package.replace('_', '-')}, which is not installed. "
+            f"Install the extra `{extra}`: pip install 'actlab[{extra}]'."
+        ) from error

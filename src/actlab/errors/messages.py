@@ -1,0 +1,161 @@
+"""Texts of messages: values and errors in one line, and suggestions for unknown values."""
+
+import linecache
+import os
+import re
+import traceback
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+
+from actlab.errors import ActlabError
+
+MOST_ALLOWED = 12  # allowed values that a message lists beside its suggestions
+MOST_WITHOUT_SUGGESTION = 120  # allowed values that a message lists if none is near
+LONGEST_MESSAGE = 300  # characters of an error of another library
+# Folders of Python and of actlab.
+_LIBRARIES = {Path(os.__file__).parent, Path(__file__).parents[1]}
+_PACKAGES = {"site-packages", "dist-packages"}
+# A frame in the text of an error, which a data loader copies from the traceback in its process.
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*$', re.MULTILINE)
+
+
+def unknown(
+    kind: str,
+    value: str,
+    allowed: Iterable[str],
+    remedy: str = "",
+    place: str = "",
+    synonyms: Mapping[str, str] = MappingProxyType({}),
+    command: str = "",
+) -> ActlabError:
+    """Return an error for a value that is not allowed, which suggests the nearest allowed values.
+
+    It lists the allowed values, unless they are many and some are near.
+
+    Args:
+        kind: what the value is.
+        value: the value.
+        allowed: the allowed values.
+        remedy: the end of the message.
+        place: the dotted key above the value, which is then compared by its first part and shown
+            in full.
+        synonyms: allowed values by words in lower case that have the same meaning.
+        command: what lists the allowed values, named in place of a list.
+
+    >>> print(unknown("config key", "optimzer.lr", ["optimizer"], place="model"))
+    unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: optimizer.
+    """
+    allowed = sorted(allowed)
+    before = after = ""
+    if place:
+        before = f"{place}."
+        value, dot, rest = value.partition(".")
+        after = dot + rest
+
+    # Suggest the nearest values
+    lowered = {name.lower(): name for name in reversed(allowed)}
+    close = get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)
+    near = [lowered[name] for name in close]
+    if value.lower() in synonyms:
+        near = [synonyms[value.lower()]]
+    text = f"unknown {kind} {_shorten(before + value + after)!r}"
+    most = MOST_WITHOUT_SUGGESTION
+    if near:
+        names = " or ".join(repr(before + name + after) for name in near)
+        text += f"; did you mean {names}?"
+        most = MOST_ALLOWED
+    else:
+        text += "."
+
+    # List the allowed values
+    if command:
+        text += f" `{command}` lists all."
+    elif 0 < len(allowed) <= most:
+        text += f" Allowed: {', '.join(allowed)}."
+    if remedy:
+        text += f" {remedy}"
+    return ActlabError(text)
+
+
+def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
+    """Return the message of an error in one line, or its type if the message is empty.
+
+    A message that is longer than ``longest`` characters loses its middle.
+    """
+    text = _text(error)
+    frames = [*_FRAME.finditer(text)]
+    if frames:  # the message follows the last one, and is not indented
+        message = re.search(r"^\S.*", text[frames[-1].end() :], re.MULTILINE | re.DOTALL)
+        if message:
+            text = message[0]
+    return _shorten(" ".join(text.split()), longest) or type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # the __str__ of a third-party error may raise
+        return f"{type(error).__name__}, whose text raises {type(second).__name__}"
+
+
+def reason(error: BaseException) -> str:
+    """Return why a file cannot be read, without the path that an OSError repeats."""
+    return getattr(error, "strerror", None) or one_line(error)
+
+
+def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
+    """Return the type and message of an error in one line, with the `last_line` of the user's code.
+
+    >>> described(ValueError("no such  thing")), described(BrokenPipeError())
+    ('ValueError: no such thing', 'BrokenPipeError')
+    """
+    name = type(error).__name__
+    text = one_line(error, longest)
+    if not text.startswith(name) and type(error) is not ActlabError:
+        text = f"{name}: {text}"
+    line = last_line(error)
+    if line:
+        text += f" ({line})"
+    return text
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of the user's code that an error passed through; empty without one."""
+    frames = []
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        frames.append((frame.f_code.co_filename, number))
+    frames += [(file, int(number)) for file, number in _FRAME.findall(_text(error))]
+
+    for file, number in reversed(frames):
+        path = Path(file)
+        if file.startswith("<") or _LIBRARIES & {*path.parents} or _PACKAGES & {*path.parts}:
+            continue
+
+        here = Path.cwd()
+        if path.is_relative_to(here):
+            path = path.relative_to(here)
+        code = linecache.getline(file, number).strip()
+        return f"{path}, line {number}: {_shorten(code, 100)}"
+    return ""
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """Return the ``repr`` of a value in one line, shortened, or its type if that fails.
+
+    >>> shown([1, 2]), shown("x" * 100, longest=10)
+    ('[1, 2]', "'xxxx … xxxx'")
+    """
+    try:
+        text = repr(value)
+    except Exception:  # the __repr__ of a third-party class may raise
+        text = object.__repr__(value)
+    return _shorten(" ".join(text.split()), longest)
+
+
+def _shorten(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} … {text[-half:]}"

@@ -1,0 +1,88 @@
+"""JSON files of plain values, whose types are checked when they are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from actlab.errors.messages import reason
+from actlab.storage.files import DamagedError, regular, write_atomically
+
+Kind = TypeVar("Kind")
+
+
+def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
+    """Return the values of a JSON file that have the type ``kind``.
+
+    The type is a ``TypedDict`` or a dataclass, for example.
+
+    Entries that ``kind`` does not declare are kept, so that actlab can read files of other
+    versions. A DamagedError ends with the ``remedy``.
+    """
+    try:
+        values = json.loads(regular(path).read_text(encoding="utf-8"))
+        digest = values.pop("digest", None) if isinstance(values, dict) else None
+        if digest is not None and values.keys() == {"content"}:
+            values = values["content"]  # older versions wrote a list beside its digest
+        return checked(values, kind)
+    except (ValueError, OSError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
+
+
+def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
+    """Return what `read_json` returns; an empty ``kind`` without the file."""
+    return read_json(path, kind, remedy) if path.exists() else kind()
+
+
+def checked(values: Any, kind: type[Kind]) -> Kind:
+    """Return plain values unchanged, or as the dataclass ``kind``, whose fields are their keys.
+
+    Raises:
+        ValueError: names the first value that does not have the type ``kind``.
+    """
+    from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
+
+    adapter = _type_adapter(cast(Any, kind))
+    try:
+        if is_dataclass(kind):
+            record: Kind = adapter.validate_json(json.dumps(values), strict=True)
+            return record
+        adapter.validate_python(values, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
+        message = f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        if first["type"] != "missing":
+            message += f", not {repr(first['input'])[:60]}"
+        raise ValueError(message) from error
+    return values  # type: ignore[no-any-return]
+
+
+@lru_cache
+def _type_adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write nested values as JSON, atomically.
+
+    Other objects and half surrogate pairs become text.
+    """
+    text = json.dumps(content, indent=1, default=_plain, ensure_ascii=False)
+    write_atomically(path, text.encode(errors="replace") + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
+    """Add entries to a JSON file, or replace them; nothing is written without entries."""
+    if entries:
+        write_json(path, {**stored_json(path, dict[str, Any], remedy), **entries})

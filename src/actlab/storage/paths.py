@@ -1,0 +1,34 @@
+"""Paths as users write them, and the cache folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from actlab.errors import ActlabError
+from actlab.errors.messages import one_line
+
+
+def resolved(path: str) -> Path:
+    """Return an absolute path, with ``~`` expanded and links followed.
+
+    Raises:
+        ActlabError: the path is invalid.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ActlabError(f"{path!r} is not a valid path: {one_line(error)}") from error
+
+
+def at_home(path: str | Path) -> Path:
+    """Return a path with a leading ``~`` expanded; unchanged if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def cache_folder(cache_dir: str | None = None) -> Path:
+    """Return the cache folder: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
+    return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
