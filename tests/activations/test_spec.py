@@ -61,7 +61,7 @@ def test_spellings_with_parameters_are_one_value(spelling):
     spec = Spec.of(spelling)
     assert spec == Spec.of(PARAMETERS)
     assert parse(written({"activation": spec})) == {"activation": PARAMETERS}
-    assert [*texts([spec])] == ["torch.nn:ELU"]
+    assert texts([spec]) == ["torch.nn:ELU"]
     for twin in (copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):
         assert twin == spec
 

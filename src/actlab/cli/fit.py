@@ -192,7 +192,7 @@ class CommandLine(ActlabCLI):
         for name in ("trainer", *sections.SECTIONS):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
-                complete(self.given, name, config[name])
+                complete(name, config[name])
         for path, keys in self.left_out.items():
             print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
         for note in sections.replaced_seeds(config.as_dict(), config[sections.SEED]):
@@ -244,7 +244,7 @@ class CommandLine(ActlabCLI):
         for name in sections.SHAPES:
             if not sections.gives(self.given, name):
                 model["model"]["init_args"].pop(name, None)
-        seed, record = run_seed(model[sections.SEED]), records.record(self.config, {})
+        seed, record = run_seed(model[sections.SEED]), records.record(records.plain(self.config), {})
         alone = Namespace(model=typed(model, "model", seed), data={})  # type: ignore[no-untyped-call]
         trained_with = {sections.SEED: seed, **records.as_given(alone, ())}
         fit = self.command == "fit"

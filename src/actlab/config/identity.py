@@ -60,8 +60,11 @@ def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
 
 def is_of_actlab(config: Mapping[str, Any]) -> bool:
     """Return whether model and data are of classes in `ACTLAB`, by import path or bare name."""
-    paths = {section: f".{class_of(config.get(section))}" for section in ACTLAB}
-    return all(any(f".{name}".endswith(paths[section]) for name in ACTLAB[section]) for section in ACTLAB)
+    for section, classes in ACTLAB.items():
+        path = f".{class_of(config.get(section))}"
+        if not [name for name in classes if f".{name}".endswith(path)]:
+            return False
+    return True
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def import_path(text: str) -> str | None:
         file = Path(os.path.relpath(resolved(source)))
         module = ".".join(file.with_suffix("").parts)
     dotted = f"{module}.{name}"
-    return dotted if colon and all(part.isidentifier() for part in dotted.split(".")) else None
+    return dotted if colon and all(map(str.isidentifier, dotted.split("."))) else None
 
 
 def differences(first: Any, second: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -160,8 +160,11 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     {'model.network': 'mine.Net'}
     """
     if isinstance(value, Mapping):
-        keys = {name: key if name == "init_args" else f"{key}.{name}".removeprefix(".") for name in value}
-        return {name: with_import_paths(inner, keys[name]) for name, inner in value.items()}
+        named = {}
+        for name, inner in value.items():
+            below = key if name == "init_args" else f"{key}.{name}".removeprefix(".")
+            named[name] = with_import_paths(inner, below)
+        return named
     if isinstance(value, list | tuple):
         return [with_import_paths(inner, key) for inner in value]
     if isinstance(value, str) and (bare := _BARE.get((key.removesuffix(".class_path"), value))):

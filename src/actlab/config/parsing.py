@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
@@ -18,7 +19,7 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
-from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
+from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes
 from actlab.config.signatures import (
     imported,
     inner_type,
@@ -28,7 +29,6 @@ from actlab.config.signatures import (
     parameters,
     takes_activation_name,
 )
-from actlab.config.values import mapped
 from actlab.errors import ActlabError, importing
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
@@ -39,11 +39,12 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
     parser = parser_of(name, elsewhere=elsewhere)
-    key = _key(name, value, elsewhere)
-    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
+    named = texts(value)
+    key = _key(name, value, elsewhere, named)
+    names = [text for text in named if ":" not in text]  # import paths, perhaps
     kept = _kept(key) if key is not None else []
     # A class that the section names may have been imported again.
-    if not kept or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
+    if not kept or any(map(operator.is_not, kept[0], map(imported, names))):
         # The parser replaces values in a config by its own objects, and may import the classes.
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
@@ -107,8 +108,7 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     """
     shapes = linked_shapes(given) if name == "model" else ()
     parsed = section(name, given[name], ("seed", *shapes))
-    complete(given, name, parsed)
-    known = parameters(locate(parsed.class_path)) or {}
+    known = parameters(complete(name, parsed)) or {}
     for shape in (shape for shape in shapes if shape in known):
         parsed[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
     if "seed" in known:
@@ -116,15 +116,16 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     return parsed
 
 
-def complete(given: Mapping[str, Any], name: str, parsed: Namespace) -> None:
-    """Check that a parsed section names a class, and set values that have one meaning, in place."""
+def complete(name: str, parsed: Namespace) -> type:
+    """Return the class that a parsed section names, and set values that have one meaning, in place."""
     if not inspect.isclass(kind := locate(parsed.class_path)):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
     activation = parsed.get("init_args.activation") if name == "model" else None
     if isinstance(activation, str | dict) and takes_activation_name(kind):
         parsed["init_args.activation"] = Spec.of(activation).plain
-    if name == "data" and sample_replaces_dataset(given) and parsed.init_args.get("sample"):
+    if getattr(kind, "sample_replaces_dataset", False) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
+    return kind
 
 
 def run_seed(value: bool | int | str) -> int:
@@ -148,11 +149,17 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
     return parser
 
 
-def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
-    if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
+def _key(name: str, value: Any, elsewhere: tuple[str, ...], named: Sequence[str]) -> str | None:
+    if [text for text in named if text.endswith(FILES)]:  # the parser reads them
         return None
     try:
         # Unsorted: the order of a schedule's steps matters.
-        return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
+        return json.dumps([name, value, *elsewhere], default=_spelled)
     except (TypeError, ValueError):
         return None
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.plain
+    raise TypeError

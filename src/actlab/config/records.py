@@ -24,6 +24,7 @@ from actlab.storage.spec import Spec
 
 MISSING = "missing"  # key of the names of the model's arguments that are objects
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
+_LEAVES = {bool, int, float, str, type(None)}  # types of values that `plain` returns unchanged
 
 
 def plain(value: Any) -> Any:
@@ -33,9 +34,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Namespace):
         value = value.as_dict()
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): item if type(item) in _LEAVES else plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
+        return [item if type(item) in _LEAVES else plain(item) for item in value]
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
@@ -56,15 +57,16 @@ def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a resolved config and of the shapes that the model gets from the data."""
-    given = as_given(config, ())
-    recorded = {key: given[key] for key in (SEED, *SECTIONS)}
+def record(resolved: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a resolved config, as `plain` values, and of shapes that come from the data."""
+    recorded = {SEED: resolved[SEED]}
     for section in SECTIONS:
-        recorded[section].setdefault("init_args", {})
+        arguments = dict(resolved[section].get("init_args", {}))
+        arguments.pop("seed", None)
+        recorded[section] = {**resolved[section], "init_args": arguments}
     recorded["model"]["init_args"].update(plain(shapes))
-    kept = {key: plain(config.trainer.get(key)) for key in TRAINER}
-    recorded["trainer"] = {key: value for key, value in kept.items() if value is not None}
+    trainer = resolved["trainer"]
+    recorded["trainer"] = {key: trainer[key] for key in TRAINER if trainer.get(key) is not None}
     return recorded
 
 
@@ -85,7 +87,7 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
         return Arguments({}, [], {})
     given = _named(call)
     call.apply_defaults()
-    return split(given)._replace(shown=plain(_named(call)))
+    return _split(given, plain(_named(call)))
 
 
 def _named(call: inspect.BoundArguments) -> dict[str, Any]:
@@ -98,8 +100,12 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
 
 def split(given: Mapping[str, Any]) -> Arguments:
     """Separate arguments by name into plain values and objects."""
-    values = {name: plain(value) for name, value in given.items() if is_plain(value)}
-    return Arguments(values, [name for name in given if name not in values], plain(given))
+    return _split(given, plain(given))
+
+
+def _split(given: Mapping[str, Any], shown: dict[str, Any]) -> Arguments:
+    values = {name: shown[name] for name, value in given.items() if is_plain(value)}
+    return Arguments(values, [name for name in given if name not in values], shown)
 
 
 def is_plain(value: Any) -> bool:
