@@ -47,6 +47,16 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(succeed, tmp_path)
     assert path.exists(), "the words of the fit find its folder"
 
 
+@pytest.mark.parametrize("words", [[], ["-c", "mnist_classifier", *QUICK]], ids=["of the file", "of a config"])
+def test_a_checkpoint_is_read_once(succeed, tmp_path, monkeypatch, words):
+    succeed("fit", "-c", "mnist_classifier", *QUICK)
+    (checkpoint,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda file, **options: read.append(str(file)) or load(file, **options))
+    succeed("predict", "--ckpt_path", checkpoint, *words)
+    assert read == [str(checkpoint)]
+
+
 def test_predictions_in_bfloat16_are_written_as_float32():
     frame = rows(torch.tensor([[0.5, 2]], dtype=torch.bfloat16), [torch.zeros(1, 5)], "output", 0)
     assert frame.to_dict("list") == {"index": [0], "output_0": [0.5], "output_1": [2]}

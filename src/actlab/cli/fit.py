@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytorch_lightning as pl
@@ -80,6 +81,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
+    ``contents`` are those of the checkpoint, empty if it is not read yet.
     Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
     """
@@ -90,6 +92,7 @@ class CommandLine(ActlabCLI):
         words: Words,
         name: str | None = None,
         checkpoint: str | None = None,
+        contents: Mapping[str, Any] = MappingProxyType({}),
         shows: str | None = None,
         typed: str = "",
         **trainer_defaults: Any,
@@ -97,6 +100,7 @@ class CommandLine(ActlabCLI):
         self.command, self.name, self.shows, self.typed = command, name, shows, typed
         # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
+        self.contents = contents  # until the Trainer has them
         self.left_out = words.left_out
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
@@ -229,8 +233,8 @@ class CommandLine(ActlabCLI):
             set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        contents = checkpoint_at(path)
-        if (trained := contents.get(checkpoints.CONFIG)) is not None:
+        self.contents = self.contents or checkpoint_at(path)
+        if (trained := self.contents.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
@@ -272,6 +276,10 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        writer = trainer.strategy.checkpoint_io
+        if isinstance(writer, checkpoints.AtomicCheckpointIO) and self.contents:
+            writer.contents[str(self.keywords["ckpt_path"])] = self.contents
+        self.contents = {}
         if self.stores:
             callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.stores and self.command == "predict":
@@ -361,7 +369,8 @@ def main(args: Sequence[str]) -> None:
     options = [option for option in options if option.name not in of_process]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
+    contents = {} if files else checkpoint_at(path)
+    if (trained := contents.get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
         said = [text for option in options for text in texts(value_of(option.value, {}, option.name))]
         base = admitted(trained, remedy, len(kept) < len(rest), said)
@@ -381,8 +390,10 @@ def main(args: Sequence[str]) -> None:
         )
         if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        defaults = continued(str(path)) if continues else {} if command == "fit" else {"logger": False}
-        CommandLine(command, words, name, path, shows, typed, **defaults).run()
+        defaults: dict[str, Any] = {} if command == "fit" else {"logger": False}
+        if continues:
+            defaults = continued(str(path), contents)
+        CommandLine(command, words, name, path, contents, shows, typed, **defaults).run()
 
 
 def seed_of(value: Any) -> int:
@@ -400,9 +411,9 @@ def without_null(value: Any) -> Any:
     return {key: without_null(item) for key, item in value.items() if item is not None}
 
 
-def continued(checkpoint: str) -> dict[str, Any]:
+def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of the Trainer for a fit that continues from a record: it only keeps its last epoch."""
-    states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
+    states = {str(key).partition("{")[0] for key in contents.get("callbacks") or ()}
     if left_out := sorted(states & CHANGING):
         print(
             f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
