@@ -124,8 +124,8 @@ def _import_file(path: Path) -> types.ModuleType:
     return module
 
 
-def module_from(spec: Spec, target: Any) -> nn.Module:
-    """Build a module from a module class, a function returning a module, or a function tensor → tensor.
+def builder(spec: Spec, target: Any) -> Builder:
+    """Return what builds modules of a class, a function returning a module, or a function tensor → tensor.
 
     A function tensor → tensor receives the parameters at each call. The class of an ``autograd.Function`` means
     its ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the
@@ -133,17 +133,12 @@ def module_from(spec: Spec, target: Any) -> nn.Module:
     names the activation in messages.
 
     >>> clip = lambda x, most: x.clamp(max=most)
-    >>> module_from(Spec("", "clip", {"most": 1.0}), clip)(torch.tensor([0.0, 2.0])).tolist()
+    >>> builder(Spec("", "clip", {"most": 1.0}), clip).build()(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
     >>> with site(3):
-    ...     module_from(Spec("", "slope"), lambda channels: nn.PReLU(channels))
+    ...     builder(Spec("", "slope"), lambda channels: nn.PReLU(channels)).build()
     PReLU(num_parameters=3)
     """
-    return builder(spec, target).build()
-
-
-def builder(spec: Spec, target: Any) -> Builder:
-    """Read and check the signature of an activation's class or function, once for all its modules."""
     if isinstance(target, nn.Module):
         raise ActlabError(
             f"{spec.path} is an instance of {type(target).__name__}, which layers cannot share; "
@@ -180,7 +175,7 @@ class Builder(NamedTuple):
     takes_tensor: bool  # whether it is first called with a tensor
 
     def build(self) -> nn.Module:
-        """Return a fresh module for the `site`; see `module_from`."""
+        """Return a fresh module for the `site`; see `builder`."""
         spec, widths, others, fault = self.spec, self.widths, self.others, None
         params = {**spec.params, **{name: _site_width(spec, name) for name in self.at_width}}
         if self.takes_tensor:
@@ -206,7 +201,7 @@ class Builder(NamedTuple):
         if isinstance(module, nn.Module):  # scripted modules accept no hooks
             return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
         if callable(module):
-            return module_from(Spec(spec.source, spec.name), module)
+            return builder(Spec(spec.source, spec.name), module).build()
         raise ActlabError(f"{spec.path} returned {type(module).__name__}, not an nn.Module")
 
 

@@ -10,7 +10,6 @@ import copy
 import hashlib
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
@@ -38,12 +37,11 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
     Raises:
         ActlabError: if the builds share a parameter outside their activations.
     """
-    first: pl.LightningModule
-    second: pl.LightningModule
     if isinstance(experiment.task, Task):
-        first, second = build_tasks([run.config] * 2, experiment)
+        builds: list[Any] = [*build_tasks([run.config] * 2, experiment)]
     else:
-        first, second = (experiments.build(run.config).task for _ in range(2))
+        builds = [experiments.build(run.config).task for _ in range(2)]
+    first, second = builds
     for activation, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
         if fault := shared_parameter(activation, later):
             return fault, ""

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytorch_lightning as pl
@@ -81,7 +80,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    ``contents`` are those of the checkpoint, empty if it is not read yet.
+    ``contents`` are those of the checkpoint, if it was read.
     Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
     """
@@ -92,7 +91,7 @@ class CommandLine(ActlabCLI):
         words: Words,
         name: str | None = None,
         checkpoint: str | None = None,
-        contents: Mapping[str, Any] = MappingProxyType({}),
+        contents: Mapping[str, Any] | None = None,
         shows: str | None = None,
         typed: str = "",
         **trainer_defaults: Any,
@@ -277,9 +276,9 @@ class CommandLine(ActlabCLI):
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
         writer = trainer.strategy.checkpoint_io
-        if isinstance(writer, checkpoints.AtomicCheckpointIO) and self.contents:
-            writer.contents[str(self.keywords["ckpt_path"])] = self.contents
-        self.contents = {}
+        if isinstance(writer, checkpoints.AtomicCheckpointIO):
+            writer.contents[self.keywords["ckpt_path"]] = self.contents
+        self.contents = None
         if self.stores:
             callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.stores and self.command == "predict":

@@ -54,7 +54,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.contents: dict[str, Mapping[str, Any]] = {}  # of files that were read already, each loaded once
+        self.contents: dict[Any, Any] = {}  # by path, of files that were read already; each is loaded once
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
@@ -78,7 +78,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
-        checkpoint = dict(self.contents.pop(str(path), None) or read(path, map_location, self.remedy))
+        checkpoint = dict(self.contents.pop(path, None) or read(path, map_location, self.remedy))
         return dict(checkpoint["state_dict"]) if checkpoint.get(ALONE) else checkpoint
 
 
