@@ -74,6 +74,13 @@ def test_costs_are_those_of_undisturbed_updates(measured):
     assert elu["machine"]["cpu_per_second"] < 0.5
 
 
+def test_activations_share_one_build(measured, monkeypatch):
+    built, build = [], cost.experiments.build
+    monkeypatch.setattr(cost.experiments, "build", lambda config: built.append(config) or build(config))
+    assert len(measured(Clock(lambda update: 0.0), 0.0)) == 2
+    assert len(built) == 1
+
+
 def test_in_processor_time_other_programs_add_nothing(measured):
     """Every update is held up, as on a machine with more programs than cores."""
     wall = [entry["seconds_per_update"] for entry in measured(Clock(lambda update: 7.0), load=9.5)]
