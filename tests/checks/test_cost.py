@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from actlab import load_study
+from actlab import experiments, load_study
 from actlab.checks import cost
 from actlab.datamodules.base import Batch
 from actlab.random.streams import seeded
@@ -75,8 +75,8 @@ def test_costs_are_those_of_undisturbed_updates(measured):
 
 
 def test_activations_share_one_build(measured, monkeypatch):
-    built, build = [], cost.experiments.build
-    monkeypatch.setattr(cost.experiments, "build", lambda config: built.append(config) or build(config))
+    built, build = [], experiments.build
+    monkeypatch.setattr(experiments, "build", lambda config: built.append(config) or build(config))
     assert len(measured(Clock(lambda update: 0.0), 0.0)) == 2
     assert len(built) == 1
 
