@@ -1,5 +1,6 @@
 """A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,24 @@ def test_members_are_built_like_runs_of_their_own(tmp_path):
         assert task.optimizer(task.parameters()).defaults == alone.optimizer(alone.parameters()).defaults
         for mine, theirs in zip(task.parameters(), alone.parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_a_run_is_built_by_few_calls():
+    """Nested values are walked once, and an activation's signature is read once for all sites."""
+    run = reading.load("demo").runs()[0]
+    build(run.config)  # parses and imports
+    calls: list[str] = []
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and "/actlab/" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        build(run.config)
+    finally:
+        sys.setprofile(None)
+    assert 100 < len(calls) < 1_100
 
 
 BATCHES = {"plain": 5, "pair": 12, "shortest": 5, "longest": 12, "kept": 6, "epoch": 3, "module": 5}

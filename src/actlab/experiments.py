@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -79,6 +79,7 @@ class ActlabCLI(LightningCLI):
         **trainer_defaults: Any,
     ) -> None:
         self.given = given
+        self.shapes: dict[str, Any] = {}  # of the data, which the config omits
         super().__init__(
             **ANY_CLASSES,
             save_config_callback=record,
@@ -99,16 +100,17 @@ class ActlabCLI(LightningCLI):
             parser.link_arguments("data", f"model.init_args.{name}", compute_fn=shape, apply_on="instantiate")
 
     def shape(self, name: str, data: pl.LightningDataModule) -> Any:
-        """Return a shape of the data for the model; see `shape_for`."""
-        return shape_for(self.model_type, self.arguments, name, data)
+        """Return a shape of the data for the model, and note it for the record; see `shape_for`."""
+        self.shapes[name] = shape_for(self.model_type, self.arguments, name, data)
+        return self.shapes[name]
 
-    @property
+    @cached_property
     def model_type(self) -> type:
         """The model's class."""
         kind: type = locate(self.config.model.class_path)
         return kind
 
-    @property
+    @cached_property
     def arguments(self) -> dict[str, Any]:
         """The model's arguments with their defaults."""
         arguments = self.config.model.get("init_args")
@@ -116,7 +118,8 @@ class ActlabCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
-        self.config_dump = plain(self.config)  # else Lightning creates it by dumping and parsing YAML
+        self.resolved = plain(self.config)
+        self.config_dump = copy.deepcopy(self.resolved)  # else Lightning dumps and parses YAML
         if issubclass(self.model_type, Task) and "activation" in self.arguments:
             activations.factory(self.arguments["activation"])
 
@@ -129,9 +132,8 @@ class ActlabCLI(LightningCLI):
             for kind, reason in _UNRECORDED.items():
                 if isinstance(callback, kind):
                     raise ActlabError(f"{type(callback).__name__} {reason}")
-        linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
-        shapes = {name: self.shape(name, self.datamodule) for name in linked}
-        config = with_digests(record_of(self.config, shapes), self.digests)
+        shapes = {name: shape for name, shape in self.shapes.items() if name in self.arguments}
+        config = with_digests(record_of(self.resolved, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
             self.model._log_hyperparams &= saves_hyperparameters(self.model)  # the config is logged as a whole
@@ -153,7 +155,7 @@ class ActlabCLI(LightningCLI):
         except Exception as error:  # a third-party class may raise anything
             raise messages.bad_input(error) or messages.unbuilt(error) from error
 
-    @property
+    @cached_property
     def seeds_globally(self) -> bool:
         """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
         return not identity.is_of_actlab({name: self.config[name].class_path for name in sections.SECTIONS})

@@ -61,7 +61,7 @@ def test_spellings_with_parameters_are_one_value(spelling):
     spec = Spec.of(spelling)
     assert spec == Spec.of(PARAMETERS)
     assert parse(written({"activation": spec})) == {"activation": PARAMETERS}
-    assert [*texts([spec])] == ["torch.nn:ELU"]
+    assert texts([spec]) == ["torch.nn:ELU"]
     for twin in (copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):
         assert twin == spec
 
@@ -83,7 +83,8 @@ def test_a_factory_imports_its_class_once(monkeypatch):
     resolve = plugins.resolve
     monkeypatch.setattr(plugins, "resolve", lambda spec: found.append(spec) or resolve(spec))
     act = factory("torch.nn:ELU")
-    assert len({id(act(4)) for _ in range(5)}) == 5
+    made = [act(4) for _ in range(5)]
+    assert len({id(activation) for activation in made}) == 5
     assert found == [Spec("torch.nn", "ELU")]
 
 

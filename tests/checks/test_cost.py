@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from actlab import load_study
+from actlab import experiments, load_study
 from actlab.checks import cost
 from actlab.datamodules.base import Batch
 from actlab.random.seeding_hooks import seeded
@@ -72,6 +72,13 @@ def test_costs_are_those_of_undisturbed_updates(measured):
     assert elu["rounds"] == 3
     assert elu["machine"]["load"] == 9.5
     assert elu["machine"]["cpu_per_second"] < 0.5
+
+
+def test_activations_share_one_build(measured, monkeypatch):
+    built, build = [], experiments.build
+    monkeypatch.setattr(experiments, "build", lambda config: built.append(config) or build(config))
+    assert len(measured(Clock(lambda update: 0.0), 0.0)) == 2
+    assert len(built) == 1
 
 
 def test_in_processor_time_other_programs_add_nothing(measured):

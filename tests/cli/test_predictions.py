@@ -1,5 +1,7 @@
 """Predictions reach a table with one row a sample."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
@@ -45,6 +47,29 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(succeed, tmp_path)
     path.unlink()
     succeed("predict", "-c", "mnist_classifier", *QUICK, "--ckpt_path", "last")
     assert path.exists(), "the words of the fit find its folder"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("predict", ["--ckpt_path", "FILE"]),
+        ("test", ["-c", "mnist_classifier", *QUICK, "--ckpt_path", "last"]),
+        ("fit", ["-c", "mnist_classifier", *QUICK, "--trainer.max_epochs", "2", "--ckpt_path", "FILE"]),
+    ],
+    ids=["its record", "the newest", "a resumed fit"],
+)
+def test_a_checkpoint_is_read_once(succeed, tmp_path, monkeypatch, command, words):
+    succeed("fit", "-c", "mnist_classifier", *QUICK)
+    (checkpoint,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
+    read, load = [], torch.load
+
+    def noted(file, **options):
+        read.append(Path(file).resolve())
+        return load(file, **options)
+
+    monkeypatch.setattr(torch, "load", noted)
+    succeed(command, *(str(checkpoint) if word == "FILE" else word for word in words))
+    assert read == [checkpoint.resolve()]
 
 
 def test_predictions_in_bfloat16_are_written_as_float32():

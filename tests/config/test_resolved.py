@@ -10,6 +10,7 @@ import yaml
 
 from actlab import experiments
 from actlab.config import resolved
+from actlab.config.plain_values import plain
 from actlab.config.record import record
 from actlab.storage.resources import config_file, names_in, resource
 
@@ -30,7 +31,7 @@ def config_of(path, seed, **model):
 
 def told(config):
     """The record of a resolved config, without the shapes that come from data."""
-    return json.dumps(record(resolved.resolved(copy.deepcopy(config), {}), {}))
+    return json.dumps(record(plain(resolved.resolved(copy.deepcopy(config), {})), {}))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, reduce, wraps
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -126,8 +126,8 @@ def _import_file(path: Path) -> types.ModuleType:
     return module
 
 
-def module_from(spec: Spec, target: Any) -> nn.Module:
-    """Build a module from a module class, a function returning a module, or a function tensor → tensor.
+def builder(spec: Spec, target: Any) -> Builder:
+    """Return what builds modules of a class, a function returning a module, or a function tensor → tensor.
 
     A function tensor → tensor receives the parameters at each call. The class of an ``autograd.Function`` means
     its ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the
@@ -135,10 +135,10 @@ def module_from(spec: Spec, target: Any) -> nn.Module:
     names the activation in messages.
 
     >>> clip = lambda x, most: x.clamp(max=most)
-    >>> module_from(Spec("", "clip", {"most": 1.0}), clip)(torch.tensor([0.0, 2.0])).tolist()
+    >>> builder(Spec("", "clip", {"most": 1.0}), clip).build()(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
     >>> with site(3):
-    ...     module_from(Spec("", "slope"), lambda channels: nn.PReLU(channels))
+    ...     builder(Spec("", "slope"), lambda channels: nn.PReLU(channels)).build()
     PReLU(num_parameters=3)
     """
     if isinstance(target, nn.Module):
@@ -153,35 +153,58 @@ def module_from(spec: Spec, target: Any) -> nn.Module:
     if isinstance(target, torch.jit.ScriptFunction):  # which cannot be copied
         target = wraps(target)(lambda *args, _call=target, **kwargs: _call(*args, **kwargs))
     call = target if is_class else applied(target)
-    params, hints, known = dict(spec.params), _hints(call), parameters(call)
-    missing = [] if known is None else _check_params(spec, known, hints, params)
+    hints, known = _hints(call), parameters(call)
+    at_width, missing = ([], []) if known is None else _check_params(spec, known, hints)
     widths, others = [n for n in missing if n in WIDTHS], [n for n in missing if n not in WIDTHS]
-    inputs, fault = others or widths, None
+    inputs = others or widths
     variadic = not missing and any(p.kind is p.VAR_POSITIONAL for p in (known or {}).values())
     # the only missing parameter of a function is its input, unless its type says otherwise
     plain = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
-    if not is_class and (known is None or variadic or plain):
+    takes_tensor = not is_class and (known is None or variadic or plain)
+    return Builder(spec, target, call, known is not None, at_width, widths, others, takes_tensor)
+
+
+class Builder(NamedTuple):
+    """What the signature of an activation's class or function says, for its modules at all sites."""
+
+    spec: Spec
+    target: Any
+    call: Callable[..., Any]
+    has_signature: bool
+    at_width: list[str]  # parameters that are set to `WIDTH`
+    widths: list[str]  # required parameters that receive the width
+    others: list[str]  # other required parameters without a value
+    takes_tensor: bool  # whether it is first called with a tensor
+
+    def build(self) -> nn.Module:
+        """Return a fresh module for the `site`; see `builder`."""
+        spec, widths, others, fault = self.spec, self.widths, self.others, None
+        params = {**spec.params, **{name: _site_width(spec, name) for name in self.at_width}}
+        if self.takes_tensor:
+            try:
+                given = params | {name: _site_width(spec, name) for name in widths if others}
+                return _wrap_function(spec, self.target, given)
+            except ActlabError as error:
+                if others or not self.has_signature:
+                    raise
+                fault = error
+        if others:
+            example = f"{{name: {spec.path}, {others[0]}: …}}"
+            raise ActlabError(
+                f"{spec.path} needs a value for {', '.join(map(repr, others))}; write {example}, with {WIDTH} "
+                "for the number of features at each site"
+            )
         try:
-            given = params | {name: _site_width(spec, name) for name in widths if others}
-            return _wrap_function(spec, target, given)
+            module = _call(spec, self.call, params | {name: _site_width(spec, name) for name in widths})
         except ActlabError as error:
-            if known is None or others:
+            if fault is None or widths:
                 raise
-            fault = error
-    if others:
-        example = f"{{name: {spec.path}, {others[0]}: …}}, with {WIDTH} for the number of features at each site"
-        raise ActlabError(f"{spec.path} needs a value for {', '.join(map(repr, others))}; write {example}")
-    try:
-        module = _call(spec, call, params | {name: _site_width(spec, name) for name in widths})
-    except ActlabError as error:
-        if fault is None or widths:
-            raise
-        raise ActlabError(f"{fault}. Without a tensor: {error}") from error
-    if isinstance(module, nn.Module):  # scripted modules accept no hooks
-        return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
-    if callable(module):
-        return module_from(Spec(spec.source, spec.name), module)
-    raise ActlabError(f"{spec.path} returned {type(module).__name__}, not an nn.Module")
+            raise ActlabError(f"{fault}. Without a tensor: {error}") from error
+        if isinstance(module, nn.Module):  # scripted modules accept no hooks
+            return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
+        if callable(module):
+            return builder(Spec(spec.source, spec.name), module).build()
+        raise ActlabError(f"{spec.path} returned {type(module).__name__}, not an nn.Module")
 
 
 def applied(function: Any) -> Any:
@@ -208,25 +231,26 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | Non
 
 
 def _check_params(
-    spec: Spec, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], params: dict[str, Any]
-) -> list[str]:
-    """Check ``params`` against a signature, replace `WIDTH` in place, and return missing parameters."""
+    spec: Spec, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Check parameters against a signature; return those set to `WIDTH`, and those that are missing."""
+    at_width = []
     kinds = {parameter.kind for parameter in known.values()}
     named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    for key, value in params.items():
+    for key, value in spec.params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {spec.path}", key, named, "" if named else f"{spec.path} takes none.")
         options = _options(hints.get(key))
         if not isinstance(value, str) or str in options or value in options:
             continue
         if value == WIDTH and not (key in named and isinstance(named[key].default, str)):
-            params[key] = _site_width(spec, key)
+            at_width.append(key)
         elif any(one in (bool, int, float) or isinstance(one, str) for one in options):
             # torch takes "1e-3" for a number, and Python "no" for true
             wanted = inspect.formatannotation(hints[key]).replace(" | ", " or ")
             raise ActlabError(f"parameter {key!r} of {spec.path}: expected {wanted}, got {value!r}")
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return [p.name for p in required if p.default is p.empty and p.name not in params]
+    return at_width, [p.name for p in required if p.default is p.empty and p.name not in spec.params]
 
 
 def _options(hint: Any) -> list[Any]:

@@ -148,10 +148,15 @@ class Factory:
         """The class or function that builds the activation, imported once."""
         return plugins.resolve(self.spec) if self.spec.source else entry(self.spec.name).build
 
+    @cached_property
+    def builder(self) -> plugins.Builder:
+        """The signature of the target, read once."""
+        return plugins.builder(self.spec, self.target)
+
     def __call__(self, width: int | None = None) -> nn.Module:
         """Return a fresh module for a site with ``width`` features, which only some activations need."""
         with plugins.site(width):
-            module = plugins.module_from(self.spec, self.target)
+            module = self.builder.build()
         if not self.spec.source and is_stochastic(module) is not entry(self.spec.name).stochastic:
             vars(module)["stochastic"] = entry(self.spec.name).stochastic
         return module
@@ -243,7 +248,7 @@ def is_stochastic(module: nn.Module) -> bool:
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)
     """
-    if any(isinstance(part, Uniform) for part in module.modules()):
+    if [part for part in module.modules() if isinstance(part, Uniform)]:
         return True
     if isinstance(declaration := declared(module, "stochastic"), bool):
         return declaration

@@ -201,7 +201,7 @@ def _has_another_name(module: nn.Module, name: str) -> bool:
 
 def _build(activation: Activation) -> nn.Module:
     if callable(activation):
-        return plugins.module_from(_unresolved(activation), activation)
+        return plugins.builder(_unresolved(activation), activation).build()
     return create(activation)
 
 

@@ -84,7 +84,7 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
                 faults[key] = fault_of(experiment, name, batch)
                 if faults[key] is not None:
                     continue
-                shared, line = state_trial.tried(run, batch)
+                shared, line = state_trial.tried(run, experiment, batch)
             if shared:
                 faults[key] = f"activation {name}: {shared}"
             elif line not in lines:

@@ -19,7 +19,7 @@ from torch import Tensor
 from actlab import experiments
 from actlab.config.class_paths import class_of
 from actlab.config.signatures import locate
-from actlab.config.values import label
+from actlab.config.values import canonical, label
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
@@ -28,6 +28,7 @@ from actlab.runtime import matmul, signals
 from actlab.runtime.accidents import check_device, is_accident
 from actlab.runtime.devices import name_of, threads, wait_for
 from actlab.runtime.modules import evaluating
+from actlab.stacking.building import build_tasks
 from actlab.stacking.task import matmul_of
 from actlab.studies.plan import Run
 from actlab.studies.points import Point
@@ -67,7 +68,7 @@ def measure(
         return []
     models = {point: locate(str(class_of(run.config["model"]))) for point, run in first.items()}
     tasks = [point for point, model in models.items() if issubclass(model, Task)]
-    built = {point: experiments.build(first[point].config) for point in tasks}
+    built = _built({point: first[point].config for point in tasks})
     if not built:
         names = ", ".join(sorted({model.__name__ for model in models.values()}))
         how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
@@ -80,6 +81,20 @@ def measure(
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     entries = (_entry(run, key, trials.get(point), machine) for point, run in first.items())
     return [{**entry, "measured": now} for entry in entries]
+
+
+def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment]:
+    """Build each config; those that differ only in arguments of the model share Trainer and data."""
+    built: dict[Point, Experiment] = {}
+    first: dict[str, Experiment] = {}
+    for point, config in configs.items():
+        settings = canonical({**config, "model": class_of(config["model"])})
+        if settings in first:
+            (task,) = build_tasks([config], first[settings])
+            built[point] = first[settings]._replace(task=task)
+        else:
+            built[point] = first[settings] = experiments.build(config)
+    return built
 
 
 def updates_of(run: Run) -> int | None:

@@ -17,8 +17,10 @@ from actlab import experiments
 from actlab.activations.replacement import shared_parameter
 from actlab.errors import ActlabError
 from actlab.errors.messages import described
+from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
 from actlab.runtime.third_party import calling
+from actlab.stacking.building import build_tasks
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.training import Batch
@@ -27,15 +29,20 @@ Seen = dict[str, str]
 """Digests of what calls of a network take and return, in the order of the calls, by a text."""
 
 
-def tried(run: Run, batch: Batch | None) -> tuple[str | None, str]:
+def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | None, str]:
     """Return a message for a trainable parameter that two builds of an activation share, or None, and a line.
 
     The line, which may be empty, names what a checkpoint would lack; without a ``batch`` this is not tried.
+    The builds share the Trainer and the data of an ``experiment`` of the run.
 
     Raises:
         ActlabError: if the builds share a parameter outside their activations.
     """
-    first, second = (experiments.build(run.config).task for _ in range(2))
+    if isinstance(experiment.task, Task):
+        builds: list[Any] = [*build_tasks([run.config] * 2, experiment)]
+    else:
+        builds = [experiments.build(run.config).task for _ in range(2)]
+    first, second = builds
     for activation, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
         if fault := shared_parameter(activation, later):
             return fault, ""

@@ -30,6 +30,7 @@ from actlab.config.admission import UntrustedError, admitted
 from actlab.config.class_paths import class_of
 from actlab.config.messages import one_line_errors
 from actlab.config.paths import differences, get_dotted
+from actlab.config.plain_values import plain
 from actlab.config.resolved import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.config.values import label
@@ -83,6 +84,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
+    ``contents`` are those of the checkpoint, if it was read.
     Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
     """
@@ -93,6 +95,7 @@ class CommandLine(ActlabCLI):
         words: Words,
         name: str | None = None,
         checkpoint: str | None = None,
+        contents: Mapping[str, Any] | None = None,
         shows: str | None = None,
         typed: str = "",
         **trainer_defaults: Any,
@@ -100,6 +103,7 @@ class CommandLine(ActlabCLI):
         self.command, self.name, self.shows, self.typed = command, name, shows, typed
         # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
+        self.contents = contents  # until the Trainer has them
         self.left_out = words.left_out
         self.folder = Path()
         super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
@@ -195,7 +199,7 @@ class CommandLine(ActlabCLI):
         for name in ("trainer", *sections.SECTIONS):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
-                complete(self.given, name, config[name])
+                complete(name, config[name])
         for path, keys in self.left_out.items():
             print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
         for note in sections.replaced_seeds(config.as_dict(), config[sections.SEED]):
@@ -232,8 +236,8 @@ class CommandLine(ActlabCLI):
             set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        contents = checkpoint_at(path)
-        if (trained := contents.get(checkpoints.CONFIG)) is not None:
+        self.contents = self.contents or checkpoint_at(path)
+        if (trained := self.contents.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
@@ -247,7 +251,7 @@ class CommandLine(ActlabCLI):
         for name in sections.SHAPES:
             if not sections.gives(self.given, name):
                 model["model"]["init_args"].pop(name, None)
-        seed, recorded = run_seed(model[sections.SEED]), record.record(self.config, {})
+        seed, recorded = run_seed(model[sections.SEED]), record.record(plain(self.config), {})
         alone = Namespace(model=typed(model, "model", seed), data={})  # type: ignore[no-untyped-call]
         trained_with = {sections.SEED: seed, **record.as_given(alone, ())}
         fit = self.command == "fit"
@@ -275,6 +279,10 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        writer = trainer.strategy.checkpoint_io
+        if isinstance(writer, checkpoints.AtomicCheckpointIO):
+            writer.contents[self.keywords["ckpt_path"]] = self.contents
+        self.contents = None
         if self.stores:
             callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.stores and self.command == "predict":
@@ -364,7 +372,8 @@ def main(args: Sequence[str]) -> None:
     options = [option for option in options if option.name not in of_process]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
+    contents = {} if files else checkpoint_at(path)
+    if (trained := contents.get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
         said = [text for option in options for text in texts(value_of(option.value, {}, option.name))]
         base = admitted(trained, remedy, len(kept) < len(rest), said)
@@ -384,8 +393,10 @@ def main(args: Sequence[str]) -> None:
         )
         if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        defaults = continued(str(path)) if continues else {} if command == "fit" else {"logger": False}
-        CommandLine(command, words, name, path, shows, typed, **defaults).run()
+        defaults: dict[str, Any] = {} if command == "fit" else {"logger": False}
+        if continues:
+            defaults = continued(str(path), contents)
+        CommandLine(command, words, name, path, contents, shows, typed, **defaults).run()
 
 
 def seed_of(value: Any) -> int:
@@ -403,9 +414,9 @@ def without_null(value: Any) -> Any:
     return {key: without_null(item) for key, item in value.items() if item is not None}
 
 
-def continued(checkpoint: str) -> dict[str, Any]:
+def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of the Trainer for a fit that continues from a record: it only keeps its last epoch."""
-    states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
+    states = {str(key).partition("{")[0] for key in contents.get("callbacks") or ()}
     if left_out := sorted(states & CHANGING):
         print(
             f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "

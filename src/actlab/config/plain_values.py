@@ -11,12 +11,16 @@ from jsonargparse import Namespace
 
 from actlab.storage.spec import Spec
 
+_LEAVES = {bool, int, float, str, type(None)}  # types of values that `plain` returns unchanged
+
 
 def plain(value: Any) -> Any:
     """Convert nested values to types that YAML and ``torch.load(weights_only=True)`` read.
 
     Classes and functions become their import paths, other objects text.
     """
+    if type(value) in _LEAVES:
+        return value
     if isinstance(value, Spec):
         value = value.plain
     if isinstance(value, Namespace):

@@ -41,15 +41,19 @@ def as_given(config: Namespace, linked: Sequence[str]) -> Record:
     return given
 
 
-def record(config: Namespace, shapes: Values) -> Record:
-    """Return the record of a resolved config, with the ``shapes`` that the data give the model."""
-    given = as_given(config, ())
-    recorded = {key: given[key] for key in (SEED, *SECTIONS)}
+def record(resolved: Values, shapes: Values) -> Record:
+    """Return the record of a resolved config, as `plain` values.
+
+    ``shapes`` are those that the data give the model.
+    """
+    recorded = {SEED: resolved[SEED]}
     for section in SECTIONS:
-        recorded[section].setdefault("init_args", {})
+        arguments = dict(resolved[section].get("init_args", {}))
+        arguments.pop("seed", None)
+        recorded[section] = {**resolved[section], "init_args": arguments}
     recorded["model"]["init_args"].update(plain(shapes))
 
-    trainer = given["trainer"]
+    trainer = resolved["trainer"]
     recorded["trainer"] = {key: trainer[key] for key in TRAINER if trainer.get(key) is not None}
     return recorded
 

@@ -21,7 +21,7 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config import metric_classes
-from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
+from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes
 from actlab.config.signatures import (
     imported,
     inner_type,
@@ -31,7 +31,6 @@ from actlab.config.signatures import (
     parameters,
     takes_activation_name,
 )
-from actlab.config.values import mapped
 from actlab.errors import ActlabError
 from actlab.errors.imports import importing
 from actlab.storage.contents import texts
@@ -44,9 +43,10 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
-    key = _key(name, value, elsewhere)
+    named = texts(value)
+    key = _key(name, value, elsewhere, named)
     kept = _kept(key) if key is not None else []
-    names = [text for text in texts(value) if ":" not in text]  # import paths, perhaps
+    names = [text for text in named if ":" not in text]  # import paths, perhaps
 
     # A class that the section names may have been imported again
     if not kept or any(map(is_not, kept[1], map(imported, names))):
@@ -132,8 +132,7 @@ def typed(given: Values, name: str, seed: int) -> Namespace:
     """
     shapes = linked_shapes(given) if name == "model" else ()
     parsed = section(name, given[name], ("seed", *shapes))
-    complete(given, name, parsed)
-    known = parameters(locate(parsed.class_path)) or {}
+    known = parameters(complete(name, parsed)) or {}
     for shape in shapes:
         if shape in known:
             taken = known[shape]
@@ -143,8 +142,8 @@ def typed(given: Values, name: str, seed: int) -> Namespace:
     return parsed
 
 
-def complete(given: Values, name: str, parsed: Namespace) -> None:
-    """Check that a parsed section names a class, and set values that have one meaning, in place."""
+def complete(name: str, parsed: Namespace) -> type:
+    """Return the class that a parsed section names, and set values that have one meaning, in place."""
     kind = locate(parsed.class_path)
     if not inspect.isclass(kind):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
@@ -152,8 +151,9 @@ def complete(given: Values, name: str, parsed: Namespace) -> None:
         activation = parsed.get("init_args.activation")
         if isinstance(activation, str | dict) and takes_activation_name(kind):
             parsed["init_args.activation"] = Spec.of(activation).plain
-    elif sample_replaces_dataset(given) and parsed.init_args.get("sample"):
+    elif getattr(kind, "sample_replaces_dataset", False) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
+    return kind
 
 
 def run_seed(value: bool | int | str) -> int:
@@ -177,15 +177,21 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
     return parser
 
 
-def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
-    if any(text.endswith(FILES) for text in texts(value)):  # the parser reads them
+def _key(name: str, value: Any, elsewhere: tuple[str, ...], named: Sequence[str]) -> str | None:
+    if any(text.endswith(FILES) for text in named):  # the parser reads them
         return None
 
     try:
         # Unsorted: the order of a schedule's steps matters.
-        return json.dumps([name, mapped(value, lambda inner: inner), *elsewhere])
+        return json.dumps([name, value, *elsewhere], default=_spelled)
     except (TypeError, ValueError):
         return None
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.plain
+    raise TypeError
 
 
 def resolved(given: Values, trainer_defaults: Values) -> Namespace:

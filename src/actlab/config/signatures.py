@@ -74,7 +74,7 @@ def _whole_first(*args: Any) -> Sequence[Any]:
     """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int."""
     # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the order
     ordered = [*_order(*args)]
-    if [kind for kind in ordered if kind is int or kind is float] == [float, int]:
+    if {int, float} <= {*ordered} and ordered.index(float) < ordered.index(int):
         ordered.remove(int)
         ordered.insert(ordered.index(float), int)
     return ordered
@@ -133,7 +133,7 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
     """
     if isinstance(value, Spec):
         return value
-    taken, *_, made = get_args(wanted) if is_callable(wanted) and get_args(wanted) else (None, None)
+    taken, made = (*get_args(wanted), None, None)[:2]  # of a callable, its arguments as a list
     is_factory = isinstance(taken, list) and inspect.isclass(made) and made.__module__.startswith("torch.nn.")
     token = _passed.set(len(taken) if is_factory else 0)
     try:
@@ -347,7 +347,7 @@ def _descendants(kinds: Iterable[type]) -> Iterator[type]:
 def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
     """Return the object that ``package.module.name`` names; if it does not exist, suggest some ``kinds``."""
     parts = path.split(".")
-    if not all(part.isidentifier() for part in parts):
+    if not all(map(str.isidentifier, parts)):
         raise ActlabError(f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}")
     owner, rest = _module(parts)
     for number, part in enumerate(rest):

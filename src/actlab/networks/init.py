@@ -63,11 +63,11 @@ def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
         _building.reset(token)
 
 
-def outside_units(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the name and module of each part of a network that is not inside an activation of the run."""
+def outside_units(network: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the name and module of each part of a network that is not inside an activation of the run."""
     _, units = _building.get() or (None, ())
     inside = {id(part) for unit in units for part in unit.modules()}
-    yield from ((name, part) for name, part in network.named_modules() if id(part) not in inside)
+    return [(name, part) for name, part in network.named_modules() if id(part) not in inside]
 
 
 def generator_of_layer(purpose: str, layer: int | str) -> Generator | None:
@@ -106,7 +106,8 @@ def initialise(
         if isinstance(layer, nn.modules.conv._ConvTransposeNd):
             raise ActlabError(f"there is no init rule for {type(layer).__name__}: set its weights yourself")
     kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
-    for ordinal, layer in enumerate(part for _, part in outside_units(network) if isinstance(part, kinds)):
+    layers = [part for _, part in outside_units(network) if isinstance(part, kinds)]
+    for ordinal, layer in enumerate(layers):
         of_layer = others.get(layer, rule)
         draw = INIT_RULES[of_layer] if isinstance(of_layer, str) else of_layer
         draw(layer.weight, generator_of_layer("weights", ordinal))

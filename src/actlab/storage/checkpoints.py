@@ -55,6 +55,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     config: Mapping[str, Any] | None = None  # the training record stored in every checkpoint
     remedy = "give another file"  # about a damaged checkpoint, for the error message
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents: dict[Any, Any] = {}  # by path, of files that were read already; each is loaded once
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
@@ -77,7 +81,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
-        checkpoint = read(path, map_location, self.remedy)
+        checkpoint = dict(self.contents.pop(path, None) or read(path, map_location, self.remedy))
         return dict(checkpoint["state_dict"]) if checkpoint.get(ALONE) else checkpoint
 
 

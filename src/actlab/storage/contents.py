@@ -37,19 +37,21 @@ class _Code(NamedTuple):
     digest: str = ""  # empty if Python cannot parse the file
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Yield every string in nested mappings, lists and tuples, and in activations."""
-    if isinstance(value, Spec):
-        yield value.path
-        yield from texts(value.params)
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from texts(inner)
-    elif isinstance(value, str):
-        yield value
+def texts(value: Any) -> list[str]:
+    """Return every string in nested mappings, lists and tuples, and in activations, in order."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str):
+            found.append(inner)
+        elif isinstance(inner, Spec):
+            waiting += [inner.params, inner.path]
+        elif isinstance(inner, Mapping):
+            waiting += reversed([*inner.values()])
+        elif isinstance(inner, list | tuple):
+            waiting += reversed(inner)
+    return found
 
 
 def by_names(content: str) -> bool:
@@ -64,8 +66,10 @@ def content_of(text: str, of_data: bool) -> str | None:
     plain word may name a folder.
     """
     files = code_files(text, of_data)
-    written = [file for file in files if not _is_installed(file)]
-    code = _files_digest(files, None, _parsed(written)) if files else None
+    code = None
+    if files:
+        written = [file for file in files if not _is_installed(file)]
+        code = _files_digest(files, None, _parsed(written))
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
     of_unit = text.rpartition(":")[0].endswith(".py")
     path = _path_digest(Path(text)) if named and not of_unit else None  # ``knots.csv`` is a dotted name, too
@@ -97,7 +101,7 @@ def module_of(text: str) -> str:
     """Return the dotted name in ``package.module.Class`` or ``package.module:Name``; "" for any other text."""
     head, colon, _ = text.rpartition(":")
     module = head if colon else text
-    dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))
+    dotted = (colon or "." in text) and all(map(str.isidentifier, module.split(".")))
     return module if dotted and not (colon and head.endswith(".py")) else ""
 
 

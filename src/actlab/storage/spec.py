@@ -56,7 +56,7 @@ class Spec:
                 f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(value)}"
             )
         source, _, name = path.rpartition(":")
-        if not source and not path.endswith(".py") and all(part.isidentifier() for part in path.split(".")):
+        if not source and not path.endswith(".py") and all(map(str.isidentifier, path.split("."))):
             source, _, name = path.rpartition(".")
         return cls(source, name if source else path, params)
 

@@ -254,7 +254,7 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
     """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode."""
-    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+    if nn.UninitializedParameter in map(type, network.parameters()):
         training = network.training
         takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())
         with torch.no_grad():

@@ -59,7 +59,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
             continue
         seen.add(id(part))
         children = list(part.children())
-        if draws_from_torch(part) or any(isinstance(child, torch.jit.ScriptModule) for child in children):
+        if draws_from_torch(part) or [child for child in children if isinstance(child, torch.jit.ScriptModule)]:
             yield part
         else:
             waiting += reversed(children)
@@ -68,5 +68,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
 def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
     """Return whether a network, without some modules, may differ between training and evaluation."""
     left_out = {id(part) for module in without for part in module.modules()}
-    parts = (part for part in network.modules() if id(part) not in left_out)
-    return any(isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part) for part in parts)
+    for part in network.modules():
+        if id(part) not in left_out and (isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part)):
+            return True
+    return False
