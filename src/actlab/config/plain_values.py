@@ -19,16 +19,14 @@ def plain(value: Any) -> Any:
 
     Classes and functions become their import paths, other objects text.
     """
-    if type(value) in _LEAVES:
-        return value
     if isinstance(value, Spec):
         value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): item if type(item) in _LEAVES else plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
+        return [item if type(item) in _LEAVES else plain(item) for item in value]
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
