@@ -13,12 +13,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Module that no declared distribution is named after → the distribution that has it.
-PART_OF = {
-    "PIL": "pillow",
-    "yaml": "pyyaml",
-    "pydantic_core": "pydantic",
-    "lightning_fabric": "pytorch-lightning",
-}
+PART_OF = {"PIL": "pillow", "yaml": "pyyaml", "lightning_fabric": "pytorch-lightning"}
 NOT_OF_USERS = ("dev", "docs", "notebooks", "bench")
 # Distribution that is named in no import of ours → why it is required.
 NOT_IMPORTED = {

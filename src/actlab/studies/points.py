@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
+from pydantic import AfterValidator, GetCoreSchemaHandler
 
 from actlab.config.values import canonical, label, same
 
@@ -27,9 +27,9 @@ class Point(Mapping[str, Any]):
         object.__setattr__(self, "text", canonical(self.given))
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, schema_of: Callable[[Any], CoreSchema]) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Let pydantic read a point from the mapping that a file has."""
-        return no_info_after_validator_function(cls, schema_of(dict[str, Any]))
+        return AfterValidator(cls).__get_pydantic_core_schema__(dict[str, Any], handler)
 
     def __getitem__(self, key: str) -> Any:
         return self.given[key]
