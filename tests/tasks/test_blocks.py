@@ -306,7 +306,8 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
 
     tasks = [FrameTask(seed) for seed in range(2 if stacked else 1)]
     task = StackedTask(tasks) if stacked else tasks[0]
-    trainer = fitted(task, Frames(batch_size=4), folder, validations, *others, **options)
+    data = Frames(batch_size=4, seed=[0, 1] if stacked else 0)
+    trainer = fitted(task, data, folder, validations, *others, **options)
     progress = trainer.fit_loop.epoch_loop.batch_progress
 
     return {
