@@ -328,6 +328,9 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
     [pytest.param(name, marks=pytest.mark.slow if name in COMBINED else ()) for name in TRAINERS],
 )
 def test_blocks_follow_the_trainer_as_single_updates_do(settings, stacked, tmp_path):
+    if stacked and "callback" in TRAINERS[settings]:
+        pytest.skip("such a callback needs one value of a metric, a stack has one for each run")
+
     single, several = (
         validated(TRAINERS[settings], tmp_path / str(one), one, stacked) for one in (True, False)
     )

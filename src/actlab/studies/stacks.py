@@ -34,7 +34,7 @@ class Stack(NamedTuple):
 
 def id_of(members: Iterable[str]) -> str:
     """Return the id of a stack, which names its folder: a digest of its runs' ids."""
-    return hashlib.sha256("\n".join(members).encode()).hexdigest()[:12]
+    return hashlib.sha256("\n".join(members).encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def begun(root: Path) -> list[Stack]:
