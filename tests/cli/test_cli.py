@@ -202,13 +202,14 @@ def test_the_bar_shows_each_metric_on_a_line_and_no_adverts(fit, monkeypatch, ca
     monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
     words = ["--trainer.max_epochs", "4", "--trainer.limit_train_batches", "3"]
     words += ["--trainer.enable_progress_bar", "true", "--model.network.hidden", "[16]"]
-    outcome = fit(*words)
+    outcome = fit(*words, "--trainer.logger", "CSVLogger")
     assert outcome.code == 0, outcome.err
     for metric in ("val/loss", "val/error", "val/accuracy"):
         assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
     printed = outcome.out + outcome.err + caplog.text
     assert "Tip:" not in printed
     assert "TPU" not in printed
+    assert "v_num" not in printed, "the version of a logger's folder"
 
 
 def test_two_fits_at_a_time_do_not_share_a_folder(fit, elu, tmp_path):
