@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
-from actlab.engines import packing, trials
+from actlab.engines import packing, settings, trials
 from actlab.errors import ActlabError
 from actlab.storage.logger_ids import id_in
 from actlab.studies import reading, stacks
+from actlab.studies.study_folder import StudyFolder
 from fuzzing import FINISHED, listed, mistake, retyped, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
@@ -27,10 +28,19 @@ def study(cli, tmp_path, monkeypatch):
 
 
 def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
-    """The trials of its stacks, its stacks, why a run failed, and the id of its logger."""
+    """The files that code opens, graphs, trials of stacks, stacks, why a run failed, and a logger's id."""
     root, faults = tmp_path / "runs/mine", {}
-    runs = reading.load("mine.yaml").runs()
+    plan = reading.load("mine.yaml")
+    runs = plan.runs()
     readers = {
+        "opened.json": (
+            {"a part": ["a.csv"]},
+            lambda root: StudyFolder(plan, root).with_opened_files,
+        ),
+        "engine.json": (
+            {"graphs": False},
+            lambda root: settings.decide(root, len(runs), 1, None, True),
+        ),
         "trials.json": (
             {"together a": {"verdict": "agree", "reason": "", "versions": {}}},
             lambda root: trials.are_equal(root, "a"),
@@ -54,7 +64,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
         faults["failed.json", case] = fault or mistake(outcome)
     assert not (wrong := listed(faults)), wrong
     print(f"{len(faults)} cases")
-    assert len(faults) >= 150
+    assert len(faults) >= 200
 
 
 def _error_of(read, root):
