@@ -40,6 +40,17 @@ class _Asked:
 
 def table_of(results: Results) -> StudyTable:
     """Return the comparison of a study: a row per group, in the order of the study's file, and what it says."""
+    table = _without_sentences(results)
+
+    # What the rows say, in sentences
+    table = replace(table, verdicts=tuple(verdict.verdicts(table)))
+    summary = verdict.lines(table, results)
+    learnt = parameters.lines(results)
+    remarks = notes.remarks(table, results)
+    return replace(table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks))
+
+
+def _without_sentences(results: Results) -> StudyTable:
     study = results.study
     check_reference(study, [group.point for group in results.groups])
     rows = _corrected(_rows(results), results.looks)
@@ -49,7 +60,7 @@ def table_of(results: Results) -> StudyTable:
     versions = by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items()))
     hardware = dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)
 
-    table = StudyTable(
+    return StudyTable(
         study=study.name,
         title=study.title,
         compare=study.compare,
@@ -72,13 +83,6 @@ def table_of(results: Results) -> StudyTable:
         rows=rows,
         notes=tuple(study.notes),
     )
-
-    # What the rows say, in sentences
-    table = replace(table, verdicts=tuple(verdict.verdicts(table)))
-    summary = verdict.lines(table, results)
-    learnt = parameters.lines(results)
-    remarks = notes.remarks(table, results)
-    return replace(table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks))
 
 
 def _users(study: Study, rows: Iterable[Row]) -> tuple[str, ...]:
@@ -360,7 +364,7 @@ def too_few_seeds(results: Results) -> str:
         return ""
 
     # Find what each family of comparisons requires.
-    table = table_of(results)
+    table = _without_sentences(results)
     required = dict[str, int]()
     for family in FAMILIES:
         correction = table.correction(family)
