@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from actlab.analysis import study_table
 from actlab.analysis.comparison import table_of
 from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration, plural
@@ -147,8 +146,8 @@ def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataNam
     for number, data in enumerate(plan.data, 1):  # the first stage selects settings
         if number < len(loaded) and loaded[number].results:
             path = folder.path / plan.study.stages[number].name
-            output.write(loaded[: number + 1], table_of(loaded[number]), path, html=True)
-            tables[name, data] = study_table.read(path / study_table.NAME, "start the same command again")
+            tables[name, data] = table_of(loaded[number])
+            output.write(loaded[: number + 1], tables[name, data], path, html=True)
     return tables
 
 
