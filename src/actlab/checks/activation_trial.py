@@ -77,19 +77,23 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
             faults[key] = experiment
             continue
         facts.of(run, experiment)
-        if key not in faults:
-            has_activations = isinstance(experiment.task, Task) and experiment.task.units
-            batch = _samples(experiment) if has_activations else None
-            with threads(1):  # a few samples: more threads only wait for each other
-                faults[key] = fault_of(experiment, name, batch)
-                if faults[key] is not None:
-                    continue
-                shared, line = state_trial.tried(run, experiment, batch)
-            if shared:
-                faults[key] = f"activation {name}: {shared}"
-            elif line not in lines:
-                print(line, end="")
-                lines.add(line)
+        if key in faults:
+            continue
+
+        # Try a few samples, with one thread: others would only wait for it
+        has_activations = isinstance(experiment.task, Task) and experiment.task.units
+        batch = _samples(experiment) if has_activations else None
+        with threads(1):
+            faults[key] = fault_of(experiment, name, batch)
+            if faults[key] is not None:
+                continue
+            shared, line = state_trial.tried(run, experiment, batch)
+
+        if shared:
+            faults[key] = f"activation {name}: {shared}"
+        elif line not in lines:
+            print(line, end="")
+            lines.add(line)
     return faults, facts
 
 
