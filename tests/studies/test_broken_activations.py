@@ -5,19 +5,11 @@ import re
 
 import pytest
 
+from tiny_study import study_text
+
 pytestmark = pytest.mark.tries_stacks
 
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 4
-  model.network.hidden: [8]
-grid: {model.activation: [relu]}
-seeds: 2
-"""
+STUDY = study_text(batches=4)
 BRIEF = ("--set", "seeds=1", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1")
 ALONE = (*BRIEF, "--max-stack", "1")  # no stacks are tried
 
