@@ -84,7 +84,7 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    ``contents`` are those of the checkpoint, if it was read.
+    ``contents`` are what the checkpoint holds, if it was read.
     Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
     ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
     """
@@ -265,9 +265,11 @@ class CommandLine(ActlabCLI):
             print(f"note: {changed}; the current version is used", file=sys.stderr)
 
     def _differs(self, key: str, given: Any, trained: Any, path: str) -> ActlabError:
+        remedy = f"omit {key} or -c"
+        if self.command == "fit":
+            remedy = f"give --{key} {trained}"
         return ActlabError(
-            f"{key} is {given!r}, but the checkpoint {path!r} was trained with {trained!r}: "
-            + (f"give --{key} {trained}" if self.command == "fit" else f"omit {key} or -c")
+            f"{key} is {given!r}, but the checkpoint {path!r} was trained with {trained!r}: {remedy}"
         )
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -280,7 +282,7 @@ class CommandLine(ActlabCLI):
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
         writer = trainer.strategy.checkpoint_io
-        if isinstance(writer, checkpoints.AtomicCheckpointIO):
+        if self.contents and isinstance(writer, checkpoints.AtomicCheckpointIO):
             writer.contents[self.keywords["ckpt_path"]] = self.contents
         self.contents = None
         if self.stores:

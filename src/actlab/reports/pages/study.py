@@ -204,20 +204,29 @@ def _text(results: Results, point: Point) -> str:
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
-    column, chosen = selection.selected_by(results.study), selection.chosen(results, group)
+    column = selection.selected_by(results.study)
+    selected = selection.chosen(results, group)
+
+    # Count the runs that have ended at each setting
     tried = {_text(results, setting.tuned): setting for setting in group.settings}
-    ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
-    begun = [text for text, n in ended.items() if n]
-    scores = dict(zip(begun, selection.scores(results, [tried[text] for text in begun]), strict=True))
-    return [
-        {
-            "text": tables.number(scores[text], column) if text in scores else tables.NONE,
-            "shade": _shade(text, scores, column.mode),
-            "n": ended.get(text, 0),
-            "chosen": chosen is not None and tried.get(text) is chosen,
-        }
-        for text in texts
-    ]
+    ended: dict[str, int] = {}
+    for text, setting in tried.items():
+        ended[text] = sum(run.id in results.results for run in setting.runs)
+
+    # Score the settings with such runs
+    begun = [text for text, number in ended.items() if number]
+    values = selection.scores(results, [tried[text] for text in begun])
+    scores = dict(zip(begun, values, strict=True))
+
+    cells = []
+    for text in texts:
+        shown = tables.NONE
+        if text in scores:
+            shown = tables.number(scores[text], column)
+        is_selected = selected is not None and tried.get(text) is selected
+        shade = _shade(text, scores, column.mode)
+        cells.append({"text": shown, "shade": shade, "n": ended.get(text, 0), "chosen": is_selected})
+    return cells
 
 
 def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
