@@ -34,7 +34,7 @@ def of_setting(costs: Sequence[Timed], group: Group, setting: Setting) -> Timed 
 
 
 def relative(mine: Mapping[str, Any], reference: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a cost, with its ratios to that of the reference."""
+    """Return a cost, with its ratios to the cost of the reference."""
     if reference is None:
         return mine
     ratios: dict[str, Any] = {

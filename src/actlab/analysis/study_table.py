@@ -77,7 +77,7 @@ class Cell(Column):
     published_sd: float | None = None
     difference: float | None = None  # ours minus the published value, on the column's scale
     sampling_error: float | None = None  # standard error that the median has from the samples alone, if known
-    at_chance: bool = False  # whether the median is that of a run that failed
+    at_chance: bool = False  # whether a run with the median counts as failed
     reference_at_chance: bool = False
     primary: bool
     learnt: bool = False  # whether it is a learnt parameter that the study's file does not list

@@ -27,7 +27,7 @@ class BlockProgressBar(RichProgressBar):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Show the number of the update, of a block that of its last."""
+        """Show the number of the update; in blocks, the number of the last update."""
         number = trainer.fit_loop.batch_idx
         super().on_train_batch_end(trainer, pl_module, outputs, batch, number)
 

@@ -60,7 +60,7 @@ class TestEveryEpoch(Callback):
             )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Evaluate on the test set and log; the weights are those of a validation."""
+        """Evaluate on the test set and log, with the weights that a validation has."""
         epochs = trainer.current_epoch + 1
         is_due = epochs % self.every_n_epochs == 0 or epochs == trainer.max_epochs
         if not (is_due and trainer.limit_test_batches and is_overridden("test_step", pl_module)):

@@ -206,7 +206,7 @@ def resolved(given: Values, trainer_defaults: Values) -> Namespace:
     for name in SECTIONS:
         config[name] = typed(given, name, seed)
 
-    # Lightning adds callbacks to those of the config
+    # Lightning adds callbacks to the callbacks of the config
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
         config.trainer[name] = trainer_defaults[name]
     return config

@@ -42,7 +42,7 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 
 def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[str]:
-    """Return a note for each class with a default seed of its own other than ``seed``, that of the run."""
+    """Return a note for each class whose default seed is not ``seed``, the seed of the run."""
     notes = []
     for section, kind in SECTIONS.items():
         path = str(class_of(config[section]))

@@ -46,7 +46,7 @@ class LoggedRows(Checkpoint):
         self._before_test = dict(trainer.callback_metrics)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add rows for the test metrics at this step; those of the epoch are still to come."""
+        """Add rows for the test metrics at this step; the metrics of the epoch are still to come."""
         metrics = _logged_since(self._before_test, trainer)
         self._add_named(trainer, metrics, "", "test")
         self._seen |= metrics

@@ -73,7 +73,7 @@ class JobRecord:
         return state
 
     def restore(self, state: Mapping[str, Any], remedy: str) -> None:
-        """Restore the record of `state`; that of other runs raises a DamagedError."""
+        """Restore the record of `state`; a record of other runs raises a DamagedError."""
         rows = state.get("rows", {})
         names = [run.folder.id for run in self.runs]
         if [*rows] != names:

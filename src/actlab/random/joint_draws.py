@@ -28,7 +28,7 @@ class JointDraws:
     def take(self, site: int, elements: Tensor, keys: Tensor, step: int) -> list[Tensor]:
         """Return the numbers of a site in a list, which is empty if the site draws alone.
 
-        ``keys`` are those of all sites, ``(sites, 2, R, 1)``.
+        ``keys`` are the keys of all sites, ``(sites, 2, R, 1)``.
         """
         if not _are_possible():
             return []

@@ -25,7 +25,7 @@ class Source(NamedTuple):
     elements: Tensor  # numbers of the elements, (N,)
     first: Tensor  # a key of each run, (R, 1)
     second: Tensor
-    drawn: list[Tensor]  # the numbers, (1, R, N), if they were drawn with those of other sites
+    drawn: list[Tensor]  # the numbers, (1, R, N), if they were drawn together with other sites
 
 
 def elements(first: int, end: int, device: torch.device) -> Tensor:

@@ -68,7 +68,7 @@ def missing(data_set: DataSet, folder: Path | None) -> str:
     """Return why a data set cannot be used; empty if it can.
 
     Raises:
-        ActlabError: if its file has another content than that of the scoreboard.
+        ActlabError: if the content of its file is not the content that the scoreboard states.
     """
     if not data_set.file:
         return ""

@@ -1,4 +1,4 @@
-"""The tables that studies write, ``table.json``, and those of the scoreboard's data sets."""
+"""The tables that studies write, ``table.json``, and the tables of the scoreboard's data sets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def labels_of(tables: Iterable[StudyTable]) -> dict[str, str]:
 
 
 def of_scoreboard(user_tables: Mapping[DataName, StudyTable]) -> dict[DataName, StudyTable]:
-    """Return the table of each data set: stored rows, those of submissions, and the user's."""
+    """Return the table of each data set: stored rows, rows of submissions, and the user's."""
     tables = {}
     for task_name, task in definition.load().tasks.items():
         for data_name, data_set in task.data.items():

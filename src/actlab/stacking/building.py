@@ -52,7 +52,7 @@ def assemble(
 
 
 def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
-    """Yield the task of each config, equal to that of `actlab.experiments.build`, without Trainer and data.
+    """Yield the task of each config, as `actlab.experiments.build` builds it, without Trainer and data.
 
     The configs are complete, and differ from that of ``first`` only in the seed and below ``model``.
     """

@@ -22,7 +22,7 @@ def resolved(path: str) -> Path:
 
 
 def at_home(path: str | Path) -> Path:
-    """Return a path with a leading ``~`` expanded; unchanged if there is no such user."""
+    """Return a path with a leading ``~`` expanded; unchanged if its user does not exist."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

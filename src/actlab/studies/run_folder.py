@@ -188,7 +188,7 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Delete the files that a finished run no longer needs, also those of a killed process."""
+        """Delete the files that a finished run no longer needs, also what a killed process left."""
         if self.finished:
             self._so_far.unlink(missing_ok=True)
             shutil.rmtree(self.path / UNITS_SO_FAR, ignore_errors=True)

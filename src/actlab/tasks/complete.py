@@ -1,6 +1,6 @@
 """What Lightning and torch would resume from without an error, though a part of the checkpoint is missing.
 
-Lightning takes loops without progress as those of a new training, and pairs states with optimisers and
+Lightning takes loops without progress for a new training, and pairs states with optimisers and
 schedulers as far as both lists go. torch starts a parameter without state anew, and takes settings of any type.
 So what was restored must have the form of what was built: its keys, shapes and kinds of values.
 """
