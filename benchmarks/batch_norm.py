@@ -2,9 +2,9 @@
 
     python benchmarks/batch_norm.py [--batch 100]
 
-Three networks take turns on one batch of the sample, as `actlab study run` measures costs: ELU, ReLU, and ReLU
-with batch norm. Printed are the ratio of the fastest updates, its range over fifths of the rounds, and the
-ratio of the memory that is kept for the backward pass.
+Three networks take turns on one batch of the sample, as `actlab study run` measures costs: ELU,
+ReLU, and ReLU with batch norm. Printed are the ratio of the fastest updates, its range over fifths
+of the rounds, and the ratio of the memory that is kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ def measure(batch: int = 100) -> dict[Place, dict[str, Any]]:
 
 def main() -> None:
     """Measure and print a line for each opponent."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=100)
     found = measure(parser.parse_args().batch)
     elu = found[PLAIN]
     for other, name in OPPONENTS.items():
-        parts = [a / b for a, b in zip(elu["seconds_in_parts"], found[other]["seconds_in_parts"], strict=True)]
+        parts = [
+            a / b
+            for a, b in zip(elu["seconds_in_parts"], found[other]["seconds_in_parts"], strict=True)
+        ]
         ratio = elu["seconds_per_update"] / found[other]["seconds_per_update"]
         memory = elu["bytes_kept"] / found[other]["bytes_kept"]
         print(

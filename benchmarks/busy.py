@@ -2,9 +2,10 @@
 
     python benchmarks/busy.py
 
-Thirty MNIST classifiers in stacks of 15, trained by ``actlab study run`` (`sides.Study`), epoch by epoch, in
-turns with and without a process that computes without end, by processes of one thread. With two cores and
-three that want them a fair share is 1.5 times the time; what is above that is waiting.
+Thirty MNIST classifiers in stacks of 15, trained by ``actlab study run`` (`sides.Study`), epoch by
+epoch, in turns with and without a process that computes without end, by processes of one thread.
+With two cores and three that want them a fair share is 1.5 times the time; what is above that is
+waiting.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     turns: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = sides.make_data(Path(folder))
-        with sides.closing_at_sigterm(), sides.Study(data, 2 * SIZE, stack=SIZE, jobs=cores()) as study:
+        with (
+            sides.closing_at_sigterm(),
+            sides.Study(data, 2 * SIZE, stack=SIZE, jobs=cores()) as study,
+        ):
             study.turn()
             for _ in range(ROUNDS):
                 turns.setdefault("idle_ms", []).append(study.turn())

@@ -1,15 +1,16 @@
 """`pinn_helmholtz` and `inr_image` against loops by hand: time of an update, and results of the same task.
 
-    python benchmarks/coordinates.py [--task pinn|inr] [--updates 200] [--rounds 5] [--activation gelu]
-    python benchmarks/coordinates.py --task inr --results 2 --dataset FOLDER
+    python benchmarks/coordinates.py [--task pinn|inr] [--updates 200] [--rounds 5] [--activation
+    gelu] python benchmarks/coordinates.py --task inr --results 2 --dataset FOLDER
 
-The loops use torch alone: they share no code with the tasks. All sides run in turns, in one process with one
-thread, ``--updates`` updates each: a loop, a LightningModule written by hand around the same loss, the task
-with one run, in blocks as in studies and by single updates, and with a stack of 15 runs, whose time counts per
-run. Printed are the medians of the ratios of neighbours, with their range, of processor time.
+The loops use torch alone: they share no code with the tasks. All sides run in turns, in one process
+with one thread, ``--updates`` updates each: a loop, a LightningModule written by hand around the
+same loss, the task with one run, in blocks as in studies and by single updates, and with a stack of
+15 runs, whose time counts per run. Printed are the medians of the ratios of neighbours, with their
+range, of processor time.
 
-With ``--results`` the loops run to their end for so many seeds, and print the final metric: relative error on
-the midpoints of the grid, or PSNR of the held-out pixels in odd rows.
+With ``--results`` the loops run to their end for so many seeds, and print the final metric:
+relative error on the midpoints of the grid, or PSNR of the held-out pixels in odd rows.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Pinn:
         """Return points inside and on the sides, each ``(256, 2)``."""
         inside = 2 * torch.rand(256, 2) - 1
         s, one = 2 * torch.rand(64, 1) - 1, torch.ones(64, 1)
-        return inside, torch.cat([torch.cat(pair, 1) for pair in ((one, s), (-one, s), (s, one), (s, -one))])
+        return inside, torch.cat(
+            [torch.cat(pair, 1) for pair in ((one, s), (-one, s), (s, one), (s, -one))]
+        )
 
     def loss(self, p: Tensor, sides: Tensor) -> Tensor:
         """Return the mean squared residual, and 100 times that of the sides."""
@@ -81,7 +84,9 @@ class Pinn:
         (gx,) = torch.autograd.grad(g[:, 0].sum(), p, create_graph=True)
         (gy,) = torch.autograd.grad(g[:, 1].sum(), p, create_graph=True)
         f = (1 - 17 * math.pi**2) * self.solution(p.detach())
-        return (gx[:, :1] + gy[:, 1:] + v - f).square().mean() + 100 * self.net(sides).square().mean()
+        return (gx[:, :1] + gy[:, 1:] + v - f).square().mean() + 100 * self.net(
+            sides
+        ).square().mean()
 
     def metric(self) -> float:
         """Return the relative error on the midpoints of the grid."""
@@ -104,7 +109,10 @@ class Inr:
         nn.init.uniform_(layers[0].get_parameter("bias"), -self.omega, self.omega)
         self.net: nn.Module = layers
         rows, columns = torch.meshgrid(*map(torch.arange, image.shape[:2]), indexing="ij")
-        y, x = (2 * places / (n - 1) - 1 for places, n in zip((rows, columns), image.shape, strict=False))
+        y, x = (
+            2 * places / (n - 1) - 1
+            for places, n in zip((rows, columns), image.shape, strict=False)
+        )
         p, even = torch.stack([x, y], -1), (rows + columns) % 2 == 0
         held = ~even & (rows % 2 == 1)
         self.training, self.colours = p[even], image[even]
@@ -128,7 +136,9 @@ class Inr:
 Problem = Pinn | Inr
 
 
-def optimiser(problem: Problem) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimiser(
+    problem: Problem,
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """Return Adam and its cosine."""
     opt = torch.optim.Adam(problem.net.parameters(), problem.lr, fused=True)
     share = math.pi / problem.updates
@@ -194,10 +204,16 @@ def stock(problem: Problem, updates: int) -> float:
     return clock.milliseconds / 1e3
 
 
-def fitted(task: str, activation: str, updates: int, runs: int, blocks: int, dataset: str | None) -> float:
+def fitted(
+    task: str, activation: str, updates: int, runs: int, blocks: int, dataset: str | None
+) -> float:
     """Return the seconds of an update per run, of a Trainer that trains one run or a stack."""
     words = [f"model.activation=[{activation}]", f"seeds={runs}", *settings(task, dataset)]
-    words += [f"trainer.max_steps={updates}", "trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
+    words += [
+        f"trainer.max_steps={updates}",
+        "trainer.limit_val_batches=0",
+        "trainer.limit_test_batches=0",
+    ]
     keys = {"pinn": "model.network.gain=[1.0]", "inr": "model.network.omega=[15.0]"}
     words += ["model.optimizer.lr=[0.003]", keys[task]]
     study = reading.load(NAMES[task], overrides=words, staged=False)
@@ -229,7 +245,9 @@ def picture(dataset: str | None) -> Tensor:
 
 def main() -> None:
     """Measure, and print the ratios or results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", choices=NAMES, default="pinn")
     parser.add_argument("--activation", choices=ACTS, default="gelu")
     parser.add_argument("--dataset", help="CIFAR-10, for inr; default: the embedded sample")
@@ -244,7 +262,12 @@ def main() -> None:
         problem = problem_of(args.task, args.activation, seed, image)
         next(itertools.islice(by_hand(problem), problem.updates - 1, None))
         print(f"seed {seed}: {problem.metric():.4g}", flush=True)
-    ratios: dict[str, list[float]] = {"plain Lightning": [], "alone": [], "single": [], "stacked": []}
+    ratios: dict[str, list[float]] = {
+        "plain Lightning": [],
+        "alone": [],
+        "single": [],
+        "stacked": [],
+    }
     for _ in range(0 if args.results else args.rounds):
         loop = by_hand(problem_of(args.task, args.activation, 0, image))
         for _ in range(WARM_UP):
@@ -258,7 +281,11 @@ def main() -> None:
         for name, runs, blocks in (("alone", 1, BLOCK), ("single", 1, 1), ("stacked", RUNS, BLOCK)):
             taken = fitted(args.task, args.activation, args.updates, runs, blocks, args.dataset)
             ratios[name].append(taken / hand)
-        print(f"by hand {1000 * hand:.2f} ms", {n: round(r[-1], 3) for n, r in ratios.items()}, flush=True)
+        print(
+            f"by hand {1000 * hand:.2f} ms",
+            {n: round(r[-1], 3) for n, r in ratios.items()},
+            flush=True,
+        )
     for name, found in ratios.items():
         if found:
             middle = f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"

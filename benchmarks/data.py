@@ -2,11 +2,12 @@
 
     python benchmarks/data.py [--dataset FOLDER_OR_HUB_ID]
 
-The opponent is the loader of the usual project template: a map-style dataset whose ``__getitem__`` makes a
-Pillow image and turns it into a float tensor, the default collate function, 0 or 2 worker processes. Pixels
-are decoded in memory for both. Repetitions are interleaved; the figures are medians. ``batches_vs_per_sample``
-compares with the faster of the two opponents. One torch thread throughout: on a computer that others use too,
-two threads wait milliseconds for each other in operations of microseconds, and the ratio would measure that.
+The opponent is the loader of the usual project template: a map-style dataset whose ``__getitem__``
+makes a Pillow image and turns it into a float tensor, the default collate function, 0 or 2 worker
+processes. Pixels are decoded in memory for both. Repetitions are interleaved; the figures are
+medians. ``batches_vs_per_sample`` compares with the faster of the two opponents. One torch thread
+throughout: on a computer that others use too, two threads wait milliseconds for each other in
+operations of microseconds, and the ratio would measure that.
 """
 
 from __future__ import annotations
@@ -94,8 +95,12 @@ def measure(dataset: str | None = None) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, one figure a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", help="hub id or folder; by default the embedded sample of MNIST")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dataset", help="hub id or folder; by default the embedded sample of MNIST"
+    )
     show(measure(parser.parse_args().dataset))
 
 

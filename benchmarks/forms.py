@@ -2,10 +2,11 @@
 
     python benchmarks/forms.py [--rounds N]
 
-``NAME_vs_OTHER`` is this package's form ÷ the other one: forward and backward in float32 over one run's layer
-``(128, 128)`` and a stack's ``(15, 128, 128)``, and a whole update of the MNIST classifier (eight hidden layers
-of 128, batches of 128, Adam). All forms take turns, and each counts by its fastest round. `OTHERS` holds the
-other forms: those that this package had before, and those that anyone would write.
+``NAME_vs_OTHER`` is this package's form ÷ the other one: forward and backward in float32 over one
+run's layer ``(128, 128)`` and a stack's ``(15, 128, 128)``, and a whole update of the MNIST
+classifier (eight hidden layers of 128, batches of 128, Adam). All forms take turns, and each counts
+by its fastest round. `OTHERS` holds the other forms: those that this package had before, and those
+that anyone would write.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class _BoundedTanhGELU(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient times the slope."""
         (x,) = ctx.saved_tensors
-        bounded: Tensor = torch.ops.aten.gelu_backward(gradient, x.clamp(-10, 10), approximate="tanh")
+        bounded: Tensor = torch.ops.aten.gelu_backward(
+            gradient, x.clamp(-10, 10), approximate="tanh"
+        )
         return bounded
 
 
@@ -111,7 +114,9 @@ OTHERS: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {
 def forms() -> dict[str, nn.Module]:
     """ReLU, each of the package's forms by its name, and the others as ``NAME:OTHER``."""
     found = {name: activations.create(name) for name in ("relu", *OTHERS)}
-    others = {f"{name}:{way}": _Module(f) for name, ways in OTHERS.items() for way, f in ways.items()}
+    others = {
+        f"{name}:{way}": _Module(f) for name, ways in OTHERS.items() for way, f in ways.items()
+    }
     return {**found, **others}
 
 
@@ -170,7 +175,9 @@ def measure(rounds: int = ROUNDS) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, one figure a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     show(measure(parser.parse_args().rounds))
 

@@ -2,12 +2,13 @@
 
     python benchmarks/functions.py [FOLDER]
 
-A function of two inputs in [-1, 1] is a sum of 64 cosines with normal frequencies of deviation 6; its variance
-is 1. Each network has two hidden layers of 64 and is trained for 3,000 updates of Adam on batches of 128 fresh
-samples, with He's initialisation. Initial weights and samples are those of the function's number, whatever the
-activation. The learning rate is chosen for each activation on functions 0 to 4 by the median error; functions
-20 to 59 are compared on 10,000 other samples (functions 5 to 19 came first). Printed are the medians, and the
-paired differences of the decadic logarithms with sign-flip p-values; FOLDER gets ``values.csv``.
+A function of two inputs in [-1, 1] is a sum of 64 cosines with normal frequencies of deviation 6;
+its variance is 1. Each network has two hidden layers of 64 and is trained for 3,000 updates of Adam
+on batches of 128 fresh samples, with He's initialisation. Initial weights and samples are those of
+the function's number, whatever the activation. The learning rate is chosen for each activation on
+functions 0 to 4 by the median error; functions 20 to 59 are compared on 10,000 other samples
+(functions 5 to 19 came first). Printed are the medians, and the paired differences of the decadic
+logarithms with sign-flip p-values; FOLDER gets ``values.csv``.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ class Functions:
     def samples(self, number: int) -> tuple[Tensor, Tensor]:
         """Return inputs ``(R, number, 2)`` and values ``(R, number, 1)``."""
         x = 2 * self.draw(torch.rand, number, INPUTS) - 1
-        return x, math.sqrt(2 / COSINES) * torch.baddbmm(self.b, x, self.w).cos().sum(-1, keepdim=True)
+        return x, math.sqrt(2 / COSINES) * torch.baddbmm(self.b, x, self.w).cos().sum(
+            -1, keepdim=True
+        )
 
 
 def errors_on(activation: str, rate: float, numbers: Sequence[int]) -> list[float]:
     """Train a network for each function, all of them together; return the mean squared errors."""
     functions, act = Functions(numbers), activations.create(activation)
     widths = [INPUTS, WIDTH, WIDTH, 1]
-    weights = [nn.Parameter(functions.draw(torch.randn, a, b) * math.sqrt(2 / a)) for a, b in pairwise(widths)]
+    weights = [
+        nn.Parameter(functions.draw(torch.randn, a, b) * math.sqrt(2 / a))
+        for a, b in pairwise(widths)
+    ]
     biases = [nn.Parameter(torch.zeros(len(numbers), 1, b)) for b in widths[1:]]
 
     def network(x: Tensor) -> Tensor:
@@ -83,24 +89,33 @@ def chosen(activation: str) -> float:
 
 def main() -> None:
     """Choose, compare and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, nargs="?")
     folder = parser.parse_args().folder
     rates = {activation: chosen(activation) for activation in ACTIVATIONS}
     found = {activation: errors_on(activation, rate, COMPARE) for activation, rate in rates.items()}
     for activation, errors in found.items():
-        print(f"{activation} at {rates[activation]:g}: median test error {statistics.median(errors):.3g}")
-    logs = {activation: [math.log10(error) for error in errors] for activation, errors in found.items()}
+        print(
+            f"{activation} at {rates[activation]:g}: median test error {statistics.median(errors):.3g}"
+        )
+    logs = {
+        activation: [math.log10(error) for error in errors] for activation, errors in found.items()
+    }
     for other in ("relu", "elu"):
         of = paired_difference(logs["gelu"], logs[other])
-        print(f"log10 gelu - log10 {other}: {of.mean:.3g} [{of.low:.3g}, {of.high:.3g}], p = {of.p:.2g}")
+        print(
+            f"log10 gelu - log10 {other}: {of.mean:.3g} [{of.low:.3g}, {of.high:.3g}], p = {of.p:.2g}"
+        )
     if folder:
         with (folder / "values.csv").open("w", newline="", encoding="utf-8") as file:
             rows = csv.writer(file, lineterminator="\n")
             rows.writerow(["model.activation", "model.optimizer.lr", "seed", "test/loss"])
             for activation, errors in found.items():
                 rows.writerows(
-                    [activation, rates[activation], n, error] for n, error in zip(COMPARE, errors, strict=True)
+                    [activation, rates[activation], n, error]
+                    for n, error in zip(COMPARE, errors, strict=True)
                 )
 
 

@@ -1,11 +1,14 @@
 """The task of study ``gpt_plain`` in a plain loop of torch, without actlab: an independent second reading.
 
-    python benchmarks/gpt_loop.py TEXT [--activation gelu] [--gated] [--lr 0.003] [--seeds 2] [--threads 1]
+    python benchmarks/gpt_loop.py TEXT [--activation gelu] [--gated] [--lr 0.003] [--seeds 2]
+    [--threads 1]
 
-    python benchmarks/gpt_loop.py TEXT --turns 5 --updates 400    # beside a Trainer: what actlab costs
+    python benchmarks/gpt_loop.py TEXT --turns 5 --updates 400    # beside a Trainer: what actlab
+    costs
 
-It prints the validation loss of each seed in nats a byte, their mean, and the seconds and CPU seconds of a run.
-Seeds are torch's own, so its runs are others than the study's: means agree within the spread of seeds.
+It prints the validation loss of each seed in nats a byte, their mean, and the seconds and CPU
+seconds of a run. Seeds are torch's own, so its runs are others than the study's: means agree within
+the spread of seeds.
 """
 
 import argparse
@@ -22,8 +25,19 @@ from torch import nn
 
 D, HEADS, BLOCKS, T, BATCH, UPDATES, WARM = 64, 2, 2, 64, 16, 800, 80
 ACTIVATIONS = {
-    **{"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "elu": F.elu, "tanh": torch.tanh, "sine": torch.sin},
-    **{"sigmoid": torch.sigmoid, "identity": lambda x: x, "relu_squared": lambda x: F.relu(x).square()},
+    **{
+        "gelu": F.gelu,
+        "relu": F.relu,
+        "silu": F.silu,
+        "elu": F.elu,
+        "tanh": torch.tanh,
+        "sine": torch.sin,
+    },
+    **{
+        "sigmoid": torch.sigmoid,
+        "identity": lambda x: x,
+        "relu_squared": lambda x: F.relu(x).square(),
+    },
 }
 
 
@@ -41,7 +55,9 @@ class Block(nn.Module):
     def forward(self, x):
         """Map (B, T, D) to (B, T, D)."""
         b, t, _ = x.shape
-        q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.ln1(x)).split(D, -1))
+        q, k, v = (
+            y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.ln1(x)).split(D, -1)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(mixed.transpose(1, 2).reshape(b, t, D))
         h = self.first(self.ln2(x))
@@ -63,7 +79,8 @@ class Model(nn.Module):
             if p.dim() > 1:
                 std = 0.02 if name.startswith(("token", "place")) else p.shape[1] ** -0.5
                 nn.init.normal_(
-                    p, std=std / (math.sqrt(2 * BLOCKS) if "proj" in name or "second" in name else 1)
+                    p,
+                    std=std / (math.sqrt(2 * BLOCKS) if "proj" in name or "second" in name else 1),
                 )
 
     def forward(self, x):
@@ -123,7 +140,11 @@ def in_turns(path, turns, updates):
     config["data"]["init_args"] |= {"dataset": str(path), "updates_per_epoch": updates // 4}
     for turn in range(turns):
         with tempfile.TemporaryDirectory() as folder:
-            config["trainer"] |= {"logger": False, "default_root_dir": folder, "enable_progress_bar": False}
+            config["trainer"] |= {
+                "logger": False,
+                "default_root_dir": folder,
+                "enable_progress_bar": False,
+            }
             trainer, task, data = build(config)
             start = time.process_time()
             trainer.fit(task, data)
@@ -131,7 +152,10 @@ def in_turns(path, turns, updates):
             trained(train, F.gelu, gated=False, lr=3e-3, seed=turn, updates=updates)
             seconds = middle - start, time.process_time() - middle
         ratios.append(seconds[0] / seconds[1])
-        print(f"Trainer {seconds[0]:.2f} s, loop {seconds[1]:.2f} s, ratio {ratios[-1]:.3f}", flush=True)
+        print(
+            f"Trainer {seconds[0]:.2f} s, loop {seconds[1]:.2f} s, ratio {ratios[-1]:.3f}",
+            flush=True,
+        )
     print(f"median {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
@@ -153,10 +177,16 @@ def main():
     train, windows = read(args.text)
     losses, start, cpu = [], time.perf_counter(), time.process_time()
     for seed in range(args.seeds):
-        model = trained(train, ACTIVATIONS[args.activation], args.gated, args.lr, seed, args.updates)
+        model = trained(
+            train, ACTIVATIONS[args.activation], args.gated, args.lr, seed, args.updates
+        )
         losses.append(loss_of(model, windows))
     wall, cpu = (time.perf_counter() - start) / args.seeds, (time.process_time() - cpu) / args.seeds
-    print("validation loss:", *(f"{loss:.3f}" for loss in losses), f"mean {sum(losses) / len(losses):.3f}")
+    print(
+        "validation loss:",
+        *(f"{loss:.3f}" for loss in losses),
+        f"mean {sum(losses) / len(losses):.3f}",
+    )
     print(f"a run: {wall:.1f} s, {cpu:.1f} CPU seconds")
 
 

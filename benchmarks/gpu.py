@@ -1,31 +1,36 @@
 """What a machine with one CUDA GPU shows, part by part, in calls of bounded time; writes ``gpu.json``.
 
-    python benchmarks/gpu.py [PART ...] [--minutes 9] [--cifar10 FOLDER] [--jobs N] [--out runs/gpu] [--smoke]
+    python benchmarks/gpu.py [PART ...] [--minutes 9] [--cifar10 FOLDER] [--jobs N] [--out runs/gpu]
+    [--smoke]
 
-The same command resumes: a finished part is not repeated, and what a part has kept is not measured again. Each
-part runs in a process of its own, which is ended when the minutes are over; trainings are studies of actlab and
-resume from their last epoch. The folder ``--out`` holds all that is needed for that. Nothing is downloaded.
+The same command resumes: a finished part is not repeated, and what a part has kept is not measured
+again. Each part runs in a process of its own, which is ended when the minutes are over; trainings
+are studies of actlab and resume from their last epoch. The folder ``--out`` holds all that is
+needed for that. Nothing is downloaded.
 
 - ``tests``: the tests marked ``gpu``: how many passed, failed and were skipped.
-- ``mnist``: stacks of 15 and 90 MNIST classifiers in float32, against JAX where it is installed and finds the
-  GPU (`jax_table`), else alone: milliseconds an update and run, and the ratio.
-- ``convnet``: the GELU paper's network for CIFAR-10 in bf16-mixed, with GELU, ReLU and ELU, three seeds.
+- ``mnist``: stacks of 15 and 90 MNIST classifiers in float32, against JAX where it is installed and
+  finds the GPU (`jax_table`), else alone: milliseconds an update and run, and the ratio.
+- ``convnet``: the GELU paper's network for CIFAR-10 in bf16-mixed, with GELU, ReLU and ELU, three
+    seeds.
 - ``resnet``: ResNet-20 in bf16-mixed, with GELU, SiLU and ReLU, three seeds.
-- ``gpt``: ``gpt_plain`` with four blocks of width 256 in bf16-mixed: time of an update and memory of stacks of
-  1, 5 and 15 runs, how a stack differs from its runs alone (null: they agree), and the size that a study would
-  choose (0: all runs).
-- ``blocks``: stacks of 15 and 90 MNIST classifiers in float32, without and with dropout, by single updates, in
-  blocks as studies have them, replayed as a CUDA graph (on a CPU as traced operators), and in JAX, whose turns
-  hold validations and the test set too; and an update of
-  ``convnet``'s network alone against its kernels, on embedded images. Milliseconds an update and run.
-- ``correct``: trainings with and without CUDA graphs, in 29 cases (`graphs.py`). Where all are right, graphs
-  are the default of devices of this name, once the file lies in ``benchmarks/`` as ``gpu_NAME.json``.
-- ``epochs``: ``convnet`` for three epochs with one seed, with and without CUDA graphs: seconds an epoch, and
-  why updates were not replayed.
+- ``gpt``: ``gpt_plain`` with four blocks of width 256 in bf16-mixed: time of an update and memory
+  of stacks of 1, 5 and 15 runs, how a stack differs from its runs alone (null: they agree), and the
+  size that a study would choose (0: all runs).
+- ``blocks``: stacks of 15 and 90 MNIST classifiers in float32, without and with dropout, by single
+  updates, in blocks as studies have them, replayed as a CUDA graph (on a CPU as traced operators),
+  and in JAX, whose turns hold validations and the test set too; and an update of ``convnet``'s
+  network alone against its kernels, on embedded images. Milliseconds an update and run.
+- ``correct``: trainings with and without CUDA graphs, in 29 cases (`graphs.py`). Where all are
+  right, graphs are the default of devices of this name, once the file lies in ``benchmarks/`` as
+  ``gpu_NAME.json``.
+- ``epochs``: ``convnet`` for three epochs with one seed, with and without CUDA graphs: seconds an
+  epoch, and why updates were not replayed.
 
 ``convnet`` and ``resnet`` train for 200 epochs and read CIFAR-10 from a folder in the hub's layout,
-``plain_text/train-00000-of-00001.parquet`` (84 MiB) and ``plain_text/test-00000-of-00001.parquet`` (17 MiB).
-Shards ``train-00000-of-00002.parquet``, … are read alike, where a file is too large to transfer.
+``plain_text/train-00000-of-00001.parquet`` (84 MiB) and ``plain_text/test-00000-of-00001.parquet``
+(17 MiB). Shards ``train-00000-of-00002.parquet``, … are read alike, where a file is too large to
+transfer.
 
 ``--smoke`` runs all parts in small forms, on samples, also on the CPU.
 """
@@ -111,7 +116,9 @@ def tests(_: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-        ended = subprocess.run([*words, f"--junitxml={report}", "tests/test_gpu.py"], cwd=ROOT, check=False)
+        ended = subprocess.run(
+            [*words, f"--junitxml={report}", "tests/test_gpu.py"], cwd=ROOT, check=False
+        )
         if ended.returncode not in (0, 1):  # 1: some failed
             raise SystemExit(f"pytest ended with exit code {ended.returncode}")
         found = ElementTree.parse(report).getroot()[0].attrib
@@ -121,12 +128,19 @@ def tests(_: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
 
 def jax_found() -> tuple[bool, str]:
     """Return whether JAX computes on our device, and what it finds."""
-    # Unless told, JAX multiplies float32 as TF32 on a GPU, which torch does not, and takes most of its memory.
-    os.environ |= {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    # Unless told, JAX multiplies float32 as TF32 on a GPU, which torch does not, and takes most of
+    # its memory.
+    os.environ |= {
+        "JAX_DEFAULT_MATMUL_PRECISION": "highest",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     backend = subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
     jax = backend == {"cuda": "gpu"}.get(DEVICE, DEVICE)
-    return jax, backend if jax else f"not measured: {f'JAX finds the {backend}' if backend else 'no JAX'}"
+    return (
+        jax,
+        backend if jax else f"not measured: {f'JAX finds the {backend}' if backend else 'no JAX'}",
+    )
 
 
 def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
@@ -135,7 +149,11 @@ def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
     yield {"jax": found}
     sizes = sizes_of(options)
     timed = partial(
-        jax_table.measure, rounds=sizes.rounds, dropouts=sizes.dropouts, jax=jax, epochs=sizes.epochs
+        jax_table.measure,
+        rounds=sizes.rounds,
+        dropouts=sizes.dropouts,
+        jax=jax,
+        epochs=sizes.epochs,
     )
     for size in sizes.mnist:
         if (name := f"runs_{size}") not in entry:
@@ -143,7 +161,11 @@ def mnist(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
 
 
 def training(
-    activations: list[str], smoke: Mapping[str, Any], base: str, options: argparse.Namespace, entry: Entry
+    activations: list[str],
+    smoke: Mapping[str, Any],
+    base: str,
+    options: argparse.Namespace,
+    entry: Entry,
 ) -> Iterator[Entry]:
     """Train a network for CIFAR-10 with some activations and three seeds, as a study."""
     file = options.out / f"{base}.yaml"
@@ -154,12 +176,18 @@ def training(
     if found.failed:
         raise SystemExit(f"{found.failed} runs failed: see {found.root}")
     values = found.values[["model.activation", "seed", "status", "test/error@last", "run"]]
-    results = (read_json(found.root / run / "result.json", Entry, "delete it") for run in values["run"])
+    results = (
+        read_json(found.root / run / "result.json", Entry, "delete it") for run in values["run"]
+    )
     yield {"runs": values.assign(seconds=[one["seconds"] for one in results]).to_dict("records")}
 
 
 def study_of(
-    base: str, activations: list[str], smoke: Mapping[str, Any], seeds: int, settings: Mapping[str, Any] = {}
+    base: str,
+    activations: list[str],
+    smoke: Mapping[str, Any],
+    seeds: int,
+    settings: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """The file of a study of a network for CIFAR-10 in bf16-mixed."""
     return {
@@ -187,10 +215,14 @@ def epochs(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
         if side in entry:
             continue
         root = options.out / side
-        subprocess.run([sys.executable, "-m", "actlab", *words, f"--{side}", f"--runs-dir={root}"], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "actlab", *words, f"--{side}", f"--runs-dir={root}"], check=True
+        )
         results = [read_json(path, Entry, "delete it") for path in root.rglob("result.json")]
         seconds = [result["seconds"] / number for result in results]
-        reasons = [result.get("not_replayed") or result.get("single_updates") or "" for result in results]
+        reasons = [
+            result.get("not_replayed") or result.get("single_updates") or "" for result in results
+        ]
         yield {side: {"seconds_an_epoch": seconds, "reasons": reasons}}
 
 
@@ -198,17 +230,25 @@ def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
     """Time updates of GPTs in stacks, in turns, then try a stack and choose its size as a study does."""
     stacks.as_a_study_does()
     sizes = sizes_of(options)
-    settings = {"seeds": max(sizes.gpt), "model.optimizer.lr": 0.003, "trainer.precision": "bf16-mixed"}
+    settings = {
+        "seeds": max(sizes.gpt),
+        "model.optimizer.lr": 0.003,
+        "trainer.precision": "bf16-mixed",
+    }
     words = [f"{key}={value}" for key, value in {**settings, **sizes.settings}.items()]
     runs = stacks.grid(None, *words, study="gpt_plain")
     with quiet():
         if "stacks" not in entry:
-            turns = [[stacks.measured(runs[:n]) for n in sizes.gpt] for _ in range(1 + sizes.rounds)]
+            turns = [
+                [stacks.measured(runs[:n]) for n in sizes.gpt] for _ in range(1 + sizes.rounds)
+            ]
             by_size = [*zip(*turns[1:], strict=True)]  # the first turn prepares memory and kernels
             ms = [statistics.median(one["ms"] for one in of_size) for of_size in by_size]
             mb = [max(one["mb"] for one in of_size) for of_size in by_size]
             names = ("runs", "ms", "mb", "updates_per_second", "vs_alone")
-            rows = [(n, t, m, 1e3 / t, t / ms[0]) for n, t, m in zip(sizes.gpt, ms, mb, strict=True)]
+            rows = [
+                (n, t, m, 1e3 / t, t / ms[0]) for n, t, m in zip(sizes.gpt, ms, mb, strict=True)
+            ]
             yield {"stacks": [dict(zip(names, row, strict=True)) for row in rows]}
         yield {"differs": stack_trial.dependence(runs, exact=stacks.DEVICE == "cpu")}
         yield {"chosen": timing.best_size(runs, max(sizes.gpt), forms=True)}
@@ -222,7 +262,9 @@ class Kernels(Clock):
         before = self.begin
         super().on_train_batch_end(trainer, *rest)
         if before is None and self.begin is not None:
-            self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+            self.profiler = torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CUDA]
+            )
             self.profiler.start()
         if trainer.global_step == trainer.max_steps:
             self.profiler.stop()
@@ -231,7 +273,9 @@ class Kernels(Clock):
     def milliseconds(self) -> float:
         """Per update."""
         events = self.profiler.key_averages()
-        kernels = [one for one in events if one.device_type.name == "CUDA" and not one.is_user_annotation]
+        kernels = [
+            one for one in events if one.device_type.name == "CUDA" and not one.is_user_annotation
+        ]
         return sum(one.self_device_time_total for one in kernels) / self.updates / 1e3
 
 
@@ -279,7 +323,9 @@ def against_kernels(folder: Path, settings: Mapping[str, Any], rounds: int) -> d
         "model.optimizer.lr": 0.001,
         **settings,
     }
-    runs = stacks.grid(str(images), *(f"{key}={value}" for key, value in known.items()), study="gelu_cifar10")
+    runs = stacks.grid(
+        str(images), *(f"{key}={value}" for key, value in known.items()), study="gelu_cifar10"
+    )
     figures = stacks.medians(in_blocks(runs), rounds)
     if DEVICE == "cuda":
         figures["kernels_ms"] = stacks.in_stack(runs, Kernels())
@@ -409,7 +455,8 @@ def attempt(name: str, options: argparse.Namespace, end: float) -> str:
     if time.monotonic() > end:
         return "not begun"
     print(f"{name}: begins", flush=True)
-    # Forked, because importing torch takes longer than a small form; this process never uses the GPU.
+    # Forked, because importing torch takes longer than a small form; this process never uses the
+    # GPU.
     process = mp.get_context("fork").Process(target=measure, args=(name, options))
     process.start()
     assert process.pid is not None
@@ -427,15 +474,27 @@ def attempt(name: str, options: argparse.Namespace, end: float) -> str:
 
 def main() -> None:
     """Run the parts that have not finished, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of this call, at most; default: 9")
-    parser.add_argument("--cifar10", type=Path, metavar="FOLDER", help="CIFAR-10 in the hub's layout")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes of a training; default: one per GPU")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="of this call, at most; default: 9"
+    )
+    parser.add_argument(
+        "--cifar10", type=Path, metavar="FOLDER", help="CIFAR-10 in the hub's layout"
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes of a training; default: one per GPU"
+    )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "runs/gpu", metavar="FOLDER", help="default: runs/gpu"
     )
-    parser.add_argument("--smoke", action="store_true", help="small forms on samples, also on the CPU")
+    parser.add_argument(
+        "--smoke", action="store_true", help="small forms on samples, also on the CPU"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.parts if name not in PARTS]:
         parser.error(f"{unknown[0]!r} is no part: give some of {', '.join(PARTS)}, or none for all")
@@ -443,7 +502,10 @@ def main() -> None:
         parser.error("torch finds no CUDA device: give --smoke for small forms on the CPU")
     if options.cifar10 and not options.cifar10.is_dir():
         parser.error(f"--cifar10 {options.cifar10}: no such folder")
-    options.out, options.cifar10 = options.out.resolve(), options.cifar10 and options.cifar10.resolve()
+    options.out, options.cifar10 = (
+        options.out.resolve(),
+        options.cifar10 and options.cifar10.resolve(),
+    )
     end = time.monotonic() + 60 * options.minutes
     with sides.closing_at_sigterm():
         left = {name: attempt(name, options, end) for name in options.parts or PARTS}

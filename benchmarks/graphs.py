@@ -1,7 +1,7 @@
 """Whether CUDA graphs are right on a device: trainings with and without them, in cases of all kinds.
 
-Each case is trained three times on samples: without graphs, again, which shows the noise of the device, and
-replayed. Its verdict compares all weights and the training loss at the end:
+Each case is trained three times on samples: without graphs, again, which shows the noise of the
+device, and replayed. Its verdict compares all weights and the training loss at the end:
 
 - ``bits``: equal in every bit.
 - ``noise``: as far apart as ten times two trainings without graphs.
@@ -80,7 +80,12 @@ B50, B16 = {"data.batch_size": 50}, {"data.batch_size": 16}
 HALF = {"trainer.precision": "bf16-mixed"}
 SCALED = {"data.preprocessing": ["scale"]}
 L2 = {"class_path": "actlab.optim.L2", "init_args": {"strength": 1e-3}}
-LONG = {"data.context": 256, "model.network.width": 256, "model.network.blocks": 4, "model.network.heads": 4}
+LONG = {
+    "data.context": 256,
+    "model.network.width": 256,
+    "model.network.blocks": 4,
+    "model.network.heads": 4,
+}
 CASES = (
     Case("classifier", MLP, 1, B50),
     Case("classifiers", MLP, 15, B50),
@@ -108,7 +113,12 @@ CASES = (
     Case("resnet, half precision", "cifar10_resnet20", 1, {**B16, **HALF}),
     Case("resnets, mapped", "cifar10_resnet20", 3, B16),
     Case("convolutions", "gelu_cifar10", 1, {**B16, **SCALED}),
-    Case("convolutions, half", "gelu_cifar10", 1, {**B16, **SCALED, **HALF, "trainer.benchmark": True}),
+    Case(
+        "convolutions, half",
+        "gelu_cifar10",
+        1,
+        {**B16, **SCALED, **HALF, "trainer.benchmark": True},
+    ),
     Case("wide resnet, half precision", "gelu_cifar100", 1, {**B16, **HALF}),
     Case("eleven layers", "elu_cifar100", 1, {**B16, "data.preprocessing": ["unit"]}),
 )
@@ -179,7 +189,9 @@ def row_of(case: Case, updates: int) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.name, "runs": case.runs}
     try:
         configs = case.configs(updates)
-        first, again, replayed = (train(configs, with_graphs) for with_graphs in (False, False, True))
+        first, again, replayed = (
+            train(configs, with_graphs) for with_graphs in (False, False, True)
+        )
     except (ActlabError, RuntimeError) as error:
         return {**row, "verdict": "error", "reason": str(error).partition("\n")[0]}
     return {
@@ -188,6 +200,7 @@ def row_of(case: Case, updates: int) -> dict[str, Any]:
         "updates": replayed.updates,
         "replayed": replayed.replayed,
         "reason": replayed.reason,
-        "distance": f"{distance(replayed, first):.1e}",  # may be infinite, which JSON has no number for
+        # May be infinite, which JSON has no number for
+        "distance": f"{distance(replayed, first):.1e}",
         "noise": f"{distance(again, first):.1e}",
     }

@@ -2,10 +2,11 @@
 
     python benchmarks/jax_side.py DATA.npz --members R [--dropout P]
 
-What a careful user of JAX writes: images on the device as float32, a new permutation an epoch and member, Adam
-of optax, validation where the engine validates and the test set at the end, with dropout the clean training
-loss before each update, all in one compiled call whose state is donated. For every line on standard input it
-trains one epoch and prints its seconds; `sides.Jax` holds the other end.
+What a careful user of JAX writes: images on the device as float32, a new permutation an epoch and
+member, Adam of optax, validation where the engine validates and the test set at the end, with
+dropout the clean training loss before each update, all in one compiled call whose state is donated.
+For every line on standard input it trains one epoch and prints its seconds; `sides.Jax` holds the
+other end.
 
 Shapes: ``R`` members, ``N`` samples, ``B`` batch, ``U`` updates an epoch.
 """
@@ -51,9 +52,13 @@ def logits(network: Network, x: jax.Array, dropout: float, key: jax.Array | None
     return x @ weight + bias
 
 
-def mean_loss(network: Network, x: jax.Array, y: jax.Array, dropout: float, key: jax.Array | None) -> jax.Array:
+def mean_loss(
+    network: Network, x: jax.Array, y: jax.Array, dropout: float, key: jax.Array | None
+) -> jax.Array:
     """Mean cross-entropy of a batch."""
-    return optax.softmax_cross_entropy_with_integer_labels(logits(network, x, dropout, key), y).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits(network, x, dropout, key), y
+    ).mean()
 
 
 def evaluated(network: Network, data: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -64,7 +69,9 @@ def evaluated(network: Network, data: tuple[jax.Array, jax.Array]) -> tuple[jax.
     return losses.mean(), (found.argmax(-1) != y).mean()
 
 
-def epoch(dropout: float, checks: tuple[int, int], state: Any, key: jax.Array, data: Data) -> tuple[Any, Any]:
+def epoch(
+    dropout: float, checks: tuple[int, int], state: Any, key: jax.Array, data: Data
+) -> tuple[Any, Any]:
     """Train one member for an epoch.
 
     Args:
@@ -95,7 +102,9 @@ def epoch(dropout: float, checks: tuple[int, int], state: Any, key: jax.Array, d
     updates, (number, between) = len(images) // BATCH, checks
     order = jax.random.permutation(key, len(images))[: updates * BATCH].reshape(updates, BATCH)
     steps = order, jax.random.split(key, updates)
-    first = jax.tree.map(lambda a: a[: number * between].reshape(number, between, *a.shape[1:]), steps)
+    first = jax.tree.map(
+        lambda a: a[: number * between].reshape(number, between, *a.shape[1:]), steps
+    )
     state, (losses, validated) = jax.lax.scan(section, state, first)
     state, rest = jax.lax.scan(update, state, jax.tree.map(lambda a: a[number * between :], steps))
     means = jax.tree.map(lambda a, b: (a.sum() + b.sum()) / updates, losses, rest)
@@ -139,11 +148,15 @@ def read(path: str) -> Data:
 
 def main() -> None:
     """Train an epoch for every line read."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", help="images uint8 and labels, NAME_images and NAME_labels")
     parser.add_argument("--members", type=int, default=15)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--interval", type=float, default=0.334, help="validate after this part of an epoch")
+    parser.add_argument(
+        "--interval", type=float, default=0.334, help="validate after this part of an epoch"
+    )
     args = parser.parse_args()
     run = program(args.members, args.dropout, read(args.data), args.interval)
     for _ in sys.stdin:

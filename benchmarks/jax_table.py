@@ -2,13 +2,13 @@
 
     python benchmarks/jax_table.py [--sizes 1,15,45,90] [--rounds 3]
 
-Both train the MNIST classifier (784–8×128–10, GELU, Adam, batches of 128, one seed a member) for whole epochs
-of 107 updates, on a quarter of the images that MNIST has: batches in an order of each epoch and member, three
-validations, the test set; with dropout 0.5 the clean training loss too, by one more forward pass an update. The
-engine is the command ``actlab study run`` with one stack of R, its records and checkpoints included
-(`sides.Study`); JAX is ``vmap`` over members and one compiled ``scan`` (`jax_side`). They take turns of an
-epoch, and the fastest turn of each counts. What the engine does once an epoch weighs four times as much here as
-with all of MNIST.
+Both train the MNIST classifier (784–8×128–10, GELU, Adam, batches of 128, one seed a member) for
+whole epochs of 107 updates, on a quarter of the images that MNIST has: batches in an order of each
+epoch and member, three validations, the test set; with dropout 0.5 the clean training loss too, by
+one more forward pass an update. The engine is the command ``actlab study run`` with one stack of R,
+its records and checkpoints included (`sides.Study`); JAX is ``vmap`` over members and one compiled
+``scan`` (`jax_side`). They take turns of an epoch, and the fastest turn of each counts. What the
+engine does once an epoch weighs four times as much here as with all of MNIST.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def measure(
     """Figures of one size; the data set is not used. Without ``jax`` those of the engine alone.
 
     Returns:
-        milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``; of one run
-        ``loop_vs_jax`` too, a loop by hand without evaluation.
+        milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``; of one
+        run ``loop_vs_jax`` too, a loop by hand without evaluation.
     """
     del dataset
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,9 @@ def measure(
                 makers[f"jax{name}_ms"] = partial(sides.Jax, data, size, dropout)
         figures = sides.fastest(makers, rounds)
     if size == 1 and jax:  # what a loop by hand takes, and the products in it
-        batches: Any = [(torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(updates_of())]
+        batches: Any = [
+            (torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(updates_of())
+        ]
         figures["loop_ms"] = min(looped(batches) for _ in range(rounds))
         figures["products_ms"] = min(products(1) for _ in range(rounds))
         figures["loop_vs_jax"] = figures["loop_ms"] / figures["jax_ms"]
@@ -67,7 +69,9 @@ def measure(
 
 def main() -> None:
     """Measure and print, one size after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of stacks")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each side")
     args = parser.parse_args()

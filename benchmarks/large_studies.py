@@ -2,10 +2,11 @@
 
     python benchmarks/large_studies.py [--folder DIR] [--runs 1000 10000] [--write]
 
-Writes studies of synthetic finished runs with the project's own writer into a folder, by default a temporary
-one, and measures every part in a process of its own: processor time, with imports where the part is a command,
-and peak memory. A folder that is kept (``--folder``) serves several versions of actlab: ``--write`` only writes
-it. 10,000 runs take 200 MB on ``/dev/shm`` and a minute or two to write.
+Writes studies of synthetic finished runs with the project's own writer into a folder, by default a
+temporary one, and measures every part in a process of its own: processor time, with imports where
+the part is a command, and peak memory. A folder that is kept (``--folder``) serves several versions
+of actlab: ``--write`` only writes it. 10,000 runs take 200 MB on ``/dev/shm`` and a minute or two
+to write.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ def write(runs: int, folder: Path) -> None:
 def rows_of(run: Run) -> list[Row]:
     """Return the rows of a run: shares that fall with the epoch and depend on the grid point and the seed."""
     place = int(run.identity[:8], 16) / 2**32
-    first, named = SAMPLES * (0.5 + place + 0.01 * run.seed) / 2, [name.partition("/")[::2] for name in METRICS]
+    first, named = (
+        SAMPLES * (0.5 + place + 0.01 * run.seed) / 2,
+        [name.partition("/")[::2] for name in METRICS],
+    )
     return [
         Row(float(epoch), 100 * epoch, split, metric, "", round(first / epoch) / SAMPLES)
         for epoch in range(1, EPOCHS + 1)
@@ -118,7 +122,9 @@ def pack(runs: int, folder: Path) -> float:
 
     _, study = study_of(runs, folder)
     planned = study.runs()
-    untried = mock.patch.multiple(trials.stack_trial, difference=lambda *_: "", dependence=lambda *_: "")
+    untried = mock.patch.multiple(
+        trials.stack_trial, difference=lambda *_: "", dependence=lambda *_: ""
+    )
     with tempfile.TemporaryDirectory() as root, untried, contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()
         packed = packing.pack(planned, Path(root))
@@ -159,13 +165,18 @@ PARTS: dict[str, Callable[[int, Path], float]] = {
 
 def peak() -> float:
     """Return the peak memory of this process in MiB; Linux's, as rusage counts the parent's, too."""
-    return int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0]) / 1024
+    return (
+        int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0])
+        / 1024
+    )
 
 
 def in_process(part: str, runs: int, folder: Path) -> tuple[float, float]:
     """Measure a part in a process of its own; return its processor time in seconds and its peak in MiB."""
     words = [sys.executable, __file__, "--folder", str(folder), "--runs", str(runs), "--part", part]
-    seconds, memory = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    seconds, memory = json.loads(
+        subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    )
     return seconds, memory
 
 
@@ -176,7 +187,9 @@ def text_of(seconds: float) -> str:
 
 def main() -> None:
     """Print a table of times and peaks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--folder", type=Path, help="where studies are written and kept; default: a temporary one"
     )
@@ -196,7 +209,10 @@ def main() -> None:
         if args.write:
             return
         print(
-            "| | " + " | ".join(f"{runs:,} runs" for runs in args.runs) + " |\n|---|" + "---|" * len(args.runs)
+            "| | "
+            + " | ".join(f"{runs:,} runs" for runs in args.runs)
+            + " |\n|---|"
+            + "---|" * len(args.runs)
         )
         for part in PARTS:
             found = [in_process(part, runs, folder) for runs in args.runs]

@@ -2,11 +2,12 @@
 
     python benchmarks/networks.py [CONFIG ...] [--batch 8]
 
-Each network as its config has it, at the paper's widths, on pictures of the sample and in float32 on the CPU
-(the last layer has as many units as the sample has classes). One real step (forward, backward, optimiser) is
-taken by the Trainer in a process of its own. ``weights_mib`` are the parameters, their gradients and the
-optimiser's state; ``kept_mib_an_image`` is what the forward pass keeps for the backward pass; ``peak_mib`` what
-the process took at most, Python and torch included.
+Each network as its config has it, at the paper's widths, on pictures of the sample and in float32
+on the CPU (the last layer has as many units as the sample has classes). One real step (forward,
+backward, optimiser) is taken by the Trainer in a process of its own. ``weights_mib`` are the
+parameters, their gradients and the optimiser's state; ``kept_mib_an_image`` is what the forward
+pass keeps for the backward pass; ``peak_mib`` what the process took at most, Python and torch
+included.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def measure(name: str, batch: int = BATCH) -> dict[str, float]:
     """All figures of one config; to be called once in a process, whose peak it takes.
 
     Returns:
-        ``parameters``, ``weights_mib``, ``kept_mib_an_image``, ``peak_mib`` and ``seconds`` of the step.
+        ``parameters``, ``weights_mib``, ``kept_mib_an_image``, ``peak_mib`` and ``seconds`` of the
+        step.
     """
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     config = read_mapping(config_file(name))
@@ -61,7 +63,12 @@ def measure(name: str, batch: int = BATCH) -> dict[str, float]:
     built.trainer.fit(built.task, datamodule=built.data)
     seconds = time.perf_counter() - start
     held = list(built.task.parameters())
-    state = [s for of in built.trainer.optimizers[0].state.values() for s in of.values() if torch.is_tensor(s)]
+    state = [
+        s
+        for of in built.trainer.optimizers[0].state.values()
+        for s in of.values()
+        if torch.is_tensor(s)
+    ]
     size = sum(t.nbytes for t in (*held, *(p.grad for p in held if p.grad is not None), *state))
     return {
         "parameters": sum(p.numel() for p in held),
@@ -74,7 +81,9 @@ def measure(name: str, batch: int = BATCH) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, one figure a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("config", nargs="*", default=NAMES, help="a name in configs/, or a path")
     parser.add_argument("--batch", type=int, default=BATCH)
     given = parser.parse_args()

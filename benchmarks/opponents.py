@@ -36,7 +36,9 @@ def mlp(dropout: float) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(128, 10))
 
 
-def looped(loader: DataLoader[tuple[Tensor, Tensor]], now: Callable[[], float] = time.perf_counter) -> float:
+def looped(
+    loader: DataLoader[tuple[Tensor, Tensor]], now: Callable[[], float] = time.perf_counter
+) -> float:
     """Milliseconds an update of a loop written by hand, epoch after epoch."""
     network = mlp(0.0).to(DEVICE)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
@@ -112,7 +114,9 @@ def products(size: int) -> float:
     return (time.perf_counter() - start) / (updates - WARM_UP) * 1e3
 
 
-def forward_and_backward(run: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor) -> float:
+def forward_and_backward(
+    run: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor
+) -> float:
     """Milliseconds of the sum of all outputs and its gradient."""
     start, updates = 0.0, updates_of()
     for step in range(updates):
@@ -131,7 +135,9 @@ def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[],
     parameters, _ = torch.func.stack_module_state(networks)
 
     def mapped(inputs: Tensor) -> Tensor:
-        return torch.func.vmap(partial(torch.func.functional_call, networks[0]))(parameters, (inputs,))
+        return torch.func.vmap(partial(torch.func.functional_call, networks[0]))(
+            parameters, (inputs,)
+        )
 
     torch.testing.assert_close(mapped(x), batched(x), rtol=1e-3, atol=1e-5)
     return (

@@ -2,11 +2,12 @@
 
     python benchmarks/processes.py [--rounds 5] [--updates 1000 2000 5000 10000 20000]
 
-Twenty MNIST classifiers in two stacks of ten (two activations, batches of 128), trained by ``actlab study run``
-for so many updates together, from the start of the processes to the end of the last. The sides take turns,
-because others may load the machine. Printed are medians of the seconds that passed and of the processor time of
-the busiest process, which is what would pass on idle cores, and median and range of the ratios of neighbouring
-turns. `actlab.engines.settings.SEVERAL` follows from the second ratio.
+Twenty MNIST classifiers in two stacks of ten (two activations, batches of 128), trained by ``actlab
+study run`` for so many updates together, from the start of the processes to the end of the last.
+The sides take turns, because others may load the machine. Printed are medians of the seconds that
+passed and of the processor time of the busiest process, which is what would pass on idle cores, and
+median and range of the ratios of neighbouring turns. `actlab.engines.settings.SEVERAL` follows from
+the second ratio.
 """
 
 from __future__ import annotations
@@ -51,7 +52,15 @@ def turn(jobs: int, updates: int) -> Turn:
     """Train in a study of its own."""
     with tempfile.TemporaryDirectory() as folder:
         (file := Path(folder) / "study.yaml").write_text(STUDY)
-        words = [sys.executable, "-m", "actlab", "study", "run", str(file), f"--runs-dir={folder}/runs"]
+        words = [
+            sys.executable,
+            "-m",
+            "actlab",
+            "study",
+            "run",
+            str(file),
+            f"--runs-dir={folder}/runs",
+        ]
         words += [f"--set=trainer.max_epochs={updates // (RUNS * PER_EPOCH)}", f"--jobs={jobs}"]
         process = psutil.Popen(words, stdout=subprocess.PIPE, text=True)
         begun: dict[str, float] = {}  # when phases began, by the first word of their lines
@@ -81,7 +90,9 @@ def note(lines: Iterable[str], begun: dict[str, float]) -> None:
 
 def main() -> None:
     """Measure in turns and print a line for each number of updates."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, nargs="+", default=UPDATES)
     args = parser.parse_args()
@@ -91,7 +102,9 @@ def main() -> None:
         turns = [(turn(1, updates), turn(cores, updates)) for _ in range(args.rounds)]
         print(f"{updates:,} updates, load {psutil.getloadavg()[0]:.1f}", end="")
         for what in Turn._fields:
-            one, several = (statistics.median(getattr(t[side], what) for t in turns) for side in (0, 1))
+            one, several = (
+                statistics.median(getattr(t[side], what) for t in turns) for side in (0, 1)
+            )
             ratios = sorted(getattr(b, what) / getattr(a, what) for a, b in turns)
             spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
             print(f"; {what} {one:.1f}, {several:.1f}, {spread}", end="")

@@ -2,10 +2,11 @@
 
     python benchmarks/pyramid.py [--whole]
 
-Both networks take turns, update by update, on the same random images; the figure is the median of the ratio in
-a turn. The paper's two trainings took 12.15 and 11.48 hours, a ratio of 1.058, on GPUs of 2015. By default a
-quarter of the widths, on maps of a quarter of the size: elementwise work weighs more there than in the whole
-network, which ``--whole`` takes (3 GB, minutes a turn on two cores).
+Both networks take turns, update by update, on the same random images; the figure is the median of
+the ratio in a turn. The paper's two trainings took 12.15 and 11.48 hours, a ratio of 1.058, on GPUs
+of 2015. By default a quarter of the widths, on maps of a quarter of the size: elementwise work
+weighs more there than in the whole network, which ``--whole`` takes (3 GB, minutes a turn on two
+cores).
 """
 
 from __future__ import annotations
@@ -77,8 +78,12 @@ def measure(dataset: str | None = None, turns: int = TURNS, **options: object) -
 
 def main() -> None:
     """Measure and print, one figure a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--whole", action="store_true", help="the paper's widths and windows of 224")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="the paper's widths and windows of 224"
+    )
     whole = parser.parse_args().whole
     show(measure(turns=5, input_shape=(3, 224, 224)) if whole else measure())
     print(f"the paper's ratio: {PUBLISHED:.3f}")

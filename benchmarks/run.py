@@ -41,8 +41,12 @@ PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics", "datasets", 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", help="MNIST as a hub id or folder; by default the embedded sample")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dataset", help="MNIST as a hub id or folder; by default the embedded sample"
+    )
     dataset = parser.parse_args().dataset
     load = psutil.cpu_percent(1)  # of other processes, before we begin
     figures: dict[str, dict[str, float]] = {}
@@ -59,7 +63,8 @@ def main() -> None:
         "figures": figures,
         "dataset": dataset or "the embedded sample of MNIST",
         "versions": {package: version(package) for package in PACKAGES},
-        "hardware": hardware() + (f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""),
+        "hardware": hardware()
+        + (f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""),
         "load_percent": load,
         "seconds": seconds,  # that each benchmark took
     }
@@ -77,16 +82,27 @@ def draw(figures: dict[str, float], stem: Path) -> list[Path]:
         time, memory = figure.subplots(1, 2)
         sizes = stacks.SIZES
         blue, orange = "#0072B2", "#D55E00"
-        for name, text, colour in (("stacked", "stack", blue), ("products", "its products alone", orange)):
+        for name, text, colour in (
+            ("stacked", "stack", blue),
+            ("products", "its products alone", orange),
+        ):
             values = [figures[f"{name}_{n}_ms"] for n in sizes]
             time.plot(sizes, values, "o-", color=colour, markersize=3, label=text)
-        alone = (("loop_ms", "one run, loop by hand", ":"), ("trainer_ms", "one run, Trainer", "--"))
+        alone = (
+            ("loop_ms", "one run, loop by hand", ":"),
+            ("trainer_ms", "one run, Trainer", "--"),
+        )
         for name, text, dashes in alone:
-            time.axhline(figures[name], color=style.GREY, linewidth=0.8, linestyle=dashes, label=text)
-        memory.plot(sizes, [figures[f"stacked_{n}_mb"] for n in sizes], "o-", color=blue, markersize=3)
+            time.axhline(
+                figures[name], color=style.GREY, linewidth=0.8, linestyle=dashes, label=text
+            )
+        memory.plot(
+            sizes, [figures[f"stacked_{n}_mb"] for n in sizes], "o-", color=blue, markersize=3
+        )
         time.set(title="time of an update and run", ylabel="ms", ylim=(0, None))
         memory.set(title="memory that a stack adds", ylabel="MiB", ylim=(0, None))
-        time.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1, 0.86))  # below the dashed lines
+        # Below the dashed lines
+        time.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1, 0.86))
         for axes in (time, memory):
             axes.set(xscale="log", xticks=sizes, xlabel="runs in the stack")
             axes.xaxis.set_major_formatter(ScalarFormatter())

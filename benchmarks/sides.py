@@ -1,9 +1,10 @@
 """Two trainings in turns: the engine as users get it, and JAX, each in a process of its own.
 
-A turn is an epoch: updates, validations and test, checkpoints and records. The engine is ``actlab study run``
-itself, watched from outside: a run has finished an epoch when its ``metrics.csv`` grows. Between its turns
-its processes are stopped, by SIGSTOP, and the time that they stood still is taken off, so start-up and
-compilation are paid once and sides that take turns meet the same load of the machine.
+A turn is an epoch: updates, validations and test, checkpoints and records. The engine is ``actlab
+study run`` itself, watched from outside: a run has finished an epoch when its ``metrics.csv``
+grows. Between its turns its processes are stopped, by SIGSTOP, and the time that they stood still
+is taken off, so start-up and compilation are paid once and sides that take turns meet the same load
+of the machine.
 
 All figures are milliseconds an update and run.
 """
@@ -36,7 +37,8 @@ UPDATES = TRAIN // BATCH
 EPOCHS = 200  # of 107 updates: as many as the 50 epochs of the study. We stop it long before
 POLL = 0.02  # seconds
 PATIENCE = 900  # seconds that a turn may take
-_PLAN = re.compile(r"training (\d+) runs?(?: in (\d+) stacks?)?(?:, (\d+) processes)?")  # what a study prints
+# What a study prints
+_PLAN = re.compile(r"training (\d+) runs?(?: in (\d+) stacks?)?(?:, (\d+) processes)?")
 
 
 class Side(ABC):
@@ -76,7 +78,9 @@ def repeated(sample: str, folder: Path, times: int, **rows: int) -> Path:
     folder.mkdir()
     for source in resource(f"data/samples/{sample}").rglob("*.parquet"):
         table = pa.concat_tables([pq.read_table(source)] * times)
-        pq.write_table(table.slice(0, rows.get(source.name.partition("-")[0])), folder / source.name)
+        pq.write_table(
+            table.slice(0, rows.get(source.name.partition("-")[0])), folder / source.name
+        )
     return folder
 
 
@@ -89,7 +93,10 @@ def make_data(folder: Path) -> Path:
     arrays: dict[str, np.ndarray] = {}
     for name, part in parts.items():
         assert part is not None
-        arrays |= {f"{name}_images": part.tensors[0].numpy(), f"{name}_labels": part.tensors[1].numpy()}
+        arrays |= {
+            f"{name}_images": part.tensors[0].numpy(),
+            f"{name}_labels": part.tensors[1].numpy(),
+        }
     np.savez(folder / "data.npz", **arrays)
     return folder
 
@@ -102,7 +109,10 @@ class Jax(Side):
         words = [sys.executable, str(script), str(data / "data.npz"), f"--members={members}"]
         self.members = members
         self.process = subprocess.Popen(
-            [*words, f"--dropout={dropout}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*words, f"--dropout={dropout}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def turn(self) -> float:
@@ -118,7 +128,9 @@ class Jax(Side):
         self.process.communicate()
 
 
-def settings(data: Path, members: int, dropout: float = 0.0, epochs: int = EPOCHS) -> dict[str, object]:
+def settings(
+    data: Path, members: int, dropout: float = 0.0, epochs: int = EPOCHS
+) -> dict[str, object]:
     """Return what the study of Fig 2 is changed to: its first stage has so many seeds of one network."""
     return {
         "data.dataset": str(data / "mnist"),
@@ -160,8 +172,15 @@ class Study(Side):
         self.ticks: dict[Path, list[float]] = {}
         self.stood = self.since = 0.0
         words = [sys.executable, "-m", "actlab", "study", "run", "gelu_mnist_classifier"]
-        words += [f"--set={key}={value}" for key, value in settings(data, members, dropout, epochs).items()]
-        words += [f"--runs-dir={self.root}", f"--max-stack={stack}", *([f"--jobs={jobs}"] if jobs else [])]
+        words += [
+            f"--set={key}={value}"
+            for key, value in settings(data, members, dropout, epochs).items()
+        ]
+        words += [
+            f"--runs-dir={self.root}",
+            f"--max-stack={stack}",
+            *([f"--jobs={jobs}"] if jobs else []),
+        ]
         self.log = (data / f"{self.root.name}.log").open("w+")
         self.process = subprocess.Popen(words, stdout=self.log, stderr=self.log)
 
@@ -193,7 +212,9 @@ class Study(Side):
     def _at_a_time(self) -> int:
         """Return how many runs train at a time, 0 before the first; timing may have chosen smaller stacks."""
         plan = _PLAN.search(Path(self.log.name).read_text(encoding="utf-8"))
-        runs, stacks, processes = (int(number or 1) for number in plan.groups()) if plan else (0, 1, 1)
+        runs, stacks, processes = (
+            (int(number or 1) for number in plan.groups()) if plan else (0, 1, 1)
+        )
         return min(runs, processes * math.ceil(runs / stacks))
 
     def _further(self, had: Mapping[Path, int]) -> list[Path]:

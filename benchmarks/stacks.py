@@ -2,19 +2,22 @@
 
     python benchmarks/stacks.py [--dataset FOLDER_OR_HUB_ID] [--trainer [--rounds 5]] [--profile R]
 
-The network is the MNIST classifier with GELU, Adam and batches of 128. Sides take turns; the figures are
-medians over the rounds, in milliseconds an update and run. Under a Trainer, updates are in blocks, as in
-studies, but for the template's, and those named single.
+The network is the MNIST classifier with GELU, Adam and batches of 128. Sides take turns; the
+figures are medians over the rounds, in milliseconds an update and run. Under a Trainer, updates are
+in blocks, as in studies, but for the template's, and those named single.
 
-- ``grid_…_ms``: the grid of one unit, 5 seeds × 3 learning rates × 3 dropouts (0, 0.25, 0.5), as our engines
-  train it, and as project templates do: a dataset read sample by sample, metrics logged every step.
-- ``loop_ms``, ``trainer_ms``, ``single_ms``: one run without dropout, by a loop written by hand, and under a
-  Trainer by blocks and by single updates. ``--trainer`` measures these alone. On a CPU they take one thread,
-  and it is processor time, because other programs would change the ratio.
-- ``stacked_R_ms``, ``stacked_R_mb``: a stack of R runs without dropout, and the memory it adds at its peak.
-- ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the caches as
-  training leaves them.
-- ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by ``torch.func``.
+- ``grid_…_ms``: the grid of one unit, 5 seeds × 3 learning rates × 3 dropouts (0, 0.25, 0.5), as
+  our engines train it, and as project templates do: a dataset read sample by sample, metrics logged
+  every step.
+- ``loop_ms``, ``trainer_ms``, ``single_ms``: one run without dropout, by a loop written by hand,
+  and under a Trainer by blocks and by single updates. ``--trainer`` measures these alone. On a CPU
+  they take one thread, and it is processor time, because other programs would change the ratio.
+- ``stacked_R_ms``, ``stacked_R_mb``: a stack of R runs without dropout, and the memory it adds at
+    its peak.
+- ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the
+  caches as training leaves them.
+- ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by
+    ``torch.func``.
 - ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.runtime.devices.keep_freed`.
 """
 
@@ -71,9 +74,15 @@ def long_epochs(dataset: str | None) -> Iterator[str]:
         yield dataset or str(sides.repeated("mnist", Path(folder, "mnist"), 3))
 
 
-def grid(dataset: str | None, *overrides: str, study: str = "gelu_mnist_classifier") -> list[plan.Run]:
+def grid(
+    dataset: str | None, *overrides: str, study: str = "gelu_mnist_classifier"
+) -> list[plan.Run]:
     """Runs of a study without its stages, by default that of Fig 2, with GELU and few updates."""
-    few = (f"trainer.max_steps={updates_of()}", "trainer.limit_val_batches=0", "trainer.val_check_interval=1.0")
+    few = (
+        f"trainer.max_steps={updates_of()}",
+        "trainer.limit_val_batches=0",
+        "trainer.val_check_interval=1.0",
+    )
     short = ("model.activation=gelu", *few)
     source = f"data.dataset={dataset}" if dataset else "data.sample=true"
     return reading.load(study, overrides=[source, *short, *overrides], staged=False).runs()
@@ -85,7 +94,9 @@ def as_a_study_does() -> None:
     keep_freed()
 
 
-def alone(runs: Sequence[plan.Run], blocks: int = BLOCK, now: Callable[[], float] = time.perf_counter) -> float:
+def alone(
+    runs: Sequence[plan.Run], blocks: int = BLOCK, now: Callable[[], float] = time.perf_counter
+) -> float:
     """Milliseconds an update of stacks of one: mean over the runs."""
     taken = []
     for run in runs:
@@ -117,7 +128,9 @@ def stacked_grid(runs: Sequence[plan.Run]) -> float:
 def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     """So many of the runs without dropout, from all learning rates where there are three."""
     plain = [run for run in runs if not paths.get_dotted(run.config, DROPOUT)]
-    by_rate = [[r for r in plain if paths.get_dotted(r.config, LEARNING_RATE) == rate] for rate in RATES]
+    by_rate = [
+        [r for r in plain if paths.get_dotted(r.config, LEARNING_RATE) == rate] for rate in RATES
+    ]
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
@@ -125,7 +138,11 @@ def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
 
 def without_dropout(dataset: str | None, size: int, *overrides: str) -> list[plan.Run]:
     """So many runs without dropout, which train as long as is fit for a stack of them."""
-    settings = (f"seeds={-(-size // 3)}", "model.network.dropout=0.0", f"trainer.max_steps={updates_of(size)}")
+    settings = (
+        f"seeds={-(-size // 3)}",
+        "model.network.dropout=0.0",
+        f"trainer.max_steps={updates_of(size)}",
+    )
     return members(grid(dataset, *settings, *overrides), size)
 
 
@@ -162,8 +179,16 @@ def report_one(dataset: str | None, size: int) -> None:
 
 def own_process(dataset: str | None, size: int, **environment: str) -> dict[str, float]:
     """Time and memory of one stack in a process of its own."""
-    words = [sys.executable, __file__, "--one", str(size), *(["--dataset", dataset] if dataset else [])]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, **environment})
+    words = [
+        sys.executable,
+        __file__,
+        "--one",
+        str(size),
+        *(["--dataset", dataset] if dataset else []),
+    ]
+    done = subprocess.run(
+        words, check=True, capture_output=True, text=True, env={**os.environ, **environment}
+    )
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
@@ -178,7 +203,9 @@ def profile(dataset: str | None, size: int) -> None:
     total = sum(event.self_cpu_time_total for event in operations)
     for event in sorted(operations, key=lambda event: -event.self_cpu_time_total)[:14]:
         share = event.self_cpu_time_total / total
-        print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
+        print(
+            f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call"
+        )
 
 
 def medians(timed: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
@@ -199,7 +226,10 @@ def against_loop(run: plan.Run, loader: Any) -> dict[str, Callable[[], float]]:
 
 def to_loop(figures: Mapping[str, float]) -> dict[str, float]:
     """The ratios of these sides."""
-    return {f"{name}_vs_loop": figures[f"{name}_ms"] / figures["loop_ms"] for name in ("trainer", "single")}
+    return {
+        f"{name}_vs_loop": figures[f"{name}_ms"] / figures["loop_ms"]
+        for name in ("trainer", "single")
+    }
 
 
 @quiet()
@@ -220,7 +250,8 @@ def measure(dataset: str | None = None) -> dict[str, float]:
 
     Returns:
         ``trainer_vs_loop``, ``single_vs_loop``, ``template_vs_stacked``, ``sequential_vs_stacked``,
-        ``stacked_vs_products``, ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made of.
+        ``stacked_vs_products``, ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made
+        of.
     """
     with long_epochs(dataset) as source:
         return measure_on(source)
@@ -232,7 +263,9 @@ def measure_on(dataset: str) -> dict[str, float]:
     masks.compile_masks()
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = {size: without_dropout(dataset, size) for size in SIZES}
-    by_dropout = [next(r for r in runs if paths.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]
+    by_dropout = [
+        next(r for r in runs if paths.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS
+    ]
     module: Any = experiments.build(runs[0].config).data
     module.setup("fit")
     samples = batches.PerSample(*module.train.tensors)
@@ -272,12 +305,24 @@ def measure_on(dataset: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, one figure a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", help="hub id or folder; by default the embedded sample of MNIST")
-    parser.add_argument("--trainer", action="store_true", help="one run alone: Trainer against a loop by hand")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each side, with --trainer")
-    parser.add_argument("--one", type=int, metavar="R", help="time and memory of one stack of R runs")
-    parser.add_argument("--profile", type=int, metavar="R", help="what the time of a stack of R runs goes to")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dataset", help="hub id or folder; by default the embedded sample of MNIST"
+    )
+    parser.add_argument(
+        "--trainer", action="store_true", help="one run alone: Trainer against a loop by hand"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="turns of each side, with --trainer"
+    )
+    parser.add_argument(
+        "--one", type=int, metavar="R", help="time and memory of one stack of R runs"
+    )
+    parser.add_argument(
+        "--profile", type=int, metavar="R", help="what the time of a stack of R runs goes to"
+    )
     args = parser.parse_args()
     if args.one:
         report_one(args.dataset, args.one)

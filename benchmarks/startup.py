@@ -29,7 +29,9 @@ def seconds(words: list[str]) -> float:
     before = os.times()
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 def main() -> None:
@@ -41,7 +43,8 @@ def main() -> None:
         times: dict[str, list[float]] = {side: [] for side in SIDES}
         for side in chain.from_iterable(SIDES for _ in range(rounds + 1)):
             times[side].append(seconds([*SIDES[side], *words]))
-        median = {side: statistics.median(found[1:]) for side, found in times.items()}  # the first fills caches
+        # The first fills caches
+        median = {side: statistics.median(found[1:]) for side, found in times.items()}
         print(f"fit {name}: {median['actlab']:.2f} s, stock {median['stock']:.2f} s", end=", ")
         print(f"ratio {median['actlab'] / median['stock']:.2f}")
 

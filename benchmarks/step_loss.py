@@ -2,9 +2,9 @@
 
     python benchmarks/step_loss.py [--epochs 100] [--every 50] [--batch 32]
 
-One fit of the MNIST classifier on the sample, with a logger on disk; every second epoch logs the loss of single
-batches. Printed are the ratio of the fastest epochs, by the processor time of their updates on one thread, and
-the quartiles of the ratio of neighbouring epochs.
+One fit of the MNIST classifier on the sample, with a logger on disk; every second epoch logs the
+loss of single batches. Printed are the ratio of the fastest epochs, by the processor time of their
+updates on one thread, and the quartiles of the ratio of neighbouring epochs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def measure(epochs: int, every: int, batch: int) -> Turns:
     torch.set_num_threads(1)
     turns = Turns(every)
     with tempfile.TemporaryDirectory() as folder:
-        config["trainer"] = {"max_epochs": epochs, "limit_val_batches": 0, "enable_checkpointing": False}
+        config["trainer"] = {
+            "max_epochs": epochs,
+            "limit_val_batches": 0,
+            "enable_checkpointing": False,
+        }
         run = build(config, logger=CSVLogger(folder), callbacks=[turns], default_root_dir=folder)
         run.trainer.fit(run.task, datamodule=run.data)
     return turns
@@ -62,7 +66,9 @@ def measure(epochs: int, every: int, batch: int) -> Turns:
 
 def main() -> None:
     """Measure and print the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("epochs", 100), ("every", 50), ("batch", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)
     without, with_ = measure(**vars(parser.parse_args())).seconds

@@ -37,7 +37,8 @@ class Clock(pl.callbacks.Checkpoint):
     """Times the updates of a fit, the first few left out.
 
     Args:
-        blocks: most updates in one batch of the Trainer, as studies have them; 1 for single updates.
+        blocks: most updates in one batch of the Trainer, as studies have them; 1 for single
+            updates.
         now: returns seconds.
     """
 

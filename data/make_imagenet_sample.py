@@ -2,8 +2,9 @@
 
     python data/make_imagenet_sample.py
 
-Ten classes, each with four training and two validation pictures of its own stripes, JPEG files of different
-sizes; one is grey, one has ink colours (CMYK), as some of ImageNet's are. Nothing in it is of ImageNet.
+Ten classes, each with four training and two validation pictures of its own stripes, JPEG files of
+different sizes; one is grey, one has ink colours (CMYK), as some of ImageNet's are. Nothing in it
+is of ImageNet.
 """
 
 import shutil
@@ -24,7 +25,8 @@ def pattern(kind: int, number: int, height: int, width: int) -> np.ndarray:
     colours = (of_kind.random_raw(6) % 256).astype(np.int64).reshape(2, 3)
     shift = int(of_picture.random_raw() % 32)
     rows, columns = np.indices((height, width))
-    step = np.abs(((down * rows + right * columns) // (2 * broad) + shift) % 16 - 8)[..., None]  # 0 … 8 … 0
+    # 0 … 8 … 0
+    step = np.abs(((down * rows + right * columns) // (2 * broad) + shift) % 16 - 8)[..., None]
     return ((colours[0] * step + colours[1] * (8 - step)) // 8).astype(np.uint8)
 
 

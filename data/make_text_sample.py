@@ -1,8 +1,8 @@
 """Make ``data/samples/text``: generated English-like sentences for models of bytes.
 
-A small grammar makes them from the words of this file; no one wrote them. Several things can be learnt:
-the letters of words, which words follow each other, the agreement of a verb with its subject, and a name that
-comes back in the second half of a sentence.
+A small grammar makes them from the words of this file; no one wrote them. Several things can be
+learnt: the letters of words, which words follow each other, the agreement of a verb with its
+subject, and a name that comes back in the second half of a sentence.
 
     python data/make_text_sample.py [FOLDER]
 """
@@ -51,7 +51,9 @@ def agreeing(verb: str, plural: bool) -> str:
 def clause(draw: random.Random, subject: str, plural: bool) -> str:
     """A subject, its verb, an object and sometimes a place."""
     place = f" {word(draw, PLACES)}" if draw.random() < 0.35 else ""
-    return f"{subject} {agreeing(word(draw, VERBS), plural)} {thing(draw, draw.random() < 0.4)}{place}"
+    return (
+        f"{subject} {agreeing(word(draw, VERBS), plural)} {thing(draw, draw.random() < 0.4)}{place}"
+    )
 
 
 def sentence(draw: random.Random) -> str:

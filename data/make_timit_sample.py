@@ -1,7 +1,7 @@
 """Make ``data/samples/timit``: a small synthetic corpus in TIMIT's format, with tones as phones.
 
-TIMIT is licensed, so actlab contains no part of it. The sample has TIMIT's file formats, folder names and names
-of core test speakers, which define the test part. The other speakers are invented.
+TIMIT is licensed, so actlab contains no part of it. The sample has TIMIT's file formats, folder
+names and names of core test speakers, which define the test part. The other speakers are invented.
 
     python data/make_timit_sample.py [FOLDER]
 """
@@ -36,7 +36,9 @@ def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
         row, column = divmod(PHONES.index(label), 8)
         seconds = np.arange(begin, end) / RATE
         for hertz in (250 + 90 * column, 1200 + 600 * row):
-            sound[begin:end] += (8 if label == SILENCE else 2500) * np.sin(2 * np.pi * pitch * hertz * seconds)
+            sound[begin:end] += (8 if label == SILENCE else 2500) * np.sin(
+                2 * np.pi * pitch * hertz * seconds
+            )
     return np.rint(sound).astype(np.int16)
 
 

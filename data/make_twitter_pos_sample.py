@@ -1,8 +1,8 @@
 """Make ``data/samples/twitter_pos``: generated tweets in the ARK format, and clusters of their words.
 
-The real tweets may not travel with this project, so these are made by a small grammar and no one wrote them.
-Each split holds all 25 tags. What can be learnt is of three kinds: words of one tag, words whose tag the
-neighbours decide ("a play", "i play"), and words that have no cluster.
+The real tweets may not travel with this project, so these are made by a small grammar and no one
+wrote them. Each split holds all 25 tags. What can be learnt is of three kinds: words of one tag,
+words whose tag the neighbours decide ("a play", "i play"), and words that have no cluster.
 
     python data/make_twitter_pos_sample.py [FOLDER]
 """
@@ -57,7 +57,8 @@ TWEETS = [
     "L P D N P ^ , E",
     "O V X $ N U",
 ]
-PREFIX = {tag: f"{place:05b}" for place, tag in enumerate(LEXICON)}  # the first bits of a tag's words
+# The first bits of a tag's words
+PREFIX = {tag: f"{place:05b}" for place, tag in enumerate(LEXICON)}
 PREFIX_AMBIGUOUS = "11111"
 
 
@@ -78,7 +79,11 @@ def spelled(word: str) -> str:
     """A word as the clusters have it."""
     if word.startswith("@"):
         return "<@MENTION>"
-    for url, host in (("http://t.co", "t.co"), ("www.", "example.com"), ("example.org", "example.org")):
+    for url, host in (
+        ("http://t.co", "t.co"),
+        ("www.", "example.com"),
+        ("example.org", "example.org"),
+    ):
         if word.startswith(url):
             return f"<URL-{host}>"
     return word.lower()
@@ -86,7 +91,9 @@ def spelled(word: str) -> str:
 
 def clusters(draw: random.Random) -> list[str]:
     """A line ``path TAB word TAB count`` for each word; words of one tag share their first bits."""
-    prefixes = {spelled(word): PREFIX[tag] for tag, listed in LEXICON.items() for word in listed.split()}
+    prefixes = {
+        spelled(word): PREFIX[tag] for tag, listed in LEXICON.items() for word in listed.split()
+    }
     prefixes |= dict.fromkeys(AMBIGUOUS.split(), PREFIX_AMBIGUOUS)
     rows = []
     for word, prefix in prefixes.items():
@@ -98,7 +105,11 @@ def clusters(draw: random.Random) -> list[str]:
 
 def main() -> None:
     """Write the sample; the same bytes each time."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "samples" / "twitter_pos"
+    folder = (
+        Path(sys.argv[1])
+        if len(sys.argv) > 1
+        else Path(__file__).parent / "samples" / "twitter_pos"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in COUNTS.items():
         draw = random.Random(f"tweets {split}")

@@ -17,7 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import generated
 
 # Before autodoc imports our modules as a type checker would: some of these do not bear that.
-_EARLY = ("torch", "pytorch_lightning", "torchmetrics", "datasets", "wandb", "wandb_workspaces.reports.v2")
+_EARLY = (
+    "torch",
+    "pytorch_lightning",
+    "torchmetrics",
+    "datasets",
+    "wandb",
+    "wandb_workspaces.reports.v2",
+)
 for name in _EARLY:
     importlib.import_module(name)
 
@@ -44,7 +51,11 @@ exclude_patterns = ["_build", "api"]  # api: of earlier versions
 
 # Files of the repository that are pages here.
 _PAGES = {
-    **{"CONTRIBUTING.md": "/contributing.md", "CHANGELOG.md": "/changes.md", "data/README.md": "/data.md"},
+    **{
+        "CONTRIBUTING.md": "/contributing.md",
+        "CHANGELOG.md": "/changes.md",
+        "data/README.md": "/data.md",
+    },
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
     **{"results/claims.md": "/claims.md", "results/gates.md": "/gates.md"},
 }

@@ -15,14 +15,20 @@ from pydantic import BaseModel
 from actlab.cli.commands import COMMANDS, FITS
 from actlab.studies import schema
 
-SEE = "; [all places](#where-a-value-is-read)"  # after the meaning of keys that say where a value is read
+# After the meaning of keys that say where a value is read
+SEE = "; [all places](#where-a-value-is-read)"
 _PATTERNS = {
     schema.NAME: "name",
     r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$": "`mean`, `mean 5-50`, `below 0.1`",
     r"^best \S+$": "`best METRIC`",
 }
 _TYPES = {
-    **{"string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`"},
+    **{
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true` or `false`",
+    },
     "object": "a mapping",
 }
 
@@ -51,7 +57,9 @@ def parts() -> dict[str, list[Key]]:
             child = _child(name, part)
             if inner := _part_in(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
-            meaning = _escaped(entry.get("description", "")) + (SEE if entry.get("anyOf") == places else "")
+            meaning = _escaped(entry.get("description", "")) + (
+                SEE if entry.get("anyOf") == places else ""
+            )
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
     return found
 
@@ -67,15 +75,27 @@ def _part_in(entry: Mapping[str, Any]) -> str:
 def study_file() -> str:
     """Return a table for each part of a study file, as Markdown."""
     titles = {
-        **{"study": "The top level", "select": "select", "blocks": "blocks[]", "stages": "stages[]"},
+        **{
+            "study": "The top level",
+            "select": "select",
+            "blocks": "blocks[]",
+            "stages": "stages[]",
+        },
         **{"probes": "probes[]", "table": "table[]", "published": "published"},
-        **{"published.values": "published.values[]", "figures": "figures[]", "panels": "figures[].panels[]"},
+        **{
+            "published.values": "published.values[]",
+            "figures": "figures[]",
+            "panels": "figures[].panels[]",
+        },
     }
     text = []
     for part, keys in parts().items():
         text += [f"({_anchor(part)})=", f"### {titles.get(part, part)}", ""]
         if part == "panels":
-            text += ["A panel also takes the keys of its figure from `y` to `log`, and overrides them.", ""]
+            text += [
+                "A panel also takes the keys of its figure from `y` to `log`, and overrides them.",
+                "",
+            ]
         text += ["| key | type | default | meaning |", "|---|---|---|---|"]
         text += [f"| `{k.name}` | {k.type} | {k.default} | {k.meaning} |" for k in keys]
         text.append("")
@@ -138,7 +158,8 @@ def _default(model: type[BaseModel], name: str) -> str:
     if isinstance(value, BaseModel) or value in (None, "", [], {}):
         return ""
     plain = [
-        one.model_dump(exclude_unset=True) if isinstance(one, BaseModel) else one for one in _listed(value)
+        one.model_dump(exclude_unset=True) if isinstance(one, BaseModel) else one
+        for one in _listed(value)
     ]
     text = json.dumps(plain if isinstance(value, list) else plain[0]).replace('"', "")
     return f"`{text}`"
@@ -151,7 +172,9 @@ def _listed(value: Any) -> Sequence[Any]:
 def commands() -> str:
     """Return every command but ``fit`` and its kin, with options and examples, as Markdown."""
     names = [name for name in COMMANDS if name not in FITS]
-    return "\n".join(line for name in names for line in _command(import_module(COMMANDS[name]).parser()))
+    return "\n".join(
+        line for name in names for line in _command(import_module(COMMANDS[name]).parser())
+    )
 
 
 def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ()) -> Iterator[str]:
@@ -182,14 +205,20 @@ def _shared(options: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], l
         return {}, []
     commands = [name for name, own in options.items() if usual[0][0] in own]
     first = options[commands[0]]
-    return {n: text for n, text in first.items() if all(n in options[c] for c in commands)}, commands
+    return {
+        n: text for n, text in first.items() if all(n in options[c] for c in commands)
+    }, commands
 
 
 def _options_of(parser: ArgumentParser) -> dict[str, str]:
     """Return the meaning of each option and positional argument, by how it is written."""
     found = {}
     for action in parser._actions:
-        if not _subparsers(action) and action.help != SUPPRESS and "--help" not in action.option_strings:
+        if (
+            not _subparsers(action)
+            and action.help != SUPPRESS
+            and "--help" not in action.option_strings
+        ):
             found[_written(action)] = _escaped((action.help or "") % {"default": action.default})
     return found
 

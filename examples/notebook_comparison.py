@@ -1,6 +1,7 @@
 """Compare GELU, ELU and ReLU on handwritten digits, as in a notebook: train, show, open the trained networks.
 
-The file is in percent format, which VS Code, Spyder and Jupytext open as cells. As a script it runs all cells::
+The file is in percent format, which VS Code, Spyder and Jupytext open as cells. As a script it runs
+all cells::
 
     python examples/notebook_comparison.py
 """
@@ -17,21 +18,22 @@ from actlab.tasks import ClassificationTask
 
 QUICK = True  # False: 15 epochs of 4,000 digits with 3 seeds
 
-# %% [markdown]
-# ## Train
+# %% [markdown] ## Train
 #
-# The same cell continues a study that was stopped, and skips finished runs. With `jobs=1` and activations of
-# actlab no other process imports this file, so the cell requires no `if __name__ == "__main__":`.
+# The same cell continues a study that was stopped, and skips finished runs. With `jobs=1` and
+# activations of actlab no other process imports this file, so the cell requires no `if __name__ ==
+# "__main__":`.
 
 # %%
-study = actlab.load_study("demo", settings={"model.activation": ["gelu", "elu", "relu"]}, smoke=QUICK)
+study = actlab.load_study(
+    "demo", settings={"model.activation": ["gelu", "elu", "relu"]}, smoke=QUICK
+)
 results = actlab.run_study(study, jobs=1)
 
-# %% [markdown]
-# ## Table and figure
+# %% [markdown] ## Table and figure
 #
-# `results.table` has a row for each activation, `results.values` a row for each run. Both are data frames; a
-# notebook shows them without `print`.
+# `results.table` has a row for each activation, `results.values` a row for each run. Both are data
+# frames; a notebook shows them without `print`.
 
 # %%
 print(results.table[["activation", "runs", "test/error@last", "val/loss@best"]])
@@ -42,11 +44,10 @@ print(results.values[["model.activation", "seed", "test/error@last"]])
 # %%
 results.figures["curves"].savefig("curves.png")
 
-# %% [markdown]
-# ## Inside the networks
+# %% [markdown] ## Inside the networks
 #
-# A checkpoint holds the config of its run, so the task is rebuilt without further arguments. `task.sites` maps
-# names of modules to activation modules.
+# A checkpoint holds the config of its run, so the task is rebuilt without further arguments.
+# `task.sites` maps names of modules to activation modules.
 
 
 # %%
@@ -59,8 +60,8 @@ def trained(activation: str) -> ClassificationTask:
 
 print("activations of the ELU network:", ", ".join(trained("elu").sites))
 
-# %%
-# According to the ELU paper, mean activations near zero speed up training. These are means over 1,000 digits.
+# %% According to the ELU paper, mean activations near zero speed up training. These are means over
+# 1,000 digits.
 data = MNISTDataModule(sample=True)
 data.setup("fit")
 batch = next(iter(data.val_dataloader()))
@@ -70,7 +71,9 @@ def layer_means(task: ClassificationTask) -> dict[str, float]:
     """Return the mean of the outputs of each activation module."""
     means = {}
     for name, site in task.sites.items():
-        site.register_forward_hook(lambda *seen, name=name: means.update({name: seen[-1].mean().item()}))
+        site.register_forward_hook(
+            lambda *seen, name=name: means.update({name: seen[-1].mean().item()})
+        )
     with torch.no_grad():
         task.observe(batch)
     return means

@@ -1,7 +1,8 @@
 """Compare two user-defined activations with GELU, in the demo study on handwritten digits.
 
-One is a module class that learns a parameter, the other a function with a keyword argument. `actlab.run_study`
-accepts both, also with values of their arguments. The runs are written to ``runs/`` in the current folder::
+One is a module class that learns a parameter, the other a function with a keyword argument.
+`actlab.run_study` accepts both, also with values of their arguments. The runs are written to
+``runs/`` in the current folder::
 
     python examples/own_activation.py
 """
@@ -28,7 +29,8 @@ class LearntSwish(nn.Module):
 
     def __init__(self, beta: float = 1.0) -> None:
         super().__init__()
-        self.beta = nn.Parameter(torch.tensor(beta))  # parameters and buffers are stored in checkpoints
+        # Parameters and buffers are stored in checkpoints
+        self.beta = nn.Parameter(torch.tensor(beta))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x · sigmoid(β·x), elementwise."""
@@ -51,7 +53,11 @@ def main() -> None:
         activations=[LearntSwish, {"name": squareplus, "b": 0.5}],
         seeds=8 if QUICK else 15,
         reference="gelu",
-        settings={"model.activation": ["gelu"], **(BRIEF if QUICK else {})},  # of the demo's own, GELU only
+        # Of the demo's own, GELU only
+        settings={
+            "model.activation": ["gelu"],
+            **(BRIEF if QUICK else {}),
+        },
     )
     print(results.table[["activation", "runs", "test/error@last", "test/error@last difference"]])
     for verdict in results.verdicts:

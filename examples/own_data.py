@@ -1,16 +1,18 @@
 """Compare activations on a table: a user-defined LightningDataModule with actlab's ClassificationTask.
 
-The task is generated (Hastie, Tibshirani and Friedman, *The Elements of Statistical Learning*, eq. 10.2): ten
-standard normal features, and the label says whether the sum of their squares exceeds its median. One label in
-twenty is flipped, so the lowest possible error is 5 %, and guessing gives 50 %.
+The task is generated (Hastie, Tibshirani and Friedman, *The Elements of Statistical Learning*, eq.
+10.2): ten standard normal features, and the label says whether the sum of their squares exceeds its
+median. One label in twenty is flipped, so the lowest possible error is 5 %, and guessing gives 50
+%.
 
-The study file ``own_data.yaml`` names the class by its import path, so the shell requires this folder on
-``PYTHONPATH``. From the shell and from Python::
+The study file ``own_data.yaml`` names the class by its import path, so the shell requires this
+folder on ``PYTHONPATH``. From the shell and from Python::
 
-    PYTHONPATH=examples actlab study run examples/own_data.yaml --set trainer.max_epochs=2 --set seeds=2
-    python examples/own_data.py
+    PYTHONPATH=examples actlab study run examples/own_data.yaml --set trainer.max_epochs=2 --set
+    seeds=2 python examples/own_data.py
 
-Such runs are trained one by one; a subclass of `actlab.datamodules.base.TensorDataModule` also allows stacks.
+Such runs are trained one by one; a subclass of `actlab.datamodules.base.TensorDataModule` also
+allows stacks.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class TableDataModule(pl.LightningDataModule):
         normal = torch.randn(2 * self.rows, 10, generator=numbers)
         flipped = torch.rand(2 * self.rows, generator=numbers) < FLIPPED
         labels = ((normal.square().sum(1) > MEDIAN) ^ flipped).long()
-        table = 100 + normal * torch.logspace(-2, 3, 10)  # as in real tables, columns differ in scale
+        # As in real tables, columns differ in scale
+        table = 100 + normal * torch.logspace(-2, 3, 10)
         sizes = [self.rows, self.rows // 2, self.rows // 2]
         train, val, test = table.split(sizes)
         mean, std = train.mean(0), train.std(0)  # of the training rows alone

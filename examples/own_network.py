@@ -1,8 +1,9 @@
 """Compare activations in a user-defined network: a residual MLP at two widths.
 
-A network is a module that actlab calls with a factory of activations, the number of outputs and the shape of a
-sample. The study file ``own_network.yaml`` names it by its import path, so the shell requires this folder on
-``PYTHONPATH``. From the shell and from Python, where the folder of a script is on the path already::
+A network is a module that actlab calls with a factory of activations, the number of outputs and the
+shape of a sample. The study file ``own_network.yaml`` names it by its import path, so the shell
+requires this folder on ``PYTHONPATH``. From the shell and from Python, where the folder of a script
+is on the path already::
 
     PYTHONPATH=examples actlab study run examples/own_network.yaml --smoke
     python examples/own_network.py
@@ -38,14 +39,16 @@ class Block(nn.Module):
         return x + self.branch(x)
 
 
-stacked_form(Block)(walked)  # optional: seeds train as a stack; valid because `forward` only adds tensors
+# optional: seeds train as a stack; valid because `forward` only adds tensors
+stacked_form(Block)(walked)
 
 
 class ResidualMLP(nn.Sequential):
     """A linear layer, residual blocks, an activation and a linear layer.
 
     Args:
-        act: factory of activations; each call, with the number of features, returns a new module for one site.
+        act: factory of activations; each call, with the number of features, returns a new module
+            for one site.
         num_classes: number of outputs K.
         input_shape: shape of one sample.
         width: number of features of every block.
@@ -61,13 +64,19 @@ class ResidualMLP(nn.Sequential):
         blocks: int = 3,
     ) -> None:
         first, last = nn.Linear(prod(input_shape), width), nn.Linear(width, num_classes)
-        super().__init__(nn.Flatten(), first, *[Block(act, width) for _ in range(blocks)], act(width), last)
+        super().__init__(
+            nn.Flatten(), first, *[Block(act, width) for _ in range(blocks)], act(width), last
+        )
 
 
 def main() -> None:
     """Count the parameters of the network, run the study and print its table."""
     network = ResidualMLP(actlab.factory("gelu"), num_classes=10, input_shape=(1, 28, 28))
-    print(network(torch.zeros(2, 1, 28, 28)).shape, sum(p.numel() for p in network.parameters()), "parameters")
+    print(
+        network(torch.zeros(2, 1, 28, 28)).shape,
+        sum(p.numel() for p in network.parameters()),
+        "parameters",
+    )
     print(actlab.run_study(STUDY, smoke=QUICK))
 
 

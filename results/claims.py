@@ -1,11 +1,12 @@
 """Judge the papers' claims by the runs that are kept here: ``python results/claims.py`` writes claims.md.
 
-A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the two-sided sign-flip
-test of the mean difference; where a run diverged there is no mean, and it is that of the probability of being
-better, as in a study's verdicts. "Not worse" adds the margin to the second side first. "Equal" takes two
-one-sided tests against the margin, or, where the mean difference exceeds it, the two-sided test of the excess.
-"Diverges" compares how many runs of each side diverged. Holm's correction covers the hypotheses of a paper that
-have a p-value; the others are listed.
+A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the
+two-sided sign-flip test of the mean difference; where a run diverged there is no mean, and it is
+that of the probability of being better, as in a study's verdicts. "Not worse" adds the margin to
+the second side first. "Equal" takes two one-sided tests against the margin, or, where the mean
+difference exceeds it, the two-sided test of the excess. "Diverges" compares how many runs of each
+side diverged. Holm's correction covers the hypotheses of a paper that have a p-value; the others
+are listed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ import pandas as pd
 import yaml
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Flips, Superiority, better, equivalent, paired_difference
+from actlab.analysis.differences import (
+    Difference,
+    Flips,
+    Superiority,
+    better,
+    equivalent,
+    paired_difference,
+)
 from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
 from actlab.studies.states import DIVERGED
 
@@ -80,7 +88,8 @@ class Hypothesis(NamedTuple):
         sides: the two compared values of this key.
         where: values of other keys.
         found: difference of the first side to the second; None without runs.
-        won: probability that a run of the first side is better, where that decides; or the second's.
+        won: probability that a run of the first side is better, where that decides; or the
+            second's.
         diverged: numbers of diverged runs of both sides, of ``diverges``.
         margin: of ``not_worse`` and ``equal``, in the unit of the values; 0 for others.
         pairs: number of pairs of runs.
@@ -134,7 +143,8 @@ def samples_of(study: str) -> dict[str, int]:
     path = STUDIES / f"{study}.yaml"
     table = yaml.safe_load(path.read_text(encoding="utf-8"))["table"] if path.exists() else []
     columns = [
-        Column(**{key: c[key] for key in ("metric", "at", "condition", "samples") if key in c}) for c in table
+        Column(**{key: c[key] for key in ("metric", "at", "condition", "samples") if key in c})
+        for c in table
     ]
     return {column.key: column.samples for column in columns if column.samples}
 
@@ -167,14 +177,18 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
             quantity = {"area": f"area under {entry.get('area')} over noise", "status": "runs"}.get(
                 column, name
             )
-            told = Hypothesis(claim["id"], study, kind, quantity, of, tuple(sides), where, margin=margin)
+            told = Hypothesis(
+                claim["id"], study, kind, quantity, of, tuple(sides), where, margin=margin
+            )
             runs = areas_of(study, entry["area"]) if column == "area" else values_of(study)
             if runs is not None:
                 told = _judged(told, entry, *_pairs(told, runs, column, entry.get("never", np.inf)))
             yield told
 
 
-def _pairs(h: Hypothesis, runs: pd.DataFrame, column: str, never: float) -> tuple[list[float], list[float]]:
+def _pairs(
+    h: Hypothesis, runs: pd.DataFrame, column: str, never: float
+) -> tuple[list[float], list[float]]:
     """Return the values of both sides for the seeds that both have; a diverged run of ``diverges`` counts 1."""
     for key, value in h.where.items():
         runs = runs[runs[key] == value]
@@ -217,7 +231,9 @@ def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[flo
     mean = float(differences.mean())
     if h.kind == "equal" and abs(mean) < h.margin:
         return h._replace(p=equivalent(differences.tolist(), h.margin))
-    return h._replace(p=Flips(differences).p(-h.margin if h.kind == "equal" and mean < 0 else h.margin))
+    return h._replace(
+        p=Flips(differences).p(-h.margin if h.kind == "equal" and mean < 0 else h.margin)
+    )
 
 
 def _margin(entry: Mapping[str, Any], second: Sequence[float]) -> float:
@@ -242,7 +258,10 @@ def page() -> str:
     """Return the page as Markdown."""
     papers = yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8"))
     families = [Family(paper) for paper in papers]
-    return "\n\n".join([HEAD.rstrip(), _counts(families), *(family.section() for family in families)]) + "\n"
+    return (
+        "\n\n".join([HEAD.rstrip(), _counts(families), *(family.section() for family in families)])
+        + "\n"
+    )
 
 
 class Family:
@@ -259,9 +278,12 @@ class Family:
                 f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and 'judged' says "
                 f"{self.judged['hypotheses']} on {self.judged['date']}; give the number and date of the change"
             )
-        self.of = {claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in self.claims}
+        self.of = {
+            claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in self.claims
+        }
         self.verdicts = {
-            claim["id"]: verdict_on(claim, [h.verdict for h in self.of[claim["id"]]]) for claim in self.claims
+            claim["id"]: verdict_on(claim, [h.verdict for h in self.of[claim["id"]]])
+            for claim in self.claims
         }
 
     def section(self) -> str:
@@ -272,9 +294,17 @@ class Family:
         text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
         for claim in self.claims:
             name, by = claim["id"], _by(claim, self.of[claim["id"]])
-            text += [f"| {name} | {claim['section']} | {claim['claim']} | **{self.verdicts[name]}** | {by} |"]
-        text += ["", f"| claim | study | quantity | hypothesis | {' | '.join(OUTCOME)} |", "|---" * 10 + "|"]
-        text += [f"| {h.claim} | {h.study} | {h.quantity} | {_said(h)} | {_outcome(h)} |" for h in listed]
+            text += [
+                f"| {name} | {claim['section']} | {claim['claim']} | **{self.verdicts[name]}** | {by} |"
+            ]
+        text += [
+            "",
+            f"| claim | study | quantity | hypothesis | {' | '.join(OUTCOME)} |",
+            "|---" * 10 + "|",
+        ]
+        text += [
+            f"| {h.claim} | {h.study} | {h.quantity} | {_said(h)} | {_outcome(h)} |" for h in listed
+        ]
         return "\n".join(text)
 
     def _said(self, others: int, planned: int) -> str:
@@ -292,17 +322,25 @@ def _counts(families: Sequence[Family]) -> str:
     found = {family.name: Counter(family.verdicts.values()) for family in families}
     found["all"] = sum(found.values(), Counter())
     text = [f"| claims | {' | '.join(VERDICTS)} |", "|---" * (1 + len(VERDICTS)) + "|"]
-    text += [f"| {name} | {' | '.join(str(of[one]) for one in VERDICTS)} |" for name, of in found.items()]
+    text += [
+        f"| {name} | {' | '.join(str(of[one]) for one in VERDICTS)} |" for name, of in found.items()
+    ]
     return "\n".join(text)
 
 
 def _by(claim: Mapping[str, Any], hypotheses: Sequence[Hypothesis]) -> str:
     """Return where a claim is shown, or what would show it."""
-    parts = [f"[{test.partition('::')[2]}](../{test.partition('::')[0]})" for test in claim.get("shown", ())]
+    parts = [
+        f"[{test.partition('::')[2]}](../{test.partition('::')[0]})"
+        for test in claim.get("shown", ())
+    ]
     studies = dict.fromkeys(h.study for h in hypotheses)
     kept = [study for study in studies if (HERE / study / "README.md").exists()]
     parts += [f"[{study}](../results/{study}/README.md)" for study in kept]
-    missing = [*(study for study in studies if values_of(study) is None), *filter(None, [claim.get("command")])]
+    missing = [
+        *(study for study in studies if values_of(study) is None),
+        *filter(None, [claim.get("command")]),
+    ]
     parts += [f"`actlab study run {study}`" for study in missing]
     return "; ".join(parts) + (". " if parts and "note" in claim else "") + claim.get("note", "")
 

@@ -1,15 +1,16 @@
 """State what today's networks gave: ``python results/today.py``.
 
-Writes the page gates.md, and the pictures gates and runs as .png and .svg, from the runs that are kept here.
+Writes the page gates.md, and the pictures gates and runs as .png and .svg, from the runs that are
+kept here.
 
-The page says whether a gate makes the choice of the activation matter less. The question was stated in
-configs/studies/gpt_gates.yaml before any run: for each activation a,
+The page says whether a gate makes the choice of the activation matter less. The question was stated
+in configs/studies/gpt_gates.yaml before any run: for each activation a,
 
     D(a) = [loss(a) − loss(GELU)] plain − [loss(a) − loss(GELU)] gated,
 
-by seed, each activation in each form at the learning rate selected for it; a sign-flip test of its mean, Holm's
-correction over the activations, and a margin of .02 nats; and the standard deviation over activations of their
-mean losses, gated divided by plain.
+by seed, each activation in each form at the learning rate selected for it; a sign-flip test of its
+mean, Holm's correction over the activations, and a margin of .02 nats; and the standard deviation
+over activations of their mean losses, gated divided by plain.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ NAMES = {
     "sine": "sine",
     "identity": "identity",
 }
-# Column, label, whether low values are good, the axis, and the value of chance where runs come near it.
+# Column, label, whether low values are good, the axis, and the value of chance where runs come near
+# it.
 PICTURES = {
     "gpt_plain_init": ("test/loss@last", "test loss, nats a byte", True, "linear", None),
     "pinn_helmholtz": ("test/relative_error@last", "relative L2 error", True, "log", 1.0),
@@ -79,7 +81,11 @@ class Row(NamedTuple):
         within = self.p_within is not None and self.p_within < LEVEL
         if self.p_holm < LEVEL:
             gelu = [difference.mean or 0.0 for difference in self.to_gelu]
-            words = "closer to GELU with the gate" if abs(gelu[1]) < abs(gelu[0]) else "farther with the gate"
+            words = (
+                "closer to GELU with the gate"
+                if abs(gelu[1]) < abs(gelu[0])
+                else "farther with the gate"
+            )
             return f"{words}, by less than the margin" if within else words
         return "the same within the margin" if within else "open"
 
@@ -96,7 +102,9 @@ def read(study: Path = HERE / "gpt_gates") -> tuple[Array, Array]:
     wanted = pd.MultiIndex.from_product([FORMS, NAMES])
     found = losses.reindex(wanted).to_numpy().reshape(shape)
     if not np.isfinite(found).all():
-        raise SystemExit(f"{study}/values.csv: a loss is missing or not finite; each form needs the same seeds")
+        raise SystemExit(
+            f"{study}/values.csv: a loss is missing or not finite; each form needs the same seeds"
+        )
     return found, rates.reindex(wanted).to_numpy().reshape(shape)[..., 0]
 
 
@@ -116,7 +124,17 @@ def judged(losses: Array, rates: Array) -> list[Row]:
         p_holm = corrected[a]
         assert p_holm is not None
         within = equivalent(d[a].tolist(), MARGIN)
-        rows.append(Row(names[a], tuple(rates[:, a]), tuple(means), tuple(of_forms), found[a], p_holm, within))
+        rows.append(
+            Row(
+                names[a],
+                tuple(rates[:, a]),
+                tuple(means),
+                tuple(of_forms),
+                found[a],
+                p_holm,
+                within,
+            )
+        )
     return sorted(rows, key=lambda row: -(row.d.mean or 0.0))
 
 
@@ -155,10 +173,15 @@ def between(one: Difference) -> str:
 
 def page(losses: Array, rates: Array) -> str:
     """Return the statement as Markdown."""
-    rows, (plain, gated, ratio), (low, high) = judged(losses, rates), spreads(losses), ratio_interval(losses)
+    rows, (plain, gated, ratio), (low, high) = (
+        judged(losses, rates),
+        spreads(losses),
+        ratio_interval(losses),
+    )
     gelu = losses[:, list(NAMES).index(REFERENCE)].mean(-1)
     fewer = {
-        names: spreads(without(losses, *names))[2] for names in (("identity",), ("sine",), ("identity", "elu"))
+        names: spreads(without(losses, *names))[2]
+        for names in (("identity",), ("sine",), ("identity", "elu"))
     }
     least, most = ratio_interval(losses, activations=True)
     heads = "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | p | p, Holm"
@@ -171,7 +194,11 @@ def page(losses: Array, rates: Array) -> str:
     ]
     for row in rows:
         cells: list[Any] = [NAMES[row.name], ", ".join(f"{mean:.3f}" for mean in row.means)]
-        cells += [", ".join(f"{rate:g}" for rate in row.rates), *map(between, row.to_gelu), between(row.d)]
+        cells += [
+            ", ".join(f"{rate:g}" for rate in row.rates),
+            *map(between, row.to_gelu),
+            between(row.d),
+        ]
         cells += [p_text(p) if p is not None else "–" for p in (row.d.p, row.p_holm, row.p_within)]
         lines.append(f"| {' | '.join([*cells, row.verdict])} |")
     less = sum(row.verdict.startswith("closer") for row in rows)
@@ -199,7 +226,9 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
     order = sorted(range(len(names)), key=lambda a: means[0, a])
     by_name = {row.name: row for row in rows}
     with plt.rc_context(style.RC):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.3), sharey=True, layout="constrained")
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(7.5, 3.3), sharey=True, layout="constrained"
+        )
         for y, a in enumerate(order):
             left.plot(means[:, a], [y, y], color=style.GREY, lw=1, zorder=1)
             left.plot(means[0, a], y, "o", color="#0072b2", ms=6, label="plain" if not y else None)
@@ -207,7 +236,12 @@ def draw(losses: Array, rates: Array, stem: Path) -> None:
             if row := by_name.get(names[a]):
                 right.plot([row.d.low, row.d.high], [y, y], color="black", lw=1.3)
                 right.plot(
-                    row.d.mean, y, "o", color="black", mfc="black" if row.p_holm < LEVEL else "white", ms=5
+                    row.d.mean,
+                    y,
+                    "o",
+                    color="black",
+                    mfc="black" if row.p_holm < LEVEL else "white",
+                    ms=5,
                 )
         left.set_yticks(range(len(order)), [NAMES[names[a]] for a in order])
         left.invert_yaxis()
@@ -236,7 +270,8 @@ def draw_runs(study: str) -> None:
             ax.axvline(chance, color=style.GREY, lw=0.8, ls=":", zorder=0)
             ax.text(chance, -0.8, "chance", ha="center", va="bottom", color=style.GREY)
         ax.set_yticks(
-            range(len(medians)), [{**NAMES, "gauss": "Gaussian"}[str(name)] for name in medians.index]
+            range(len(medians)),
+            [{**NAMES, "gauss": "Gaussian"}[str(name)] for name in medians.index],
         )
         ax.invert_yaxis()
         ax.set(xlabel=label, xscale=scale)

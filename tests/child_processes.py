@@ -32,8 +32,8 @@ def serve_with_gpus(
 ) -> None:
     """Serve on a machine with a GPU for each number of GiB of free memory, and log what processes see.
 
-    The log has a file for each run, with the GPUs that its process sees, and a file ``counted`` with those of
-    each process that has counted them.
+    The log has a file for each run, with the GPUs that its process sees, and a file ``counted``
+    with those of each process that has counted them.
     """
     import torch
 

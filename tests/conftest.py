@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-# Rewritten assertions, also hypothesis's, are kept on disk until all tests are collected: else each worker
-# rewrites every file.
+# Rewritten assertions, also hypothesis's, are kept on disk until all tests are collected: else each
+# worker rewrites every file.
 _WITHOUT_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 
 from hypothesis import settings  # noqa: E402
@@ -34,8 +34,11 @@ from suite_times import SuiteTimes  # noqa: E402
 _MEMORY = Path("/dev/shm")  # for thousands of small files: on a disk they take a tenth longer
 _IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 * 2**30
 if _IN_MEMORY:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest keeps what failed tests leave there
-_SCRATCH = Path(tempfile.mkdtemp(prefix="actlab-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    # Pytest keeps what failed tests leave there
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+_SCRATCH = Path(
+    tempfile.mkdtemp(prefix="actlab-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+)
 atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
 if _IN_MEMORY:
     tempfile.tempdir = os.environ["TMPDIR"] = str(_SCRATCH)
@@ -53,10 +56,12 @@ os.environ.update(
     WANDB_ERROR_REPORTING="false",
     MPLBACKEND="Agg",
 )
-# Each Trainer asks every installed package for entry points: once is enough, none is installed meanwhile.
+# Each Trainer asks every installed package for entry points: once is enough, none is installed
+# meanwhile.
 importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
 
-# One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
+# One thread, however many cores there are: workers are the parallelism, and sums are the same
+# everywhere.
 THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
 
@@ -102,12 +107,16 @@ def _first(host: Any = None, *_: Any, **__: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what is printed into pages")
-    parser.addoption("--random-order", type=int, metavar="SEED", help="shuffle files and their tests")
+    parser.addoption(
+        "--random-order", type=int, metavar="SEED", help="shuffle files and their tests"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     order = config.getoption("random_order")
-    return f"threads: {THREADS}, order: {'as written' if order is None else f'--random-order {order}'}"
+    return (
+        f"threads: {THREADS}, order: {'as written' if order is None else f'--random-order {order}'}"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -169,7 +178,8 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from lightning_utilities.core.rank_zero import rank_zero_only
 
     _forget_seeds()
-    monkeypatch.setattr(rank_zero_only, "rank", 0, raising=False)  # a test may be of another device than 0
+    # A test may be of another device than 0
+    monkeypatch.setattr(rank_zero_only, "rank", 0, raising=False)
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -210,7 +220,8 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save figures without pictures, which take most time, where a test asks what else is there."""
     monkeypatch.setattr(
-        "matplotlib.figure.Figure.savefig", lambda figure, file, **options: file.write_text("<svg/>")
+        "matplotlib.figure.Figure.savefig",
+        lambda figure, file, **options: file.write_text("<svg/>"),
     )
 
 
@@ -223,7 +234,9 @@ def shows(request: pytest.FixtureRequest) -> Callable[[Path, str, str], None]:
             return
         if printed_blocks.UNTIMED in printed:
             pytest.skip("a busy machine prints a table without times")
-        assert request.config.getoption("rewrite"), f"{page} shows\n{shown}\nbut this is printed\n{printed}"
+        assert request.config.getoption("rewrite"), (
+            f"{page} shows\n{shown}\nbut this is printed\n{printed}"
+        )
         printed_blocks.rewrite(page, shown, printed)
 
     return compare
@@ -236,7 +249,9 @@ def programs() -> Path:
 
 
 @pytest.fixture
-def program(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def program(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Path]:
     """Copy a program to ``tmp_path``, as a user's file that the test may edit; return its path."""
 
     def copied(name: str) -> Path:
@@ -281,7 +296,9 @@ def in_this_process(words: Sequence[object]) -> list[str]:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
     """Run ``actlab`` with some words in this process, through its public door."""
     from actlab.__main__ import main
     from actlab.engines.workers import Inline
@@ -289,7 +306,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     # Here, not in `run`, which the fuzz gives little memory: these import torch.
     monkeypatch.setattr("actlab.checks.cost.ROUNDS", 1)  # times of tests say nothing
     monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
-    monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)  # a busy machine adds no line
+    # A busy machine adds no line
+    monkeypatch.setattr("actlab.engines.workers.SILENT", threading.TIMEOUT_MAX)
 
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.
@@ -323,18 +341,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
+# To import
 HEAVY = (
     "actlab.engines.evaluation",
     "actlab.engines.training",
     "matplotlib.pyplot",
     "torch._dynamo",
-)  # to import
+)
 
 
 def pytest_collection_finish() -> None:
     """Leave what has been imported out of later collections of garbage, which would look through all of it.
 
-    Engines collect after each job; where many tests are run, what most of them import is imported before.
+    Engines collect after each job; where many tests are run, what most of them import is imported
+    before.
     """
     sys.dont_write_bytecode = _WITHOUT_BYTECODE
     if "PYTEST_XDIST_WORKER" in os.environ:

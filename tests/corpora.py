@@ -15,7 +15,9 @@ def write_corpus(folder: Path, upper: bool = False, riff: bool = False) -> Path:
     shutil.copytree(resource("data/samples") / "timit", folder)
     if riff:
         for path in folder.rglob("*.wav"):
-            soundfile.write(path, soundfile.read(path, dtype="int16")[0], RATE, format="WAV", subtype="PCM_16")
+            soundfile.write(
+                path, soundfile.read(path, dtype="int16")[0], RATE, format="WAV", subtype="PCM_16"
+            )
     if upper:
         for path in sorted(folder.rglob("*"), key=lambda p: len(p.parts), reverse=True):
             path.rename(path.with_name(path.name.upper()))

@@ -80,8 +80,12 @@ def tried(attempt: Callable[[], Any]) -> tuple[Any, str]:
             return attempt(), ""
     except (Exception, HangError) as error:
         frame = next(f for f in reversed(traceback.extract_tb(error.__traceback__)))
-        ours = [f for f in traceback.extract_tb(error.__traceback__) if "/src/actlab/" in f.filename]
-        places = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in [frame, *reversed(ours[-3:])])
+        ours = [
+            f for f in traceback.extract_tb(error.__traceback__) if "/src/actlab/" in f.filename
+        ]
+        places = " < ".join(
+            f"{Path(f.filename).name}:{f.lineno}" for f in [frame, *reversed(ours[-3:])]
+        )
         return None, f"{type(error).__name__}: {str(error)[:150]} at {places}"
 
 
@@ -105,10 +109,13 @@ def listed(faults: Mapping[Any, str]) -> str:
     for case, fault in faults.items():
         if fault:
             wrong.setdefault(fault, []).append(str(case))
-    return "\n".join(f"{len(cases)} × {fault}: {'; '.join(cases[:4])}" for fault, cases in wrong.items())
+    return "\n".join(
+        f"{len(cases)} × {fault}: {'; '.join(cases[:4])}" for fault, cases in wrong.items()
+    )
 
 
-# --- values -----------------------------------------------------------------------------------------------
+# --- values
+# -----------------------------------------------------------------------------------------------
 
 
 def _laughs(levels: int) -> str:
@@ -119,17 +126,69 @@ def _laughs(levels: int) -> str:
 
 
 SCALARS = (
-    *("null", "true", "-1", "0", "0.5", "1e999", ".nan", "-.inf", "1000000000000", "9" * 30, "9" * 5000, '""'),
+    *(
+        "null",
+        "true",
+        "-1",
+        "0",
+        "0.5",
+        "1e999",
+        ".nan",
+        "-.inf",
+        "1000000000000",
+        "9" * 30,
+        "9" * 5000,
+        '""',
+    ),
     *("x", "a.b.c", "/", "..", "~no-one/x", "é☃𝔘", r'"\0"', r'"./\0"', "~no-one/x.py:y", '"a\\nb"'),
-    *("y" * 100_000, "1:60", "0o9", "2020-01-01", "2020-99-99", "!!binary aGk=", "!!binary x", "!!int x"),
-    *("!!float x", "!!timestamp x", "!!bool x", "!unknown x", "!!python/object/apply:os.system [echo]"),
+    *(
+        "y" * 100_000,
+        "1:60",
+        "0o9",
+        "2020-01-01",
+        "2020-99-99",
+        "!!binary aGk=",
+        "!!binary x",
+        "!!int x",
+    ),
+    *(
+        "!!float x",
+        "!!timestamp x",
+        "!!bool x",
+        "!unknown x",
+        "!!python/object/apply:os.system [echo]",
+    ),
     "*nothing",
 )
 NESTED = (
-    *("[]", "{}", "[[]]", "[null]", "[true, 1, x]", "{a: 1}", "{1: 2}", "{null: null}", "{[1]: 2}", "{{}: 2}"),
-    *("{a: 1, a: 2}", "{1: 1, 1: 2}", "{<<: {a: 1}}", "{<<: 1}", "!!set {a, b}", "!!omap [1]", "!!pairs [1]"),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        "[true, 1, x]",
+        "{a: 1}",
+        "{1: 2}",
+        "{null: null}",
+        "{[1]: 2}",
+        "{{}: 2}",
+    ),
+    *(
+        "{a: 1, a: 2}",
+        "{1: 1, 1: 2}",
+        "{<<: {a: 1}}",
+        "{<<: 1}",
+        "!!set {a, b}",
+        "!!omap [1]",
+        "!!pairs [1]",
+    ),
     *("&a [*a]", "&a {b: *a}", _laughs(9), "[" * 90 + "]" * 90, "[" * 3000 + "]" * 3000),
-    *("{a: " * 80 + "1" + "}" * 80, "{class_path: x}", "{class_path: os.system}", "{class_path: null}"),
+    *(
+        "{a: " * 80 + "1" + "}" * 80,
+        "{class_path: x}",
+        "{class_path: os.system}",
+        "{class_path: null}",
+    ),
     *("{class_path: [1], init_args: 1}", "{name: relu, alpha: [1]}", "{name: 1}"),
     "[" + ", ".join("x" * 3000) + "]",
 )
@@ -139,7 +198,11 @@ VALUES = (*SCALARS, *NESTED)
 def paths(values: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The places of all nested values."""
     items = (
-        values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list) else ()
+        values.items()
+        if isinstance(values, Mapping)
+        else enumerate(values)
+        if isinstance(values, list)
+        else ()
     )
     for key, inner in items:
         yield (*before, key)
@@ -157,7 +220,16 @@ def changed(values: Any, path: tuple[Any, ...], change: Callable[[Any, Any], Non
 
 
 OTHER_TYPES = {
-    **{"null": None, "true": True, "1e999": math.inf, '""': "", "[]": [], "{}": {}, "[[]]": [[]], "-1": -1},
+    **{
+        "null": None,
+        "true": True,
+        "1e999": math.inf,
+        '""': "",
+        "[]": [],
+        "{}": {},
+        "[[]]": [[]],
+        "-1": -1,
+    },
     **{"a long text": "y" * 100_000, "half a pair": "\ud800", "1e30": 10**30, "1e400": 10**400},
 }
 
@@ -198,7 +270,9 @@ def _kind(value: Any) -> type:
 
 def as_yaml(values: Any, text: str = "") -> str:
     """Nested values as YAML, with ``text`` where a change has put the mark."""
-    written = yaml.safe_dump(values, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True)
+    written = yaml.safe_dump(
+        values, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True
+    )
     return written.replace(f"'{_HERE}'", text)
 
 
@@ -236,10 +310,21 @@ STRUCTURES = {
 }
 
 
-# --- files ------------------------------------------------------------------------------------------------
+# --- files
+# ------------------------------------------------------------------------------------------------
 
 TYPES = (
-    *("[]", "{}", "null", "3", '"x"', "[1, [2]]", '{"status": "finished"}', '{"content": 1}', "a: [b, {c: d}]"),
+    *(
+        "[]",
+        "{}",
+        "null",
+        "3",
+        '"x"',
+        "[1, [2]]",
+        '{"status": "finished"}',
+        '{"content": 1}',
+        "a: [b, {c: d}]",
+    ),
 )
 WAYS = (
     *damaging.WAYS,

@@ -30,16 +30,22 @@ def png_of_16_bits(side: int) -> bytes:
     """A colour image of 16 bits a channel, which Pillow cannot write."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", side, side, 16, 2, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x01\x02" * 3 * side) * side)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
 
 
 def pixels_of(split: str, *shape: int) -> np.ndarray:
     """The random pixels of a split, uint8 (N, H, W[, C])."""
-    return np.random.default_rng(SIZES[split]).integers(0, 256, (SIZES[split], *shape), dtype=np.uint8)
+    return np.random.default_rng(SIZES[split]).integers(
+        0, 256, (SIZES[split], *shape), dtype=np.uint8
+    )
 
 
 def floats(split: str, *shape: int) -> Tensor:
@@ -112,5 +118,7 @@ def write_text_hub_folder(
     folder = tmp_path / name
     (folder / "data").mkdir(parents=True, exist_ok=True)
     for split in splits:
-        pq.write_table(pa.table({column: rows(split)}), folder / "data" / f"{split}-00000-of-00001.parquet")
+        pq.write_table(
+            pa.table({column: rows(split)}), folder / "data" / f"{split}-00000-of-00001.parquet"
+        )
     return folder

@@ -39,13 +39,18 @@ def curves(study: str) -> pd.DataFrame:
 
 @cache
 def published(study: str) -> list[dict[str, Any]]:
-    entries = yaml.safe_load((ROOT / f"configs/studies/{study}.yaml").read_text())["published"]["values"]
+    entries = yaml.safe_load((ROOT / f"configs/studies/{study}.yaml").read_text())["published"][
+        "values"
+    ]
     return [{"value": e["value"], "key": (e["metric"], e["at"]), **e["where"]} for e in entries]
 
 
 def theirs(study: str, metric: str, at: Any, **where: Any) -> Numbers:
     """The published value; nothing where the paper has none."""
-    wanted = {"key": (metric, at), **{key.replace("__", "."): value for key, value in where.items()}}
+    wanted = {
+        "key": (metric, at),
+        **{key.replace("__", "."): value for key, value in where.items()},
+    }
     return [e["value"] for e in published(study) if all(e.get(k) == v for k, v in wanted.items())]
 
 
@@ -142,7 +147,9 @@ def assert_same_page(path: Path, written: str, remedy: str, atol: float = 0.0) -
     texts = path.read_text(encoding="utf-8"), written
     kept, made = (IN_PAGES.sub("#", text) for text in texts)
     assert kept == made, remedy
-    first, second = ([float(word.replace("−", "-")) for word in IN_PAGES.findall(text)] for text in texts)
+    first, second = (
+        [float(word.replace("−", "-")) for word in IN_PAGES.findall(text)] for text in texts
+    )
     np.testing.assert_allclose(first, second, rtol=0.02, atol=atol)
 
 

@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+# Languages of what may be run; ``sh`` takes minutes, or needs data or an account
 RUN = (
     "python",
     "bash",
     "sh",
-)  # languages of what may be run; ``sh`` takes minutes, or needs data or an account
+)
 
 
 class Block(NamedTuple):
     """A fenced block: its language, its text, and what its first line names, else empty.
 
-    That is the file to write it to, or the package, no dependency of actlab, that it requires. ``section``
-    counts the headings above the block.
+    That is the file to write it to, or the package, no dependency of actlab, that it requires.
+    ``section`` counts the headings above the block.
     """
 
     language: str
@@ -34,7 +35,9 @@ def blocks_of(document: Path) -> Iterator[Block]:
         suffix = {"python": "py", "yaml": "yaml"}.get(language, "-")
         file = re.match(rf"# ([\w-]+\.{suffix})\n", inside)
         package = re.match(r"# requires (\w+)\n", inside)
-        yield Block(language, inside, file[1] if file else "", package[1] if package else "", section)
+        yield Block(
+            language, inside, file[1] if file else "", package[1] if package else "", section
+        )
 
 
 def outputs_of(document: Path) -> list[tuple[Block | None, Block]]:
@@ -42,7 +45,12 @@ def outputs_of(document: Path) -> list[tuple[Block | None, Block]]:
     blocks = [*blocks_of(document)]
     pairs = zip([None, *blocks], blocks, strict=False)
     return [
-        (before if before and before.language in RUN and before.section == block.section else None, block)
+        (
+            before
+            if before and before.language in RUN and before.section == block.section
+            else None,
+            block,
+        )
         for before, block in pairs
         if block.language == "text"
     ]

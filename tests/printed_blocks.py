@@ -3,11 +3,13 @@
 A block ``text`` after commands or a program shows what they print. Four rules say what may differ:
 
 - ``…`` stands for any text;
-- a number with a decimal point stands for any number: trained values and times depend on the processor;
+- a number with a decimal point stands for any number: trained values and times depend on the
+    processor;
 - a verdict stands for any verdict on the same activation, for it follows from trained values;
 - white space and the lengths of rules in tables are not compared.
 
-All else is literal. A number that no processor changes belongs in a block ``pycon``, which doctest compares.
+All else is literal. A number that no processor changes belongs in a block ``pycon``, which doctest
+compares.
 """
 
 import re
@@ -66,7 +68,10 @@ def refreshed(shown: str, printed: str) -> str:
 
 
 def _most_similar(line: str, among: list[str]) -> int:
-    return max(range(len(among)), key=lambda i: SequenceMatcher(None, line, among[i], autojunk=False).ratio())
+    return max(
+        range(len(among)),
+        key=lambda i: SequenceMatcher(None, line, among[i], autojunk=False).ratio(),
+    )
 
 
 def _cut(line: str, wanted: list[str]) -> str:
@@ -82,4 +87,6 @@ def rewrite(page: Path, shown: str, printed: str) -> None:
     """Write what is printed into the page, in place of a block's text."""
     text = page.read_text(encoding="utf-8")
     assert text.count(f"\n{shown}```") == 1, f"{page} shows this block more than once:\n{shown}"
-    page.write_text(text.replace(f"\n{shown}```", f"\n{refreshed(shown, printed)}```"), encoding="utf-8")
+    page.write_text(
+        text.replace(f"\n{shown}```", f"\n{refreshed(shown, printed)}```"), encoding="utf-8"
+    )

@@ -71,7 +71,9 @@ def problems(folder: Path) -> list[str]:
             if data_set.seeds:
                 seeds = seed_list(data_set.seeds)
             table = study_table.read(file)
-            found += [f"{task}, {data}: {what}" for what in _faults(table, stored, list(seeds), text)]
+            found += [
+                f"{task}, {data}: {what}" for what in _faults(table, stored, list(seeds), text)
+            ]
     return found
 
 

@@ -79,7 +79,9 @@ def test_a_study_runs_and_gives_frames_and_figures(finished):
     assert error.between(0, 1).all()
     assert (finished.table["test/error@last low"] <= error).all()
     assert finished.values.groupby("model.activation").size().eq(2).all()
-    ours = finished.values[finished.values["model.activation"] == "gelu"]["test/error@last"].median()
+    ours = finished.values[finished.values["model.activation"] == "gelu"][
+        "test/error@last"
+    ].median()
     assert error[0] == pytest.approx(ours)
     assert [figure.axes[0].get_title() for figure in finished.figures.values()] != []
     assert "test error %" in str(finished)
@@ -93,7 +95,9 @@ def test_a_study_runs_and_gives_frames_and_figures(finished):
 
 def test_the_seed_of_a_script_stays_its_own(tmp_path, monkeypatch):
     for value in ("7", None):
-        monkeypatch.setenv("PL_GLOBAL_SEED", value) if value else monkeypatch.delenv("PL_GLOBAL_SEED")
+        monkeypatch.setenv("PL_GLOBAL_SEED", value) if value else monkeypatch.delenv(
+            "PL_GLOBAL_SEED"
+        )
         one: dict[str, Any] = {"smoke": True, "settings": {"model.activation": "gelu"}}
         actlab.run_study("demo", jobs=0, runs_dir=tmp_path, **one, seeds=1 + (value is None))
         assert os.environ.get("PL_GLOBAL_SEED") == value
@@ -110,7 +114,9 @@ def test_the_same_call_trains_nothing_again(finished, capsys):
 @pytest.mark.slow  # fifteen seconds, most of them imports in three processes
 def test_classes_and_functions_of_a_script_are_trained(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.format(unit=UNIT))
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -129,7 +135,13 @@ def test_activations_take_every_form(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     mine = importlib.import_module("api_units")
     one = actlab.load_study("demo", activations="silu", reference={"name": "elu", "alpha": 0.5})
-    assert {run.point["model.activation"] for run in one.runs()} == {"gelu", "elu", "relu", "soi", "silu"}
+    assert {run.point["model.activation"] for run in one.runs()} == {
+        "gelu",
+        "elu",
+        "relu",
+        "soi",
+        "silu",
+    }
     assert one.reference == {"name": "elu", "alpha": 0.5}
     replaced = actlab.load_study(
         "demo", settings={"model.activation": ["gelu", mine.Mine]}, reference=mine.Mine
@@ -145,7 +157,10 @@ def test_values_keep_the_label_none(tmp_path):
     plan = study(grids=({ACT: ["relu"], LR: [None, 0.1]},), select=Selection())
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.1]})
-    assert set(StudyResults((results.load(StudyFolder(plan, tmp_path)),)).values[LR]) == {"None", "0.1"}
+    assert set(StudyResults((results.load(StudyFolder(plan, tmp_path)),)).values[LR]) == {
+        "None",
+        "0.1",
+    }
 
 
 def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
@@ -153,21 +168,30 @@ def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
     more = {"grids": ({ACT: ["gelu", "relu"]},), "select": Selection(), "seeds": tuple(range(8))}
     plan = study(question="q", **more)
     for run in plan.runs():
-        write(tmp_path / "s", run, {"test/error": [0.1 + 0.01 * run.seed + 0.2 * (run.point[ACT] == "relu")]})
+        write(
+            tmp_path / "s",
+            run,
+            {"test/error": [0.1 + 0.01 * run.seed + 0.2 * (run.point[ACT] == "relu")]},
+        )
     assert [one.outcome for one in actlab.run_study(plan, runs_dir=tmp_path).verdicts] == ["better"]
     assert [look.get("question") for look in looks.read(StudyFolder(plan, tmp_path / "s"))] == ["q"]
 
 
 def test_an_argument_of_another_function_is_named_in_one_traceback():
     api: Any = actlab
-    with pytest.raises(ActlabError, match="load_study: unknown argument runs_dir; allowed: study, ") as found:
+    with pytest.raises(
+        ActlabError, match="load_study: unknown argument runs_dir; allowed: study, "
+    ) as found:
         api.load_study("demo", runs_dir="x")
     assert "pydantic" not in "".join(traceback.format_exception(found.value))
 
 
 def test_settings_seeds_and_parameters():
     study = actlab.load_study(
-        "demo", seeds=[3, 5], settings={"trainer.max_epochs": 2}, activations=[{"name": "elu", "alpha": 0.5}]
+        "demo",
+        seeds=[3, 5],
+        settings={"trainer.max_epochs": 2},
+        activations=[{"name": "elu", "alpha": 0.5}],
     )
     runs = study.runs()
     assert study.more_seeds.format(9) == "seeds=9"  # what the verdict advises
@@ -189,12 +213,16 @@ def test_settings_seeds_and_parameters():
 )
 def test_scripts_need_no_guard(tmp_path, programs, piped, activations):
     """As ``python script.py`` and as ``python -``; the program runs once, and this process stays light."""
-    (tmp_path / "mine.py").write_text("import torch\n\n\ndef mine(x):\n    return torch.relu(x) * 1.1\n")
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\ndef mine(x):\n    return torch.relu(x) * 1.1\n"
+    )
     program = programs / "unguarded.py"
     words = [sys.executable, "-" if piped else program, "runs", *activations]
     text = program.read_text() if piped else None
 
-    done = subprocess.run(words, input=text, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        words, input=text, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("begins") == 1

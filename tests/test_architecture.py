@@ -29,10 +29,29 @@ MAY_IMPORT = {
     "datamodules": {"config", "random", "storage", "validation", "errors"},
     "callbacks": {"config", "random", "runtime", "validation", "errors"},
     "tasks": {
-        *("activations", "networks", "optim", "config", "random", "runtime", "storage", "validation", "errors"),
+        *(
+            "activations",
+            "networks",
+            "optim",
+            "config",
+            "random",
+            "runtime",
+            "storage",
+            "validation",
+            "errors",
+        ),
     },
     "probes": {"tasks", "random", "runtime", "validation", "errors"},
-    "experiments": {"tasks", "callbacks", "activations", "config", "random", "runtime", "storage", "errors"},
+    "experiments": {
+        "tasks",
+        "callbacks",
+        "activations",
+        "config",
+        "random",
+        "runtime",
+        "storage",
+        "errors",
+    },
     "stacking": {
         *("experiments", "tasks", "datamodules", "activations", "networks", "optim"),
         *("config", "random", "runtime", "storage", "errors"),
@@ -43,7 +62,16 @@ MAY_IMPORT = {
     "scoreboard": {"reports", "analysis", "studies", "config", "storage", "errors"},
     "stages": {"analysis", "studies", "config", "storage", "errors"},
     "checks": {
-        *("stages", "analysis", "reports", "studies", "stacking", "experiments", "tasks", "callbacks"),
+        *(
+            "stages",
+            "analysis",
+            "reports",
+            "studies",
+            "stacking",
+            "experiments",
+            "tasks",
+            "callbacks",
+        ),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
     "engines": {
@@ -74,7 +102,14 @@ ONLY_IN = {
     "jinja2": {"reports.pages"},
     "ray": {"engines.cluster"},
 }
-LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}
+LEARNING = {
+    "torch",
+    "torchmetrics",
+    "pytorch_lightning",
+    "lightning",
+    "lightning_fabric",
+    "datasets",
+}
 NUMBERS, YAML = {"numpy", "scipy", "pandas"}, {"yaml"}
 # Part → other people's packages that it does without, so that it loads fast.
 WITHOUT = {
@@ -92,7 +127,15 @@ WITHOUT = {
     ),
     **dict.fromkeys(["studies.reading", "studies.schema"], LEARNING | NUMBERS),
     **dict.fromkeys(
-        ["storage.series", "storage.files", "storage.json_files", "studies", "analysis", "scoreboard"], LEARNING
+        [
+            "storage.series",
+            "storage.files",
+            "storage.json_files",
+            "studies",
+            "analysis",
+            "scoreboard",
+        ],
+        LEARNING,
     ),
     **dict.fromkeys(["activations", "networks", "optim", "random"], LEARNING - {"torch"}),
 }
@@ -117,7 +160,9 @@ def inside(module: str, part: str) -> bool:
 
 def part_of(module: str, parts=MAY_IMPORT) -> str | None:
     """The longest of ``parts`` that holds a module of actlab, which is named without ``actlab.``."""
-    return max((p for p in parts if (inside(module, p) if p else module == "")), key=len, default=None)
+    return max(
+        (p for p in parts if (inside(module, p) if p else module == "")), key=len, default=None
+    )
 
 
 @cache
@@ -167,12 +212,16 @@ def test_there_is_something_to_check():
     assert len(SOURCES) > 10
     assert len(imports()) > 100
     assert CONFIGS
-    assert any(found.part == "cli.fit" and resolved(found) == "actlab.cli.arguments" for found in imports())
+    assert any(
+        found.part == "cli.fit" and resolved(found) == "actlab.cli.arguments" for found in imports()
+    )
 
 
 def test_modules_have_their_place_in_the_picture():
     names = [module.removeprefix("actlab").removeprefix(".") for module in MODULES]
-    assert [name for name in names if part_of(name) is None] == [], "say in MAY_IMPORT what they may import"
+    assert [name for name in names if part_of(name) is None] == [], (
+        "say in MAY_IMPORT what they may import"
+    )
 
 
 def test_parts_import_only_what_lies_below_them():
@@ -194,7 +243,8 @@ def test_packages_are_imported_in_their_own_place_only():
         f"{found.where}: {package}"
         for package, places in ONLY_IN.items()
         for found in imports()
-        if inside(found.targets[-1], package) and not any(inside(found.part, part) for part in places)
+        if inside(found.targets[-1], package)
+        and not any(inside(found.part, part) for part in places)
     ]
     assert not wrong, wrong
 
@@ -209,8 +259,14 @@ def test_parts_do_without_what_they_need_not_load():
     assert not wrong, "\n".join(wrong)
 
 
-LIGHT = sorted(f"actlab.{part}".strip(".") for part, without in WITHOUT.items() if "torch" in without)
-LIGHT += ["actlab.engines.running", "actlab.cli.study"]  # they ask workers, which load the libraries
+LIGHT = sorted(
+    f"actlab.{part}".strip(".") for part, without in WITHOUT.items() if "torch" in without
+)
+# They ask workers, which load the libraries
+LIGHT += [
+    "actlab.engines.running",
+    "actlab.cli.study",
+]
 
 
 def test_import_loads_neither_torch_nor_lightning():
@@ -249,7 +305,9 @@ def test_everything_public_has_a_docstring():
 
 
 def test_files_are_short_enough_to_read():
-    lengths = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    lengths = {
+        module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES
+    }
     assert [name for name, length in lengths.items() if length > 500] == [], "split them by meaning"
 
 

@@ -45,12 +45,35 @@ VALUES: dict[str, Any] = {
         "half": 0.5,
         "nan": float("nan"),
     },
-    **{"empty": "", "a null byte": "\0", "half a pair": "\ud800", "a long text": "y" * 5000, "bytes": b"gelu"},
-    **{"a path": Path("/nowhere"), "an empty list": [], "nested lists": [[]], "texts": ["gelu", "gelu"]},
+    **{
+        "empty": "",
+        "a null byte": "\0",
+        "half a pair": "\ud800",
+        "a long text": "y" * 5000,
+        "bytes": b"gelu",
+    },
+    **{
+        "a path": Path("/nowhere"),
+        "an empty list": [],
+        "nested lists": [[]],
+        "texts": ["gelu", "gelu"],
+    },
     **{"a loop": looped(), "a set": {1}, "an empty mapping": {}, "a mapping of numbers": {1: 2}},
-    **{"a mapping": {"name": "elu", "alpha": object()}, "a function": print, "a lambda": lambda x: x},
-    **{"a class": dict, "an object": object(), "a hostile object": Hostile(), "a module": nn.ReLU()},
-    **{"a mapping of a loop": {"trainer.max_epochs": looped()}, "a mapping of objects": {"a": Hostile()}},
+    **{
+        "a mapping": {"name": "elu", "alpha": object()},
+        "a function": print,
+        "a lambda": lambda x: x,
+    },
+    **{
+        "a class": dict,
+        "an object": object(),
+        "a hostile object": Hostile(),
+        "a module": nn.ReLU(),
+    },
+    **{
+        "a mapping of a loop": {"trainer.max_epochs": looped()},
+        "a mapping of objects": {"a": Hostile()},
+    },
 }
 GIVEN: dict[str, dict[str, Any]] = {
     "create": {"spec": "relu"},
@@ -83,9 +106,17 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("load_study", {"smoke": print}, "smoke: expected true or false, got <built-in function print>"),
+        (
+            "load_study",
+            {"smoke": print},
+            "smoke: expected true or false, got <built-in function print>",
+        ),
         ("load_study", {"settings": 0}, "settings: expected a mapping, got 0"),
-        ("load_study", {"settings": {1: 2}}, "settings: expected a mapping with texts as keys, got {1: 2}"),
+        (
+            "load_study",
+            {"settings": {1: 2}},
+            "settings: expected a mapping with texts as keys, got {1: 2}",
+        ),
         ("load_study", {"study": 3}, "study: expected text or a path, got 3"),
         (
             "load_study",
@@ -94,7 +125,11 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ),
         ("run_study", {"jobs": [[]]}, "jobs: expected a whole number, got \\[\\[\\]\\]"),
         ("run_study", {"jobs": -1}, "jobs: expected a number greater than or equal to 0, got -1"),
-        ("run_study", {"sed": 0}, "load_study: unknown argument sed; allowed: study, activations, seeds,"),
+        (
+            "run_study",
+            {"sed": 0},
+            "load_study: unknown argument sed; allowed: study, activations, seeds,",
+        ),
         ("names", {"all": 0}, "names: unknown argument all; allowed: none"),
     ],
 )
@@ -108,7 +143,10 @@ def test_arguments_without_a_name_are_checked_too():
     for wrong, message in [
         (lambda: api.load_study(), "load_study: study is missing"),
         (lambda: api.create(), "create: spec is missing"),
-        (lambda: api.load_study("demo", "gelu"), "load_study: too many arguments; allowed: study, "),
+        (
+            lambda: api.load_study("demo", "gelu"),
+            "load_study: too many arguments; allowed: study, ",
+        ),
         (lambda: api.replace(nn.ReLU(), "relu", 3), "replace: new: expected text"),
         (lambda: data(workers=2), "MNISTDataModule: unknown argument workers; allowed: dataset, "),
     ]:

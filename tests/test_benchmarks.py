@@ -16,7 +16,14 @@ import torch
 import actlab
 from actlab.tasks import graphs
 
-ORDINARY = ("normal", "unequal spread", "skewed", "errors of 1,000", "errors of 10,000", "kept runs")
+ORDINARY = (
+    "normal",
+    "unequal spread",
+    "skewed",
+    "errors of 1,000",
+    "errors of 10,000",
+    "kept runs",
+)
 BENCHMARKS = sorted((Path(__file__).parent.parent / "benchmarks").glob("*.py"))
 
 
@@ -31,9 +38,15 @@ def test_what_a_benchmark_names_exists(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("actlab"):
             for name in node.names:
-                found[name.asname or name.name] = attribute(importlib.import_module(node.module), name.name)
+                found[name.asname or name.name] = attribute(
+                    importlib.import_module(node.module), name.name
+                )
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in found:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in found
+        ):
             attribute(found[node.value.id], node.attr)
 
 
@@ -86,7 +99,9 @@ FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
         (["gpt", "--minutes=0"], "cuda", "gpt: not begun"),
     ],
 )
-def test_the_benchmark_of_a_gpu_says_what_it_lacks(monkeypatch, tmp_path, capsys, words, device, reason):
+def test_the_benchmark_of_a_gpu_says_what_it_lacks(
+    monkeypatch, tmp_path, capsys, words, device, reason
+):
     monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
     gpu = importlib.import_module("gpu")
     monkeypatch.setattr(gpu, "DEVICE", device)
@@ -102,7 +117,9 @@ def test_the_benchmark_of_a_gpu_in_its_small_form(tmp_path):
     def called(*words):
         program = next(path for path in BENCHMARKS if path.stem == "gpu")
         options = ["--smoke", "--jobs=0", "--minutes=60", f"--out={tmp_path}", *words]
-        done = subprocess.run([sys.executable, program, *options], check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, program, *options], check=False, capture_output=True, text=True
+        )
         record = tmp_path / "gpu-smoke.json"
         return done, json.loads(record.read_text()) if record.exists() else {}
 
@@ -128,7 +145,9 @@ def test_the_benchmark_of_a_gpu_in_its_small_form(tmp_path):
     assert "6 runs, 5 finished, 1 to run" in resumed.stdout
     assert third["gpt"]["stacks"] == first["gpt"]["stacks"]
     assert third["gpt"].keys() == first["gpt"].keys()
-    assert [run["run"] for run in third["convnet"]["runs"]] == [run["run"] for run in first["convnet"]["runs"]]
+    assert [run["run"] for run in third["convnet"]["runs"]] == [
+        run["run"] for run in first["convnet"]["runs"]
+    ]
 
 
 @pytest.fixture
@@ -194,13 +213,23 @@ def test_the_verdict_on_graphs(gpu, again, replayed, loss, number, verdict):
     def trained(weight, loss=2.0, number=0):
         return gpu.graphs.Trained(torch.tensor([weight]), torch.tensor([loss]), 50, number, "")
 
-    assert gpu.graphs.verdict_of(trained(1.0), trained(again), trained(replayed, loss, number)) == verdict
+    assert (
+        gpu.graphs.verdict_of(trained(1.0), trained(again), trained(replayed, loss, number))
+        == verdict
+    )
 
 
 def test_a_case_with_and_without_graphs(gpu):
     """Traced, on a CPU."""
     assert gpu.graphs.row_of(gpu.graphs.CASES[0], 8) == {
-        **{"case": "classifier", "runs": 1, "verdict": "bits", "updates": 8, "replayed": 1, "reason": ""},
+        **{
+            "case": "classifier",
+            "runs": 1,
+            "verdict": "bits",
+            "updates": 8,
+            "replayed": 1,
+            "reason": "",
+        },
         **{"distance": "0.0e+00", "noise": "0.0e+00"},
     }
 
@@ -220,6 +249,8 @@ def test_the_page_has_the_simulated_verdicts():
     assert tables(simulated) in page, "run: python benchmarks/verdicts.py, and paste its tables"
     ordinary = [name for name in simulated if name.partition(":")[0] in ORDINARY]
     assert len(ordinary) == 6 * 4
-    assert max(simulated[name][test] for name in ordinary for test in ("mean", "probability")) <= 0.065
+    assert (
+        max(simulated[name][test] for name in ordinary for test in ("mean", "probability")) <= 0.065
+    )
     intervals = ("covers", "covers probability")
     assert min(simulated[name][interval] for name in ordinary for interval in intervals) >= 0.93

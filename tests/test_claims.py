@@ -46,10 +46,12 @@ def test_tests_and_studies_of_the_claims_exist():
         for place in claim.get("shown", ()):
             path, _, name = place.partition("::")
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-            assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, place
-        assert "measured" not in claim or {"benchmarks", "results"} & set(re.split(r"\W", claim["note"])), (
-            claim["id"]
-        )
+            assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (
+                place
+            )
+        assert "measured" not in claim or {"benchmarks", "results"} & set(
+            re.split(r"\W", claim["note"])
+        ), claim["id"]
         studies = [entry["study"] for entry in claim.get("hypotheses", ())]
         for study in [*studies, *filter(None, [claim.get("command")])]:
             places = (f"configs/studies/{study}.yaml", f"results/{study}/README.md")
@@ -91,7 +93,9 @@ def test_p_values_are_those_of_all_sign_patterns(ledger, mean):
 )
 def test_verdicts_follow_direction_and_p(ledger, kind, verdicts):
     for mean, verdict in verdicts.items():
-        one = judged(ledger, kind, np.linspace(-0.2, 0.2, 10) + mean, 0.0 if kind == "lower" else 0.5)
+        one = judged(
+            ledger, kind, np.linspace(-0.2, 0.2, 10) + mean, 0.0 if kind == "lower" else 0.5
+        )
         assert one._replace(p_holm=one.p).verdict == verdict
         assert one._replace(p_holm=None).verdict == "open"
         assert one._replace(found=None).verdict == "not run"
@@ -99,10 +103,17 @@ def test_verdicts_follow_direction_and_p(ledger, kind, verdicts):
 
 def test_a_claim_holds_when_all_its_hypotheses_do(ledger):
     cases: list[tuple[Mapping[str, Any], str, str]] = [
-        *(({}, "holds holds", "holds by runs"), ({}, "holds open", "open"), ({}, "holds not_run", "open")),
+        *(
+            ({}, "holds holds", "holds by runs"),
+            ({}, "holds open", "open"),
+            ({}, "holds not_run", "open"),
+        ),
         *(({}, "open fails", "fails"), ({}, "not_run", "not run")),
         *(({"planned": 1}, "holds", "open"), ({"planned": 1}, "", "not run")),
-        *(({"shown": ["a test"]}, "", "holds by mathematics"), ({"shown": ["a test"]}, "not_run", "not run")),
+        *(
+            ({"shown": ["a test"]}, "", "holds by mathematics"),
+            ({"shown": ["a test"]}, "not_run", "not run"),
+        ),
         *(({"measured": "fails"}, "", "fails"), ({"measured": "holds"}, "", "holds by runs")),
     ]
     for claim, verdicts, expected in cases:
@@ -136,7 +147,9 @@ def test_every_p_is_recomputed_from_the_values(ledger):
         }
         tested = [h for of in ledger.Family(paper).of.values() for h in of if h.p is not None]
         expected = [
-            h.p if h.won else recomputed(ledger, h, entries.get((h.claim, h.study, h.quantity), np.inf))
+            h.p
+            if h.won
+            else recomputed(ledger, h, entries.get((h.claim, h.study, h.quantity), np.inf))
             for h in tested
         ]
         drawn = [h.pairs > EXACT for h in tested]  # by 100,000 patterns
@@ -149,10 +162,14 @@ def test_every_p_is_recomputed_from_the_values(ledger):
     assert number > 30
 
 
-@pytest.mark.parametrize(("verdict", "more", "fewer"), [("holds", 6, 0), ("open", 2, 1), ("fails", 0, 6)])
+@pytest.mark.parametrize(
+    ("verdict", "more", "fewer"), [("holds", 6, 0), ("open", 2, 1), ("fails", 0, 6)]
+)
 def test_diverging_is_judged_by_the_share_of_diverged_runs(ledger, verdict, more, fewer):
     runs = pd.DataFrame({"unit": ["a"] * 6 + ["b"] * 6, "seed": [*range(6)] * 2})
-    runs["status"] = ["diverged" if s < (more if u == "a" else fewer) else "finished" for u, s in runs.values]
+    runs["status"] = [
+        "diverged" if s < (more if u == "a" else fewer) else "finished" for u, s in runs.values
+    ]
     asked = hypothesis(ledger, "diverges")
     one = ledger._judged(asked, {}, *ledger._pairs(asked, runs, "status", np.inf))
     assert one._replace(p_holm=one.p).verdict == verdict
@@ -160,10 +177,15 @@ def test_diverging_is_judged_by_the_share_of_diverged_runs(ledger, verdict, more
 
 
 def test_a_diverged_run_is_judged_by_the_probability_of_being_better(ledger):
-    few = ledger._judged(hypothesis(ledger, "lower"), {}, [1.0, 2, 3, 4, 5, 6], [7.0, 8, 9, 10, 11, np.inf])
+    few = ledger._judged(
+        hypothesis(ledger, "lower"), {}, [1.0, 2, 3, 4, 5, 6], [7.0, 8, 9, 10, 11, np.inf]
+    )
     assert few.p == pytest.approx(2 / 924)  # the two splits of 12 values that are as far apart
     assert few._replace(p_holm=few.p).verdict == "holds"
-    assert ledger._judged(hypothesis(ledger, "equal"), {"margin": 1}, [np.inf] * 6, [1.0] * 6).p is None
+    assert (
+        ledger._judged(hypothesis(ledger, "equal"), {"margin": 1}, [np.inf] * 6, [1.0] * 6).p
+        is None
+    )
 
 
 def test_a_hypothesis_is_written_in_symbols(ledger):
@@ -174,12 +196,17 @@ def test_a_hypothesis_is_written_in_symbols(ledger):
         "lr 0.01 < lr 1e-05 (depth 8)": ("model.optimizer.lr", rates, {"block": "depth 8"}),
     }
     for said, (of, sides, where) in cases.items():
-        assert ledger._said(ledger.Hypothesis("P0", "none", "lower", "value", of, sides, where)) == said
+        assert (
+            ledger._said(ledger.Hypothesis("P0", "none", "lower", "value", of, sides, where))
+            == said
+        )
 
 
 def page_of(ledger: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, **paper: Any) -> str:
     """The page of one paper with one claim, over the values in a folder."""
-    (folder / "claims.yaml").write_text(yaml.safe_dump([{"paper": "A paper", **paper}]), encoding="utf-8")
+    (folder / "claims.yaml").write_text(
+        yaml.safe_dump([{"paper": "A paper", **paper}]), encoding="utf-8"
+    )
     monkeypatch.setattr(ledger, "HERE", folder)
     return str(ledger.page())
 
@@ -199,11 +226,22 @@ def test_two_values_of_one_seed_are_rejected(ledger, tmp_path, monkeypatch):
 
 
 def test_a_family_of_another_size_needs_a_new_date(ledger, tmp_path, monkeypatch):
-    claim = {"id": "P1", "section": 1, "claim": "Lower.", "shown": ["tests/test_claims.py::test_it"]}
+    claim = {
+        "id": "P1",
+        "section": 1,
+        "claim": "Lower.",
+        "shown": ["tests/test_claims.py::test_it"],
+    }
     with pytest.raises(
         SystemExit, match="0 hypotheses have a p-value, and 'judged' says 2 on 2026-01-02; give"
     ):
-        page_of(ledger, tmp_path, monkeypatch, judged={"date": "2026-01-02", "hypotheses": 2}, claims=[claim])
+        page_of(
+            ledger,
+            tmp_path,
+            monkeypatch,
+            judged={"date": "2026-01-02", "hypotheses": 2},
+            claims=[claim],
+        )
 
 
 def test_the_note_on_the_last_epoch_has_its_p(ledger):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-ADDRESS = "192.0.2.1"  # reserved for documentation (RFC 5737): nobody answers even where there is a network
+# Reserved for documentation (RFC 5737): nobody answers even where there is a network
+ADDRESS = "192.0.2.1"
 
 
 def test_addresses_are_refused():
@@ -48,7 +49,11 @@ def test_children_inherit_the_offline_environment():
 def test_every_test_draws_the_same(_again):
     assert "PL_GLOBAL_SEED" not in os.environ
     drawn = (random.random(), np.random.rand(), torch.rand(1).item())
-    assert drawn == (0.8444218515250481, 0.5488135039273248, torch.rand(1, generator=fresh()).item())
+    assert drawn == (
+        0.8444218515250481,
+        0.5488135039273248,
+        torch.rand(1, generator=fresh()).item(),
+    )
 
 
 def fresh() -> torch.Generator:

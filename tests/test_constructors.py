@@ -16,9 +16,26 @@ from actlab import datamodules, networks, optim, probes
 from actlab.errors import ActlabError
 
 GIVEN = {
-    **{"activation": "relu", "act": actlab.factory("relu"), "network": networks.MLP, "num_classes": 3},
-    **{"num_outputs": 3, "input_shape": (4,), "dataset": "x", "factors": {1: 0.5}, "length": 5, "p": 0.5},
-    **{"params": [torch.nn.Parameter(torch.zeros(1))], "seed": 0, "strength": 0.1, "strengths": [0.5]},
+    **{
+        "activation": "relu",
+        "act": actlab.factory("relu"),
+        "network": networks.MLP,
+        "num_classes": 3,
+    },
+    **{
+        "num_outputs": 3,
+        "input_shape": (4,),
+        "dataset": "x",
+        "factors": {1: 0.5},
+        "length": 5,
+        "p": 0.5,
+    },
+    **{
+        "params": [torch.nn.Parameter(torch.zeros(1))],
+        "seed": 0,
+        "strength": 0.1,
+        "strengths": [0.5],
+    },
 }
 NAN: Any = math.nan
 WRONG = ["text", -1, math.nan, [None], b"x", object()]
@@ -27,7 +44,9 @@ WRONG = ["text", -1, math.nan, [None], b"x", object()]
 def constructors():
     for room in ("optim", "probes", "datamodules", "callbacks", "tasks", "networks"):
         module = importlib.import_module(f"actlab.{room}")
-        for name in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]):
+        for name in getattr(
+            module, "__all__", [name for name in vars(module) if not name.startswith("_")]
+        ):
             found = getattr(module, name)
             if inspect.isclass(found) and hasattr(found.__init__, "__wrapped__"):
                 yield pytest.param(found, id=name)
@@ -37,22 +56,40 @@ def constructors():
 def test_wrong_arguments_raise_no_other_error(made):
     parameters = inspect.signature(made.__init__).parameters
     needed = {
-        name: GIVEN[name] for name, one in parameters.items() if one.default is one.empty and name in GIVEN
+        name: GIVEN[name]
+        for name, one in parameters.items()
+        if one.default is one.empty and name in GIVEN
     }
     for name in parameters.keys() - {"self", "params"}:
         for value in WRONG:
-            with suppress(ActlabError), torch.device("meta"):  # some values are right, as a text may be
+            # Some values are right, as a text may be
+            with (
+                suppress(ActlabError),
+                torch.device("meta"),
+            ):
                 made(**{**needed, name: value})
 
 
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (lambda: optim.Plateau(patience=-1), "Plateau: patience: expected a number greater than or equal to 0"),
-        (lambda: probes.PassedNoise(draws=NAN), "PassedNoise: draws: expected a whole number, got nan"),
-        (lambda: datamodules.CIFARDataModule(eval_batch_size=NAN), "eval_batch_size: expected a whole"),
+        (
+            lambda: optim.Plateau(patience=-1),
+            "Plateau: patience: expected a number greater than or equal to 0",
+        ),
+        (
+            lambda: probes.PassedNoise(draws=NAN),
+            "PassedNoise: draws: expected a whole number, got nan",
+        ),
+        (
+            lambda: datamodules.CIFARDataModule(eval_batch_size=NAN),
+            "eval_batch_size: expected a whole",
+        ),
         (lambda: optim.Linear(final=math.nan), "Linear: final: expected a finite number, got nan"),
-        (lambda: networks.MLP(actlab.factory("relu"), 0), "MLP: num_classes: expected a number greater than"),
+        (
+            lambda: networks.MLP(actlab.factory("relu"), 0),
+            "MLP: num_classes: expected a number greater than",
+        ),
     ],
 )
 def test_what_was_accepted_once_is_named(made, text):

@@ -19,7 +19,9 @@ from page_blocks import Block, blocks_of, outputs_of
 from printed_blocks import allows, refreshed
 
 ROOT = Path(__file__).parents[1]
-PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.relative_to(ROOT).parts]
+PAGES = [
+    page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.relative_to(ROOT).parts
+]
 DOCUMENTS = sorted(
     [
         *(*ROOT.glob("*.md"), *ROOT.glob("data/*.md"), *ROOT.glob("benchmarks/*.md")),
@@ -48,7 +50,8 @@ def commands_of(document: Path) -> Iterator[list[str]]:
 EXAMPLES = [
     document
     for document in DOCUMENTS
-    if any(block.language in ("python", "pycon") for block in blocks_of(document)) or any(commands_of(document))
+    if any(block.language in ("python", "pycon") for block in blocks_of(document))
+    or any(commands_of(document))
 ]
 
 
@@ -67,7 +70,9 @@ def test_configs_and_studies_named_in_the_readme_exist():
     configs = re.findall(r"configs/\w+\.yaml", text)
     studies = re.findall(r"actlab study \w+ (\w+)(?![\w.])", text)
     missing = [name for name in configs if not (ROOT / name).exists()]
-    missing += [name for name in studies if not (ROOT / "configs" / "studies" / f"{name}.yaml").exists()]
+    missing += [
+        name for name in studies if not (ROOT / "configs" / "studies" / f"{name}.yaml").exists()
+    ]
     assert missing == []
 
 
@@ -79,7 +84,9 @@ def test_the_site_has_all_results():
 
 
 def test_there_are_documents_and_examples():
-    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {document.name for document in DOCUMENTS}
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {
+        document.name for document in DOCUMENTS
+    }
     assert {"docs/guide/compare.md", "docs/concepts/streams.md"} <= set(map(name_of, EXAMPLES))
     assert sum(len(list(commands_of(document))) for document in EXAMPLES) > 10
 
@@ -97,9 +104,14 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-# Pages whose training takes seconds, of kinds that other pages run; by default their commands are only read.
+# Pages whose training takes seconds, of kinds that other pages run; by default their commands are
+# only read.
 LATER = ("compare", "logging", "studies", "tune")
-LONG = {f"docs/guide/{name}.md" for name in LATER} | {"README.md", "docs/index.md"}  # test_packaging runs two
+# test_packaging runs two
+LONG = {f"docs/guide/{name}.md" for name in LATER} | {
+    "README.md",
+    "docs/index.md",
+}
 
 
 def carry_out(cli, words, read_only):
@@ -116,7 +128,11 @@ def carry_out(cli, words, read_only):
     else:
         import_module(COMMANDS[words[0]]).parser().parse_args(words[1:])
         if words[:2] == ["study", "run"]:
-            options = [word for word in words[2:] if word not in ("--html", "--report", "--logger", "wandb")]
+            options = [
+                word
+                for word in words[2:]
+                if word not in ("--html", "--report", "--logger", "wandb")
+            ]
             carry_out(cli, ["study", "plan", *options], False)
     return ""
 
@@ -125,15 +141,18 @@ def carry_out(cli, words, read_only):
     ("document", "read_only"),
     [
         *((document, name_of(document) in LONG) for document in EXAMPLES),
-        *(pytest.param(ROOT / f"docs/guide/{name}.md", False, marks=pytest.mark.slow) for name in LATER),
+        *(
+            pytest.param(ROOT / f"docs/guide/{name}.md", False, marks=pytest.mark.slow)
+            for name in LATER
+        ),
     ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else "read" if value else "run",
 )
 def test_examples_run(document, read_only, folder, cli, undrawn, shows):
     """Files are written, Python and commands are run in one folder, in the order of the document.
 
-    What they print is what the document shows. What takes most time is left out: pictures of figures, and
-    outside long pages all but two epochs where a file has ten or more.
+    What they print is what the document shows. What takes most time is left out: pictures of
+    figures, and outside long pages all but two epochs where a file has ten or more.
     """
     names: dict[str, object] = {"__name__": "__main__"}
     shown = {printed_by: block for printed_by, block in outputs_of(document) if printed_by}
@@ -148,13 +167,20 @@ def test_examples_run(document, read_only, folder, cli, undrawn, shows):
             (folder / block.file).write_text(text, encoding="utf-8")
         elif block.language == "python":
             with contextlib.redirect_stdout(printed):
-                exec(compile(block.text, "example", "exec"), names)  # a warning is an error in all tests
+                # A warning is an error in all tests
+                exec(compile(block.text, "example", "exec"), names)
         elif block.language == "pycon":
-            example = doctest.DocTestParser().get_doctest(block.text, names, name_of(document), None, 0)
-            result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, clear_globs=False)
+            example = doctest.DocTestParser().get_doctest(
+                block.text, names, name_of(document), None, 0
+            )
+            result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
+                example, clear_globs=False
+            )
             names.update(example.globs)
             assert result.failed == 0
-        elif block.language == "bash" or (block.language == "sh" and block in shown and not read_only):
+        elif block.language == "bash" or (
+            block.language == "sh" and block in shown and not read_only
+        ):
             for words in commands_in(block):
                 printed.write(carry_out(cli, words, read_only))
         if block in shown and not (read_only and block.language in ("bash", "sh")):
@@ -172,7 +198,9 @@ QUOTED = {
 
 
 def test_each_printed_block_is_compared():
-    trained = {name_of(page) for page in EXAMPLES} - LONG | {f"docs/guide/{name}.md" for name in LATER}
+    trained = {name_of(page) for page in EXAMPLES} - LONG | {
+        f"docs/guide/{name}.md" for name in LATER
+    }
     elsewhere: set[str] = set()
     here: set[str] = set()
     for page in [*DOCUMENTS, ROOT / "examples/README.md"]:
@@ -194,7 +222,11 @@ def test_each_printed_block_is_compared():
         ("first\n…\n", "first\n", True),
         ("first\n…\nlast\n", "first\nlast, and more\n", False),
         ("elu: better, 0.1 points lower (3 pairs).\n", "elu: worse, 2 points higher.\n", True),
-        ("elu: better, 0.1\npoints (3 pairs). …\nend\n", "elu: worse, 2 points. It is late.\nend\n", True),
+        (
+            "elu: better, 0.1\npoints (3 pairs). …\nend\n",
+            "elu: worse, 2 points. It is late.\nend\n",
+            True,
+        ),
         ("elu: better, 0.1 points lower (3 pairs).\n", "relu: worse, 2 points higher.\n", False),
         ("lr0.001-seed0\n", "lr0.002-seed0\n", False),
         ("dict_keys(['test/loss'])\n", "dict_keys(['test/loss', 'test/error'])\n", False),
@@ -205,10 +237,12 @@ def test_a_shown_block_allows_what_depends_on_the_processor_alone(shown, printed
 
 
 def test_a_block_is_written_again_from_what_is_printed():
-    shown = (
-        "demo: 24 runs, in runs/demo\n…\nelu: better, 0.1 points. So far 2. …\n\n24 of 24 runs finished.\n…\n"
-    )
-    lines = ["demo: 12 runs, in runs/demo", "loading …", "elu: worse, 0.3 points. So far 1. It is late."]
+    shown = "demo: 24 runs, in runs/demo\n…\nelu: better, 0.1 points. So far 2. …\n\n24 of 24 runs finished.\n…\n"
+    lines = [
+        "demo: 12 runs, in runs/demo",
+        "loading …",
+        "elu: worse, 0.3 points. So far 1. It is late.",
+    ]
     lines += ["", "12 of 12 runs finished.", "Medians over seeds."]
     new = "demo: 12 runs, in runs/demo\n…\nelu: worse, 0.3 points. So far 1. …\n\n12 of 12 runs finished.\n…\n"
     assert refreshed(shown, "\n".join(lines)) == new
@@ -218,9 +252,18 @@ def test_a_block_is_written_again_from_what_is_printed():
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        ("    num_outputs = 1\n", "PriceTable has no num_outputs: give model.num_outputs in the config"),
-        ("self.input_shape = ", "PriceTable has no input_shape: give model.input_shape in the config"),
-        (".unsqueeze(1)", "the targets of a batch have shape (16,), but the network's output has (16, 1)"),
+        (
+            "    num_outputs = 1\n",
+            "PriceTable has no num_outputs: give model.num_outputs in the config",
+        ),
+        (
+            "self.input_shape = ",
+            "PriceTable has no input_shape: give model.input_shape in the config",
+        ),
+        (
+            ".unsqueeze(1)",
+            "the targets of a batch have shape (16,), but the network's output has (16, 1)",
+        ),
     ],
 )
 def test_the_regression_on_a_users_table_fails_before_training_where_something_is_missing(
@@ -230,10 +273,14 @@ def test_the_regression_on_a_users_table_fails_before_training_where_something_i
     for block in blocks:
         if block.file:
             replaced = "shape = " if missing.startswith("self") else ""
-            (folder / block.file).write_text(block.text.replace(missing, replaced), encoding="utf-8")
+            (folder / block.file).write_text(
+                block.text.replace(missing, replaced), encoding="utf-8"
+            )
     assert missing in "".join(block.text for block in blocks)
     (table,) = (
-        block.text for block in blocks if "prices.csv" in block.text and block.text.startswith("import")
+        block.text
+        for block in blocks
+        if "prices.csv" in block.text and block.text.startswith("import")
     )
     exec(compile(table, "example", "exec"), {})
     outcome = cli("fit", "-c", "price_task.yaml")
@@ -265,14 +312,21 @@ def generated(monkeypatch) -> ModuleType:
 def test_each_key_of_a_study_file_has_a_meaning(generated):
     found = generated.parts()
     assert {"study", "select", "probes", "table", "figures", "panels", "published"} <= set(found)
-    assert [(part, key.name) for part, keys in found.items() for key in keys if not key.meaning] == []
+    assert [
+        (part, key.name) for part, keys in found.items() for key in keys if not key.meaning
+    ] == []
     assert generated.SEE in "".join(key.meaning for key in found["table"] if key.name == "at")
 
 
 def test_the_reference_has_each_command(generated):
     text = generated.commands()
     assert [name for name in COMMANDS.keys() - {*FITS} if f"## actlab {name}\n" not in text] == []
-    for words in ("## actlab study run", "`--max-stack R`", "## actlab data fetch", "`--plot PICTURE`"):
+    for words in (
+        "## actlab study run",
+        "`--max-stack R`",
+        "## actlab data fetch",
+        "`--plot PICTURE`",
+    ):
         assert words in text
 
 

@@ -101,7 +101,8 @@ def test_each_cell_of_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     assert "test/error@last" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # 10 to 20 seconds of processor time each: fresh processes load torch and Lightning
+# 10 to 20 seconds of processor time each: fresh processes load torch and Lightning
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
 def test_each_example_runs(path, shows, tmp_path):
     """As a script, with the README's output; then by the command in its docstring, which trains none again."""

@@ -37,7 +37,11 @@ def _theirs(program, tmp_path, monkeypatch):
 
 def config_of(model, data="lightning_classes.Data", **arguments):
     data = data if isinstance(data, dict) else {"class_path": data}
-    return {"seed_everything": 3, "model": {"class_path": model, "init_args": arguments}, "data": data}
+    return {
+        "seed_everything": 3,
+        "model": {"class_path": model, "init_args": arguments},
+        "data": data,
+    }
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,9 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     for given in (["--trust"], ["-c", config]):
         cli("test", *given, "--ckpt_path", checkpoint).succeeded()
     model = ("--model", "lightning_classes.Needs", "--model.num_classes", "5")
-    outcome = cli("test", "--trust", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint)
+    outcome = cli(
+        "test", "--trust", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint
+    )
     assert "model.num_classes is 5" in outcome.rejection
 
 
@@ -91,12 +97,21 @@ def test_a_value_of_the_config_or_a_default_counts_where_the_data_has_none():
     [
         (config_of(OURS), ["Data has no num_classes", "give model.num_classes"]),
         (config_of(OURS, num_classes=4), ["Data has no input_shape", "give model.input_shape"]),
-        (config_of(OURS, "lightning_classes.NotYet"), ["NotYet has no num_classes", "give model.num_classes"]),
-        (config_of("lightning_classes.Needs"), ["Data has no num_classes", "give model.num_classes"]),
+        (
+            config_of(OURS, "lightning_classes.NotYet"),
+            ["NotYet has no num_classes", "give model.num_classes"],
+        ),
+        (
+            config_of("lightning_classes.Needs"),
+            ["Data has no num_classes", "give model.num_classes"],
+        ),
         (config_of(OURS, MNIST, num_classes=4), ["model.num_classes is 4", "num_classes 10"]),
         (config_of(OURS, SHAPED, input_shape=[8]), ["model.input_shape is [8]", "input_shape [7]"]),
         (config_of(OURS, MNIST, seed=4), ["model.seed", "seed_everything"]),
-        (config_of("lightning_classes.Model", widht=4), ["'model.widht'", "'model.width'", "classes.Model"]),
+        (
+            config_of("lightning_classes.Model", widht=4),
+            ["'model.widht'", "'model.width'", "classes.Model"],
+        ),
         (config_of(OURS, MNIST, activation="gleu"), ["'gleu'", "'gelu'"]),
         ({**config_of(OURS, MNIST), "trainer": {"strategy": "nonsense"}}, ["trainer", "nonsense"]),
         ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),
@@ -118,7 +133,9 @@ def test_shapes_given_twice_and_empty_keys_of_a_resolved_config_are_no_mistakes(
     assert (built.trainer.logger, built.trainer.progress_bar_callback) == (None, None)
 
 
-@pytest.mark.parametrize(("given", "devices"), [({}, 1), ({"devices": "auto"}, 2), ({"devices": 2}, 2)])
+@pytest.mark.parametrize(
+    ("given", "devices"), [({}, 1), ({"devices": "auto"}, 2), ({"devices": 2}, 2)]
+)
 def test_a_run_takes_one_device_unless_its_config_says_otherwise(monkeypatch, given, devices):
     """A study on a machine with several has one process for each."""
     monkeypatch.setattr(CPUAccelerator, "auto_device_count", staticmethod(lambda: 2))
@@ -159,14 +176,19 @@ class RefusingNetwork(torch.nn.Module):
 @pytest.mark.parametrize("section", ["model", "data"])
 @pytest.mark.parametrize("value", [1, [], [1]])
 def test_sections_that_are_no_mapping_are_rejected(section, value):
-    config = {"model": {"class_path": "actlab.tasks.ClassificationTask"}, "data": {"class_path": "a.B"}}
+    config = {
+        "model": {"class_path": "actlab.tasks.ClassificationTask"},
+        "data": {"class_path": "a.B"},
+    }
     with pytest.raises(ActlabError, match=section):
         build({**config, section: value})
 
 
 def test_what_a_users_constructor_raises_is_one_line_with_its_class():
     config = config_of(OURS, MNIST, network=f"{__name__}.RefusingNetwork", activation="relu")
-    with pytest.raises(ActlabError, match="ClassificationTask → RefusingNetwork → AttributeError: no luck"):
+    with pytest.raises(
+        ActlabError, match="ClassificationTask → RefusingNetwork → AttributeError: no luck"
+    ):
         build(config)
 
 
@@ -188,7 +210,10 @@ def test_members_are_built_like_runs_of_their_own(tmp_path):
         assert task.config == alone.config
         assert task.seed == alone.seed == run.seed
         assert type(task.units[0]) is type(alone.units[0])
-        assert task.optimizer(task.parameters()).defaults == alone.optimizer(alone.parameters()).defaults
+        assert (
+            task.optimizer(task.parameters()).defaults
+            == alone.optimizer(alone.parameters()).defaults
+        )
         for mine, theirs in zip(task.parameters(), alone.parameters(), strict=True):
             assert torch.equal(mine, theirs)
 
@@ -246,6 +271,11 @@ def test_loaders_that_ask_their_trainer_train_in_a_study(cli, program):
     base["trainer"] = {"max_epochs": 2, "reload_dataloaders_every_n_epochs": 1}
     Path("base.yaml").write_text(yaml.safe_dump(base))
     kinds = ["longest", "epoch", "module", "plain"]
-    study = {"base": "base.yaml", "grid": {"data.kind": kinds}, "seeds": 1, "table": [{"metric": "val/loss"}]}
+    study = {
+        "base": "base.yaml",
+        "grid": {"data.kind": kinds},
+        "seeds": 1,
+        "table": [{"metric": "val/loss"}],
+    }
     Path("own.yaml").write_text(yaml.safe_dump(study))
     assert "4 of 4 runs finished." in cli("study", "run", "own.yaml", "--jobs", "0").succeeded()

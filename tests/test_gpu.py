@@ -25,7 +25,9 @@ KIND = os.environ.get("ACTLAB_GPU_TESTS_ON", "cuda")
 DEVICE = torch.device(KIND)
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(KIND == "cuda" and not torch.cuda.is_available(), reason="torch finds no CUDA device"),
+    pytest.mark.skipif(
+        KIND == "cuda" and not torch.cuda.is_available(), reason="torch finds no CUDA device"
+    ),
 ]
 STUDIES = {
     "MLP": [
@@ -78,7 +80,9 @@ def test_the_trial_of_a_stack_finds_no_difference(given, precision):
 @pytest.mark.parametrize("activation", ["gelu", "prelu", "soi", "rrelu"])
 def test_a_fit_in_mixed_precision(cli, tmp_path, monkeypatch, activation):
     monkeypatch.chdir(tmp_path)
-    cli("fit", *FIT, "--trainer.precision", "bf16-mixed", "--model.activation", activation).succeeded()
+    cli(
+        "fit", *FIT, "--trainer.precision", "bf16-mixed", "--model.activation", activation
+    ).succeeded()
     (path,) = tmp_path.rglob("last.ckpt")
     state = torch.load(path, weights_only=False)["state_dict"]
     assert all(value.dtype != torch.bfloat16 and value.isfinite().all() for value in state.values())
@@ -101,7 +105,8 @@ def test_a_checkpoint_of_the_device_is_evaluated_on_the_cpu(cli, tmp_path, monke
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
+# torch's compiler uses what torch deprecates
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_random_numbers_are_those_of_the_cpu(monkeypatch, compiled):
     def drawn(device):
         site = nn.Sequential(Uniform())
@@ -126,7 +131,9 @@ def test_worker_processes_use_the_device(tmp_path):
     """They are forked, from a process that must not have used it."""
     found = actlab.run_study("demo", runs_dir=tmp_path, jobs=2, smoke=True, seeds=2)
     assert found.failed == 0
-    results = [json.loads((found.root / run / "result.json").read_text()) for run in found.values["run"]]
+    results = [
+        json.loads((found.root / run / "result.json").read_text()) for run in found.values["run"]
+    ]
     assert {one["hardware"] for one in results} == {name_of(DEVICE)}
 
 

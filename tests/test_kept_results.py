@@ -1,7 +1,8 @@
 """The numbers of the READMEs that report results, recomputed in a few lines from the data beside them.
 
-Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function that is given the labels of a row
-and the head of a column, and returns the numbers of that cell. Numbers agree to the last printed digit.
+Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function that is given the
+labels of a row and the head of a column, and returns the numbers of that cell. Numbers agree to the
+last printed digit.
 """
 
 import hashlib
@@ -77,31 +78,48 @@ def gelu_mnist_noise(row: list[str], column: str) -> Numbers:
 
 
 def gelu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
-    where: dict[str, Any] = {"model__activation": UNITS[column], "model__optimizer__lr": number_in(row[0])}
+    where: dict[str, Any] = {
+        "model__activation": UNITS[column],
+        "model__optimizer__lr": number_in(row[0]),
+    }
     runs = rows("gelu_mnist_autoencoder", 3, **where)
-    return [runs["test/loss@25"].median(), *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where)]
+    return [
+        runs["test/loss@25"].median(),
+        *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where),
+    ]
 
 
 def gelu_mnist_silu(row: list[str], column: str) -> Numbers:
-    return with_interval(rows("gelu_mnist_silu", 15, model__activation=column.strip("`").lower()), row[0])
+    return with_interval(
+        rows("gelu_mnist_silu", 15, model__activation=column.strip("`").lower()), row[0]
+    )
 
 
 def gelu_twitter_pos(row: list[str], column: str) -> Numbers:
     errors = 100 * rows("gelu_twitter_pos", 15, model__activation=UNITS[column])["test/error@last"]
     paper = theirs("gelu_twitter_pos", "test/error", "last", model__activation=UNITS[column])
-    said = {"here": [errors.median()], "interval": interval(errors), "published": [100 * v for v in paper]}
+    said = {
+        "here": [errors.median()],
+        "interval": interval(errors),
+        "published": [100 * v for v in paper],
+    }
     return said[re.split(r"\W", row[0])[0]]
 
 
 def soi_mnist(row: list[str], column: str) -> Numbers:
-    blocks = {"ReLU": "ReLU, tuned dropout", "linear layers, dropout .25": "linear layers, tuned dropout"}
+    blocks = {
+        "ReLU": "ReLU, tuned dropout",
+        "linear layers, dropout .25": "linear layers, tuned dropout",
+    }
     name = row[0].partition(" (")[0]
     runs = rows("soi_mnist", 15, block=blocks.get(name, name))
     errors = 100 * runs["test/error@last"]
     return {
         "test error % after 50 epochs": [errors.median()],
         "interval": interval(errors),
-        "published": [100 * v for v in theirs("soi_mnist", "test/error", "last", block=blocks.get(name, name))],
+        "published": [
+            100 * v for v in theirs("soi_mnist", "test/error", "last", block=blocks.get(name, name))
+        ],
         "lowest validation loss": [runs["val/loss@best"].median()],
         "its epoch": [runs["val/loss@best_epoch"].median()],
     }[column]
@@ -140,7 +158,9 @@ def elu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
         where["model__optimizer__lr"] = number_in(row[0])
         return with_range(rows("elu_mnist_autoencoder", 3, **where)["test/loss@25"])
     untrained = rows("elu_mnist_autoencoder", 12, **where)["untrained/test/loss@0"]
-    assert untrained.nunique() == 3, "the initial weights are those of a seed, whatever the learning rate"
+    assert untrained.nunique() == 3, (
+        "the initial weights are those of a seed, whatever the learning rate"
+    )
     return with_range(untrained.unique())
 
 
@@ -193,7 +213,9 @@ def elu_mnist_median_variance(row: list[str], column: str) -> Numbers:
         return [over_first_epochs(unit, layer, what, "change" in label) for unit in ("relu", "elu")]
     panel = READINGS[reading]
     name = f"units/variance_{panel.replace(' ', '_')}"
-    places = [curve("elu_mnist_median_variance", name, unit, layer, panel) for unit in ("relu", "elu")]
+    places = [
+        curve("elu_mnist_median_variance", name, unit, layer, panel) for unit in ("relu", "elu")
+    ]
     return [place["median"] for place in places]
 
 
@@ -262,7 +284,9 @@ def claim_layers(row: list[str], column: str) -> Numbers:
 
 
 def claim_net_inputs(row: list[str], column: str) -> Numbers:
-    runs = rows("claim_net_inputs", 15, model__network__batch_norm=row[0].startswith("with batch norm"))
+    runs = rows(
+        "claim_net_inputs", 15, model__network__batch_norm=row[0].startswith("with batch norm")
+    )
     at = {"0": "0", "1": "1", "2": "last"}[row[0][-1]]
     return with_range(runs[f"inputs/distance_of_units[layer={column[-1]}]@{at}"])
 
@@ -270,20 +294,39 @@ def claim_net_inputs(row: list[str], column: str) -> Numbers:
 def claim_residual_gradients(row: list[str], column: str) -> Numbers:
     block = "paper" if row[0] == "with batch norm" else "paper_without_norm"
     at = "0" if column == "before training" else "last"
-    return with_range(rows("claim_residual_gradients", 6, model__network__block=block)[f"blocks/ratio@{at}"])
+    return with_range(
+        rows("claim_residual_gradients", 6, model__network__block=block)[f"blocks/ratio@{at}"]
+    )
 
 
 def claim_sparse_inputs(row: list[str], column: str) -> Numbers:
     runs = rows("claim_sparse_inputs", 15, model__activation=column.strip("`"))
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
-    found = runs["val/loss@best"] if row[0] == "lowest validation loss" else 100 * runs["test/error@last"]
+    found = (
+        runs["val/loss@best"]
+        if row[0] == "lowest validation loss"
+        else 100 * runs["test/error@last"]
+    )
     return median_and_interval(found)
 
 
 TODAY = {
-    **{"GELU": "gelu", "ReLU": "relu", "SiLU": "silu", "ReLU²": "relu_squared", "Mish": "mish", "tanh": "tanh"},
-    **{"ELU": "elu", "leaky ReLU": "leaky_relu", "sine": "sine", "Gaussian": "gauss", "identity": "identity"},
+    **{
+        "GELU": "gelu",
+        "ReLU": "relu",
+        "SiLU": "silu",
+        "ReLU²": "relu_squared",
+        "Mish": "mish",
+        "tanh": "tanh",
+    },
+    **{
+        "ELU": "elu",
+        "leaky ReLU": "leaky_relu",
+        "sine": "sine",
+        "Gaussian": "gauss",
+        "identity": "identity",
+    },
 }
 
 
@@ -336,7 +379,9 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gpt_gates": [gpt_gates],
     "gpt_plain_init": [gpt_plain_init],
     "inr_image": [of_today("inr_image", "test/psnr@last", "model.network.omega")],
-    "pinn_helmholtz": [of_today("pinn_helmholtz", "test/relative_error@last", "model.network.gain")],
+    "pinn_helmholtz": [
+        of_today("pinn_helmholtz", "test/relative_error@last", "model.network.gain")
+    ],
     "scoreboard": [],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
@@ -363,7 +408,8 @@ def test_a_number_that_is_off_by_a_digit_is_found():
             assert_same("2.03 [1.99, 2.13]", wrong, "")
 
 
-# Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
+# Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs
+# are named.
 ROWS = {
     "pinn_helmholtz": (1150, "5fb5aac8d04773b3"),
     "inr_image": (1540, "e73fe0351e6df42c"),
@@ -397,7 +443,11 @@ def test_every_archive_is_compared():
 
 
 @pytest.mark.parametrize(  # seconds for each archive of hundreds of runs
-    "study", [pytest.param(name, marks=pytest.mark.slow if n >= 100 else ()) for name, (n, _) in ROWS.items()]
+    "study",
+    [
+        pytest.param(name, marks=pytest.mark.slow if n >= 100 else ())
+        for name, (n, _) in ROWS.items()
+    ],
 )
 def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study, tmp_path):
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
@@ -412,14 +462,19 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
         result = json.loads(files[place / "result.json"])
         # Older archives have the point in a file of its own.
         point = json.loads(files.get(place / "point.json", files[place / "result.json"]))
-        config, sources = yaml.load(files[place / "config.yaml"], yaml.CSafeLoader), result["sources"]
+        config, sources = (
+            yaml.load(files[place / "config.yaml"], yaml.CSafeLoader),
+            result["sources"],
+        )
         whole = identity_of(counted(config, sources), sources)
         assert place.name == point["id"] == result["id"]
         assert place.name.endswith(f"-{whole[:16]}")
         assert result["identity"] == whole
         for path in tables[place]:
             name, digest = str(path.relative_to(place)), hashlib.sha256(files[path]).hexdigest()
-            rows.append(json.dumps([point["point"], point["seed"], f"/{name}", digest], sort_keys=True))
+            rows.append(
+                json.dumps([point["point"], point["seed"], f"/{name}", digest], sort_keys=True)
+            )
     digest = hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
     assert (len(rows), digest[:16]) == ROWS[study]
     if costs := files.get(Path(study) / COSTS):  # studies without a grid of activations have none
@@ -441,7 +496,9 @@ def test_what_was_chosen_has_the_best_median_on_validation_data():
         metric = f"{entry.get('metric', 'val/loss')}@{entry.get('at', 'best')}"
         medians = first.groupby([*compared, *tuned])[metric].median().reset_index()
         of_point = medians.groupby(compared)[metric]
-        best = medians.loc[of_point.idxmin() if entry.get("mode", "min") == "min" else of_point.idxmax()]
+        best = medians.loc[
+            of_point.idxmin() if entry.get("mode", "min") == "min" else of_point.idxmax()
+        ]
         key = [*compared, *tuned]
         for kept in (first[first["chosen"] == 1], second):
             assert set(map(tuple, kept[key].values)) == set(map(tuple, best[key].values)), study
@@ -459,7 +516,11 @@ def readme_row(row: list[str], column: str) -> Numbers:
 def of_fig2(column: str, name: str = "train/clean_loss@last", dropout: float = 0.5) -> Numbers:
     where: dict[str, Any] = {"model__network__dropout": dropout}
     if column in UNITS:
-        return [rows("gelu_mnist_classifier", 15, model__activation=UNITS[column], **where)[name].median()]
+        return [
+            rows("gelu_mnist_classifier", 15, model__activation=UNITS[column], **where)[
+                name
+            ].median()
+        ]
     if name.endswith("5-50"):
         paper = pd.read_csv(ROOT / "data/published/gelu_curves.csv")
         paper = paper.query("panel == 'MNIST no-dropout' and curve == 'train' and 5 <= epoch <= 50")
@@ -469,7 +530,9 @@ def of_fig2(column: str, name: str = "train/clean_loss@last", dropout: float = 0
     return [value for values in found for value in values]
 
 
-def by_unit(study: str, name: str, n: int, scale: float = 1.0, **where: Any) -> Callable[[str], Numbers]:
+def by_unit(
+    study: str, name: str, n: int, scale: float = 1.0, **where: Any
+) -> Callable[[str], Numbers]:
     """The median of each unit, and what the paper has."""
 
     def cell(column: str) -> Numbers:
@@ -477,7 +540,9 @@ def by_unit(study: str, name: str, n: int, scale: float = 1.0, **where: Any) -> 
             return [scale * rows(study, n, model__activation=UNITS[column], **where)[name].median()]
         metric, _, at = name.partition("@")
         place = int(at) if at.isdigit() else at
-        found = [theirs(study, metric, place, model__activation=UNITS[unit], **where) for unit in PAPER]
+        found = [
+            theirs(study, metric, place, model__activation=UNITS[unit], **where) for unit in PAPER
+        ]
         return [scale * value for values in found for value in values]
 
     return cell
@@ -499,14 +564,17 @@ def of_autoencoder(column: str) -> Numbers:
 
 def of_bias_shift(column: str) -> Numbers:
     places = [
-        curve("elu_bias_shift", "shift/k_distance", UNITS[column], 1, f"layer {layer}") for layer in (2, 5, 8)
+        curve("elu_bias_shift", "shift/k_distance", UNITS[column], 1, f"layer {layer}")
+        for layer in (2, 5, 8)
     ]
     return [place["median"] for place in places]
 
 
 def of_medians(column: str) -> Numbers:
     name = "units/variance_of_medians"
-    places = [curve("elu_mnist_median_variance", name, UNITS[column], n, "of medians") for n in (1, 3, 5)]
+    places = [
+        curve("elu_mnist_median_variance", name, UNITS[column], n, "of medians") for n in (1, 3, 5)
+    ]
     return [place["median"] for place in places]
 
 
@@ -528,14 +596,18 @@ OVERVIEW: dict[str, Callable[[str], Numbers]] = {
     "gelu_mnist_noise": only_units(
         by_unit("gelu_mnist_noise", "noise/test/error[noise=1]@last", 15, scale=100)
     ),
-    "gelu_mnist_autoencoder": by_unit("gelu_mnist_autoencoder", "test/loss@25", 3, model__optimizer__lr=1e-3),
+    "gelu_mnist_autoencoder": by_unit(
+        "gelu_mnist_autoencoder", "test/loss@25", 3, model__optimizer__lr=1e-3
+    ),
     "gelu_twitter_pos": by_unit("gelu_twitter_pos", "test/error@last", 15, scale=100),
     "elu_bias_shift": only_units(of_bias_shift),
     "elu_mnist_units": only_units(by_unit("elu_mnist_units", "units/distance_of_means@mean", 15)),
     "elu_mnist_autoencoder": only_units(of_autoencoder),
     "elu_mnist_median_variance": only_units(of_medians),
     "its change from epoch to epoch, first 10 epochs": only_units(
-        lambda column: [over_first_epochs(UNITS[column], layer, "median", True) for layer in (1, 3, 5)]
+        lambda column: [
+            over_first_epochs(UNITS[column], layer, "median", True) for layer in (1, 3, 5)
+        ]
     ),
     "variance of medians over the units of a layer, first 10 epochs": only_units(
         lambda column: [over_units(UNITS[column], layer, "median") for layer in (1, 3, 5)]
@@ -559,7 +631,9 @@ def test_the_readme_has_rows_of_the_overview():
     whole = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     rows = [
-        line.replace("](results/", "](../results/") for line in lines if "](results/" in line and line[0] == "|"
+        line.replace("](results/", "](../results/")
+        for line in lines
+        if "](results/" in line and line[0] == "|"
     ]
     assert len(rows) > 4
     assert set(rows) <= set(whole)

@@ -55,7 +55,12 @@ def of_gelu_mnist_classifier() -> list[str]:
         within(differences("gelu_mnist_classifier", UNIT, unit, "relu", "test/error@last"), 0.0015)
         for unit in ("gelu_tanh", "elu")
     ]
-    plain = values("gelu_mnist_classifier").query(f"`{DROPOUT}` == 0").groupby(UNIT)["val/loss@best"].median()
+    plain = (
+        values("gelu_mnist_classifier")
+        .query(f"`{DROPOUT}` == 0")
+        .groupby(UNIT)["val/loss@best"]
+        .median()
+    )
     paper = theirs("gelu_mnist_classifier", "val/loss", "best")
     return [
         f"p {short(ps[0], 3)} for GELU, {short(ps[1], 2)} for ELU",
@@ -116,10 +121,16 @@ def of_machines() -> list[str]:
     ratios: dict[str, list[float]] = {}
     of = {}
     for study in sorted(
-        path.parent.name for path in RESULTS.glob("*_*/table.json") if "claim" not in path.parent.name
+        path.parent.name
+        for path in RESULTS.glob("*_*/table.json")
+        if "claim" not in path.parent.name
     ):
-        costs = {tuple(row["point"].items()): row["cost"] for row in table(study)["rows"] if row["cost"]}
-        (of[study],) = {cost["hardware"].partition(" ")[0].partition("(")[0] for cost in costs.values()}
+        costs = {
+            tuple(row["point"].items()): row["cost"] for row in table(study)["rows"] if row["cost"]
+        }
+        (of[study],) = {
+            cost["hardware"].partition(" ")[0].partition("(")[0] for cost in costs.values()
+        }
         for point, cost in costs.items():
             other = tuple((key, "relu" if value == "gelu_tanh" else value) for key, value in point)
             if other != point:
@@ -137,21 +148,30 @@ def of_machines() -> list[str]:
 
 def of_speed() -> list[str]:
     text = " ".join((RESULTS / "elu_bias_shift/README.md").read_text(encoding="utf-8").split())
-    (said,) = re.findall(r"(\d+) minutes of processor time for training, about (\d+) for the probes", text)
+    (said,) = re.findall(
+        r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
+    )
     return [
-        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(*said)
+        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
+            *said
+        )
     ]
 
 
 def of_quoted_verdict() -> list[str]:
-    (said,) = (v["text"] for v in table("gelu_mnist_classifier")["verdicts"] if v["name"] == "elu (dropout 0)")
+    (said,) = (
+        v["text"]
+        for v in table("gelu_mnist_classifier")["verdicts"]
+        if v["name"] == "elu (dropout 0)"
+    )
     return [str(said).removeprefix("elu (dropout 0): ").partition(" An update")[0]]
 
 
 def of_overview(both: str) -> list[str]:
     """What the front page and the page of results say of the SOI map, and of errors on tweets."""
     mnist = {
-        name: 100 * v for name, v in values("soi_mnist").groupby("block")["test/error@last"].median().items()
+        name: 100 * v
+        for name, v in values("soi_mnist").groupby("block")["test/error@last"].median().items()
     }
     tweets = values("soi_twitter_pos").groupby("block")["test/error@last"].median() * 100
     above = [
@@ -160,11 +180,16 @@ def of_overview(both: str) -> list[str]:
     ]
     for unit in FIG6:
         ours = values("gelu_twitter_pos").query(f"`{UNIT}` == @unit")["test/error@last"].median()
-        above.append(100 * (ours - theirs("gelu_twitter_pos", "test/error", "last", model__activation=unit)[0]))
+        above.append(
+            100
+            * (ours - theirs("gelu_twitter_pos", "test/error", "last", model__activation=unit)[0])
+        )
     said = [f"{min(above):.1f} to {max(above):.1f} points higher than published"]
     numbers = [mnist["SOI map"], mnist["ReLU, tuned dropout"], mnist["linear layers"]]
     fine = [f"{value:.2f}" for value in numbers]
-    coarse = [f"{tweets[name]:.1f}" for name in ("SOI map", "linear layers", "ReLU", "ReLU, dropout 0.5")]
+    coarse = [
+        f"{tweets[name]:.1f}" for name in ("SOI map", "linear layers", "ReLU", "ReLU, dropout 0.5")
+    ]
     return [*said, *(sentence.format(*fine, *coarse) for sentence in both.split("|"))]
 
 
@@ -182,7 +207,9 @@ def of_quoted_rows() -> list[str]:
     """The rows of test error without dropout, without medians of differences."""
     kept = (RESULTS / "gelu_mnist_classifier/table.md").read_text(encoding="utf-8")
     _, _, primary = kept.partition("## test error")
-    rows = [re.findall(rf"^\| {unit} \| 0 \| (.+) \|$", primary, re.M)[0] for unit in ("relu", "elu")]
+    rows = [
+        re.findall(rf"^\| {unit} \| 0 \| (.+) \|$", primary, re.M)[0] for unit in ("relu", "elu")
+    ]
     cut = [re.sub(r" / [-+.\d]+(?= \| \d\.\d+ \[)", "", row) for row in rows]
     return [f"| {unit} | {row} |" for unit, row in zip(("relu", "elu"), cut, strict=True)]
 
@@ -192,7 +219,10 @@ def of_scoreboard() -> list[str]:
     kept = (RESULTS / "scoreboard/scoreboard.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
     low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
-    return [said, f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's"]
+    return [
+        said,
+        f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's",
+    ]
 
 
 SENTENCES = {
@@ -218,7 +248,12 @@ def test_sentences_have_the_numbers_that_the_data_give(path):
             assert words in text
 
 
-FIG2, NOISE, TWEETS, SOI = "gelu_mnist_classifier", "gelu_mnist_noise", "gelu_twitter_pos", "soi_mnist"
+FIG2, NOISE, TWEETS, SOI = (
+    "gelu_mnist_classifier",
+    "gelu_mnist_noise",
+    "gelu_twitter_pos",
+    "soi_mnist",
+)
 ON_TWEETS, UNIT_MEANS = "soi_twitter_pos", "elu_mnist_units"
 SGD, SILU = "gelu_mnist_momentum", "gelu_mnist_silu"
 TEST, BEST, LATE = "test/error@last", "val/loss@best", "train/clean_loss@last"
@@ -229,8 +264,9 @@ TODAY = ("relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "s
 GATES, INIT, LOSS = "gpt_gates", "gpt_plain_init", "test/loss@last"
 EQUATION, IMAGE = "pinn_helmholtz", "inr_image"
 ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
-# What a README says of comparisons, by study and column: values of the compared point, and words with p alone,
-# after Holm and of equivalence, and the interval; d, l and h are the difference with its interval in points.
+# What a README says of comparisons, by study and column: values of the compared point, and words
+# with p alone, after Holm and of equivalence, and the interval; d, l and h are the difference with
+# its interval in points.
 COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     (FIG2, LOSSES): [
         ("gelu_tanh", 0.0, "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
@@ -278,7 +314,10 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     ],
     (ON_TWEETS, TEST): [
         ("ReLU, dropout 0.25", "all p {holm} after Holm"),
-        ("ReLU", "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})"),
+        (
+            "ReLU",
+            "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})",
+        ),
     ],
     (ON_TWEETS, "val/loss@best_epoch"): [
         ("ReLU", "(p {holm} each after Holm)"),
@@ -315,7 +354,11 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         ("sigmoid", "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
     ],
     (GATES, LOSS): [
-        ("plain", "sine", "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
+        (
+            "plain",
+            "sine",
+            "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after",
+        ),
         ("gated", "sine", "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
         ("plain", "mish", "Mish by {mean:.3f}, ReLU by"),
         ("plain", "relu", "ReLU by {mean:.3f}, SiLU by"),
@@ -340,7 +383,10 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         ("relu_squared", "ReLU² {mean} times ({0} to {1}; each p {holm} after Holm)"),
     ],
     (IMAGE, PSNR): [
-        ("sine", "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10"),
+        (
+            "sine",
+            "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10",
+        ),
         ("gauss", "{mean:.1f} dB in the fourteen pairs in which both succeed (p {holm} after Holm"),
         ("tanh", "Tanh is better by {mean:.1f} ({0:.1f} to {1:.1f}; p {holm} after Holm)"),
         ("relu", "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
@@ -369,7 +415,9 @@ def test_comparisons_in_sentences_are_those_of_the_table():
             said = words.format(*ends, mean=mean, **known)
         else:
             mean, *ends = (value and abs(value) for value in paired)
-            known |= {of: 100 * value for of, value in zip("dlh", (mean, *ends), strict=True) if value}
+            known |= {
+                of: 100 * value for of, value in zip("dlh", (mean, *ends), strict=True) if value
+            }
             said = words.format(*ends, mean=mean, **known)
         text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
         if re.sub(r"\b0\.(?=\d{3})", ".", said) not in text:
@@ -377,7 +425,8 @@ def test_comparisons_in_sentences_are_those_of_the_table():
     assert wrong == []
 
 
-# The rows of the table in docs/guide/which_activation.md: study, column, and the values after the activation.
+# The rows of the table in docs/guide/which_activation.md: study, column, and the values after the
+# activation.
 ANSWERS: list[tuple[str, str, tuple[Any, ...]]] = [
     (FIG2, TEST, (0.0,)),
     (FIG2, TEST, (0.5,)),
@@ -396,7 +445,9 @@ def outcome_of(study: str, name: str, unit: str, *rest: Any) -> str:
 
 def apart(study: str, name: str, *point: Any) -> tuple[str, str]:
     """How far a side lies from the reference, and the interval: ``.058`` and ``(.039 to .076``."""
-    low, mean, high = sorted(abs(cell(study, name, *point)["paired"][key]) for key in ("mean", "low", "high"))
+    low, mean, high = sorted(
+        abs(cell(study, name, *point)["paired"][key]) for key in ("mean", "low", "high")
+    )
     return short(mean, 3), f"({short(low, 3)} to {short(high, 3)}"
 
 
@@ -413,10 +464,16 @@ def answers() -> list[str]:
         for study, name in ((SILU, "silu"), (SOI, "SOI map"), (SOI, "ReLU, tuned dropout"))
     )
     spread = max(cell(FIG2, error, unit, 0.0)["paired"]["sd"] for unit in ("gelu_tanh", "elu"))
-    rates = values(FIG2, "choose").query(f"`{UNIT}` == 'relu' and `{DROPOUT}` == 0").groupby(LR)[error].median()
+    rates = (
+        values(FIG2, "choose")
+        .query(f"`{UNIT}` == 'relu' and `{DROPOUT}` == 0")
+        .groupby(LR)[error]
+        .median()
+    )
     loss = [short(cell(FIG2, LOSSES, unit, 0.0)["median"], 4) for unit in FIG6]
     (low, mean, high), (least, middle, most) = (
-        sorted(abs(100 * one["paired"][key]) for key in ("mean", "low", "high")) for one in (sigmoid, tweets)
+        sorted(abs(100 * one["paired"][key]) for key in ("mean", "low", "high"))
+        for one in (sigmoid, tweets)
     )
     return [
         f"a difference of {100 * (detectable(15, 4) or 0) * spread:.2f} points four times in five",
@@ -444,7 +501,8 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables():
     forms = itertools.product(("plain", "gated"), TODAY)
     outcomes = {(f, unit): outcome_of(GATES, LOSS, f"{unit} (block {f})") for f, unit in forms}
     undecided = {("plain", "relu_squared")} | {
-        ("gated", unit) for unit in ("silu", "relu_squared", "mish", "tanh", "leaky_relu", "identity")
+        ("gated", unit)
+        for unit in ("silu", "relu_squared", "mish", "tanh", "leaky_relu", "identity")
     }
     assert {at for at, outcome in outcomes.items() if outcome == "undecided"} == undecided
     assert {at for at, outcome in outcomes.items() if outcome == "better"} == {
@@ -465,19 +523,31 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables():
 
 def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
     text = " ".join((ROOT / "docs/guide/today.md").read_text(encoding="utf-8").split())
-    compared = ("sine", "mish", "tanh", "relu_squared")  # the others' runs failed, or nothing is said of them
+    # The others' runs failed, or nothing is said of them
+    compared = (
+        "sine",
+        "mish",
+        "tanh",
+        "relu_squared",
+    )
     error = {unit: ratio_text(cell(EQUATION, ERROR, unit)["paired"]["mean"]) for unit in compared}
     psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
     for words in (
         f"is {error['sine'].removeprefix('0')} times GELU's (",
-        "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(**error),
+        "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(
+            **error
+        ),
         f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f} where",
         f"tanh by {psnr['tanh']:.1f} (each",
         f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f}, and",
     ):
         assert words in text
     outcomes = {unit: outcome_of(IMAGE, PSNR, unit) for unit in (*TODAY, "gauss")}
-    assert {unit for unit, outcome in outcomes.items() if outcome == "better"} == {"sine", "gauss", "tanh"}
+    assert {unit for unit, outcome in outcomes.items() if outcome == "better"} == {
+        "sine",
+        "gauss",
+        "tanh",
+    }
     assert {*outcomes.values()} == {"better", "worse"}
     at_chance = {unit for unit in TODAY if cell(EQUATION, ERROR, unit)["at_chance"]}
     assert at_chance == {"elu", "identity", "relu", "leaky_relu"}
@@ -487,7 +557,9 @@ def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
 
 def taking(study: str, *point: Any) -> str:
     """The relative time of an update with its range over fifths of the rounds."""
-    (cost,) = (row["cost"] for row in table(study)["rows"] if list(row["point"].values()) == list(point))
+    (cost,) = (
+        row["cost"] for row in table(study)["rows"] if list(row["point"].values()) == list(point)
+    )
     parts = cost["relative_in_parts"]
     return f"{cost['relative_to_reference']:.2f} times ({min(parts):.2f} to {max(parts):.2f})"
 
@@ -499,7 +571,9 @@ def test_which_activation_is_answered_by_the_tables():
     for row, (study, name, rest) in zip(body, ANSWERS, strict=True):
         for unit, said in zip(units, row[1:4], strict=True):
             assert_same(said, [100 * cell(study, name, unit, *rest)["median"]], f"{row[0]}, {unit}")
-        assert row[4].split(", ") == [outcome_of(study, name, unit, *rest) for unit in (units[0], units[2])]
+        assert row[4].split(", ") == [
+            outcome_of(study, name, unit, *rest) for unit in (units[0], units[2])
+        ]
     prose = " ".join(text.split())
     assert [words for words in answers() if words not in prose] == []
 

@@ -27,7 +27,10 @@ class Table:
         self.values = pd.read_csv(RESULTS / study / "values.csv").query("chosen == 1")
         self.compare = self.kept["compare"]
         self.tested = [
-            (row["point"], cell) for row in self.kept["rows"] for cell in row["columns"] if cell["family"]
+            (row["point"], cell)
+            for row in self.kept["rows"]
+            for cell in row["columns"]
+            if cell["family"]
         ]
 
     def factor(self) -> int:
@@ -48,7 +51,9 @@ class Table:
 
     def pairs(self, point: dict[str, Any], cell: dict[str, Any]) -> tuple[Any, Any]:
         """The paired values of a cell and of its reference."""
-        both = [self.of(at, cell) for at in (point, {**point, self.compare: self.kept["reference"]})]
+        both = [
+            self.of(at, cell) for at in (point, {**point, self.compare: self.kept["reference"]})
+        ]
         a, b = (values.to_numpy() for values in both[0].align(both[1], join="inner"))
         worst = -np.inf if cell["mode"] == "max" else np.inf
         sides = np.where(failed(a, cell), worst, a), np.where(failed(b, cell), worst, b)
@@ -111,13 +116,16 @@ def test_p_values_follow_from_the_runs(study):
                 assert cell["better"]["probability"] == pytest.approx(wins(a, b, cell["mode"]))
                 assert not finite or cell["paired"]["mean"] == pytest.approx((a - b).mean())
             raw.append(p_of(a, b, cell))
-            # Two samples of 20,000 random splits of the runs agree to a few of their standard errors.
+            # Two samples of 20,000 random splits of the runs agree to a few of their standard
+            # errors.
             assert cell["p"] == (raw[-1] if finite else pytest.approx(raw[-1], abs=0.01))
             if finite and len(a) >= FEWEST:
                 low, high = cell["paired"]["low"], cell["paired"]["high"]
                 assert (low <= 0 <= high) == (cell["p"] >= LEVEL)
             if cell["margin"]:
-                matching.append(within(a - b, cell["margin"]) if finite and len(a) >= FEWEST else None)
+                matching.append(
+                    within(a - b, cell["margin"]) if finite and len(a) >= FEWEST else None
+                )
         tested = [cell for _, cell in family if cell["margin"]]
         assert [cell["p_equivalent"] for cell in tested] == pytest.approx(matching)
         of_all = [cell for _, cell in family]
@@ -157,12 +165,18 @@ def test_kept_verdicts_are_of_several_kinds():
     found = [one["outcome"] for study in STUDIES for one in Table(study).kept["verdicts"]]
     assert {"better", "worse", "equivalent", "undecided", "too few pairs"} <= set(found)
     assert len(STUDIES) > 10
-    assert not any(math.isnan(cell["p"] or 0) for study in STUDIES for _, cell in Table(study).tested)
+    assert not any(
+        math.isnan(cell["p"] or 0) for study in STUDIES for _, cell in Table(study).tested
+    )
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_error_has_its_number_of_samples(study):
     """As the runs recorded it, or as the study file states it for runs that did not."""
     cells = [cell for row in Table(study).kept["rows"] for cell in row["columns"]]
-    errors = [cell for cell in cells if cell["percent"] and cell["metric"].endswith("/error") and cell["n"]]
+    errors = [
+        cell
+        for cell in cells
+        if cell["percent"] and cell["metric"].endswith("/error") and cell["n"]
+    ]
     assert [cell["name"] for cell in errors if not cell["samples"]] == []

@@ -53,12 +53,17 @@ def stored(cell):
         if output["output_type"] == "stream":
             shown["stream"] = "".join(output["text"])
         elif output["output_type"] == "execute_result":
-            data = {kind: "".join(text) for kind, text in output["data"].items() if kind.startswith("text/")}
+            data = {
+                kind: "".join(text)
+                for kind, text in output["data"].items()
+                if kind.startswith("text/")
+            }
             shown |= {kind: text for kind, text in data.items() if kind != "text/html"}
     return shown
 
 
-# The papers' notebooks draw kept results, which takes seconds; tests/reports/test_kept.py draws some.
+# The papers' notebooks draw kept results, which takes seconds; tests/reports/test_kept.py draws
+# some.
 @pytest.mark.parametrize(
     ("name", "drawn"),
     [
@@ -97,6 +102,10 @@ def test_a_notebook_is_kept_executed(path):
 
 def test_every_study_of_a_paper_is_in_its_notebook():
     papers = {"gelu": "gelu", "soi": "gelu", "elu": "elu"}
-    texts = {name: "\n".join(code(ROOT / f"notebooks/{name}_paper.ipynb")) for name in ("gelu", "elu")}
+    texts = {
+        name: "\n".join(code(ROOT / f"notebooks/{name}_paper.ipynb")) for name in ("gelu", "elu")
+    }
     named = {path.stem: papers.get(path.stem.partition("_")[0]) for path in STUDIES}
-    assert [stem for stem, paper in named.items() if paper and f'"{stem}"' not in texts[paper]] == []
+    assert [
+        stem for stem, paper in named.items() if paper and f'"{stem}"' not in texts[paper]
+    ] == []

@@ -30,7 +30,9 @@ RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"]]
 def run(*words: object, cwd: Path) -> str:
     """Standard output of a command that must succeed; what it said otherwise is the failure's text."""
     environment = {
-        key: value for key, value in os.environ.items() if key != "PYTHONPATH" and not key.startswith("GIT_")
+        key: value
+        for key, value in os.environ.items()
+        if key != "PYTHONPATH" and not key.startswith("GIT_")
     }
     done = subprocess.run(
         [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800
@@ -41,7 +43,9 @@ def run(*words: object, cwd: Path) -> str:
 
 def build(source: Path, out: Path) -> Path:
     """The wheel of a source folder, built in this environment, so without the network."""
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
+    run(
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out
+    )
     (built,) = out.glob("*.whl")
     return built
 
@@ -70,7 +74,8 @@ def installed(wheel, tmp_path_factory) -> Path:
     bin_ = home / "bin"
     quietly = ("install", "--quiet", "--no-deps", "--no-index")
     run(sys.executable, "-m", "pip", "--python", bin_ / "python", *quietly, wheel, cwd=home)
-    # A folder named by a .pth comes last, and the .pth files in it, such as the clone's own, are not read.
+    # A folder named by a .pth comes last, and the .pth files in it, such as the clone's own, are
+    # not read.
     (site,) = home.glob("lib/python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return bin_
@@ -80,13 +85,20 @@ def test_wheel_carries_what_travels(wheel):
     carried = {info.filename: info.file_size for info in zipfile.ZipFile(wheel).infolist()}
     shipped = ("configs", "data/samples", "data/published", "results/scoreboard")
     for folder in (*shipped, "src/actlab/reports/pages/templates"):
-        found = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.name[0] != "."]
-        names = {f"actlab/{path.relative_to(ROOT).as_posix()}".replace("actlab/src/", "") for path in found}
+        found = [
+            path for path in (ROOT / folder).rglob("*") if path.is_file() and path.name[0] != "."
+        ]
+        names = {
+            f"actlab/{path.relative_to(ROOT).as_posix()}".replace("actlab/src/", "")
+            for path in found
+        }
         assert names
         assert names <= carried.keys()
         assert [name for name in names if carried[name] == 0] == [], "an empty file was packed"
     for task in definition.load().tasks.values():
-        assert {f"actlab/{data_set.table}/table.json" for data_set in task.data.values()} <= carried.keys()
+        assert {
+            f"actlab/{data_set.table}/table.json" for data_set in task.data.values()
+        } <= carried.keys()
 
 
 def test_wheel_has_the_licence_and_is_small(wheel):
@@ -96,9 +108,7 @@ def test_wheel_has_the_licence_and_is_small(wheel):
 
 @pytest.mark.slow  # a fresh environment; by default the files in the wheel are compared
 def test_installed_package_is_the_wheels_and_finds_a_study_by_name(installed, tmp_path):
-    code = (
-        "from actlab.storage import resources as r; print(r.__file__, r.config_file('demo', 'configs/studies'))"
-    )
+    code = "from actlab.storage import resources as r; print(r.__file__, r.config_file('demo', 'configs/studies'))"
     for path in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(path).is_relative_to(installed.parent)
 
@@ -134,7 +144,14 @@ def repository(tmp_path_factory) -> Path:
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, root / file)
     commit = ["commit", "--quiet", "--allow-empty", "-m", "-"]
-    for words in (["init", "--quiet"], ["add", "."], commit, ["tag", "v9.8.7"], commit, ["tag", "paper-2016"]):
+    for words in (
+        ["init", "--quiet"],
+        ["add", "."],
+        commit,
+        ["tag", "v9.8.7"],
+        commit,
+        ["tag", "paper-2016"],
+    ):
         git(*words, cwd=root)
     return root
 
@@ -158,7 +175,10 @@ def archive(repository: Path, to: Path) -> None:
 )
 def test_version_is_that_of_the_tag_or_the_fallback(repository, tmp_path, copy, version):
     copy(repository, tmp_path / "source")
-    assert run(sys.executable, "-m", "hatchling", "version", cwd=tmp_path / "source").strip() == version
+    assert (
+        run(sys.executable, "-m", "hatchling", "version", cwd=tmp_path / "source").strip()
+        == version
+    )
 
 
 def test_version_does_not_change_the_runs_of_a_study(cli, monkeypatch, tmp_path):
@@ -185,7 +205,9 @@ def pins(file: str) -> dict[str, Version]:
 def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound():
     tested, oldest = pins("constraints.txt"), pins("constraints-lowest.txt")
     for requirement in map(Requirement, RUNTIME):
-        (bound,) = [Version(spec.version) for spec in requirement.specifier if spec.operator == ">="]
+        (bound,) = [
+            Version(spec.version) for spec in requirement.specifier if spec.operator == ">="
+        ]
         name = canonicalize_name(requirement.name)
         assert tested[name] in requirement.specifier, name
         assert oldest[name].release[: len(bound.release)] == bound.release, name
@@ -198,8 +220,9 @@ def test_build_requirements_are_installed_with_dev():
 def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
     """Do in a folder what a page says: write its files, run its commands and programs, in their order.
 
-    Commands of ``make`` are left out: they are about a clone, and `.github/workflows/ci.yml` runs them. A
-    study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its data it takes hours.
+    Commands of ``make`` are left out: they are about a clone, and `.github/workflows/ci.yml` runs
+    them. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its
+    data it takes hours.
 
     Returns:
         Standard output of each line of shell and each program.
@@ -212,9 +235,13 @@ def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
             said[block.text] = run(bin_ / "python", "-c", block.text, cwd=folder)
         elif block.language in ("sh", "bash"):
             for line in block.text.splitlines():
-                command = re.sub(r"(\s+#.*)?$", " --smoke", line, count=1) if "FOLDER" in line else line
+                command = (
+                    re.sub(r"(\s+#.*)?$", " --smoke", line, count=1) if "FOLDER" in line else line
+                )
                 if not line.startswith("make "):
-                    said[line] = run("bash", "-c", f'export PATH="{bin_}:$PATH"; {command}', cwd=folder)
+                    said[line] = run(
+                        "bash", "-c", f'export PATH="{bin_}:$PATH"; {command}', cwd=folder
+                    )
     return said
 
 
@@ -232,21 +259,26 @@ def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
         shows(ROOT / "docs/index.md", block.text, said[command.text.strip()])
     table = output_of("--html", said)
     assert "75 of 75 runs finished" in table
-    assert re.search(r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M)
+    assert re.search(
+        r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M
+    )
     assert (tmp_path / "runs/demo/figures/curves.pdf").is_file()
     assert "\\textbf{MyActivation}" in (tmp_path / "table.tex").read_text()
     assert any("test/error" in text for text in said.values())
     assert "[1000 rows x 12 columns]" in [*said.values()][-1]
 
 
-@pytest.mark.slow  # fifteen seeds of five activations, and eight tasks of the scoreboard: some minutes
+# Fifteen seeds of five activations, and eight tasks of the scoreboard: some minutes
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     said = followed("README.md", installed, tmp_path)
     assert "10 of 10 runs finished" in output_of("demo --smoke", said)
     table = output_of("--seeds 15 ", said)
     assert "75 of 75 runs finished" in table
-    assert re.search(r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M)
+    assert re.search(
+        r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M
+    )
     assert "Smoke runs decide nothing" in output_of("actlab scoreboard", said)
     assert "MyActivation" in output_of("gelu_mnist_classifier", said)
     files = {path.name for path in tmp_path.iterdir()} - {"my_activation.py", "__pycache__"}

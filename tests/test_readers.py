@@ -15,9 +15,36 @@ ROOT = Path(__file__).parents[1] / "src"
 SOURCES = sorted(ROOT.rglob("*.py"))
 METHODS = {"read_text", "read_bytes", "open"}  # of paths
 FUNCTIONS = {
-    *("read_csv", "read_parquet", "read_table", "read_schema", "ParquetFile", "read_feather", "pd.read_json"),
-    *("SoundFile", "safe_open", "load_file", "ZipFile", "GzipFile", "netrc", "memmap", "fromfile", "loadtxt"),
-    *("genfromtxt", "np.load", "torch.load", "Image.open", "gzip.open", "sf.read", "torchaudio.load", "imread"),
+    *(
+        "read_csv",
+        "read_parquet",
+        "read_table",
+        "read_schema",
+        "ParquetFile",
+        "read_feather",
+        "pd.read_json",
+    ),
+    *(
+        "SoundFile",
+        "safe_open",
+        "load_file",
+        "ZipFile",
+        "GzipFile",
+        "netrc",
+        "memmap",
+        "fromfile",
+        "loadtxt",
+    ),
+    *(
+        "genfromtxt",
+        "np.load",
+        "torch.load",
+        "Image.open",
+        "gzip.open",
+        "sf.read",
+        "torchaudio.load",
+        "imread",
+    ),
     *("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree"),
 }
 APPROVED = {"regular", "io.BytesIO", "BytesIO", "io.StringIO"}
@@ -49,8 +76,14 @@ def calls() -> list[tuple[str, ast.Call]]:
 
 def writes(call: ast.Call) -> bool:
     """Whether a file is opened to be written: its mode is among the arguments."""
-    modes = [a.value for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Constant)]
-    return any(str(mode)[:1] in ("w", "a", "x") for mode in modes) or "os.O_WRONLY" in ast.unparse(call)
+    modes = [
+        a.value
+        for a in (*call.args, *(k.value for k in call.keywords))
+        if isinstance(a, ast.Constant)
+    ]
+    return any(str(mode)[:1] in ("w", "a", "x") for mode in modes) or "os.O_WRONLY" in ast.unparse(
+        call
+    )
 
 
 def opened(call: ast.Call) -> ast.expr | None:
@@ -69,7 +102,10 @@ def test_every_reader_of_files_wraps_its_path_in_regular():
     for module, call in calls():
         if (path := opened(call)) is None:
             continue
-        name, inner = ast.unparse(call.func), ast.unparse(path.func) if isinstance(path, ast.Call) else ""
+        name, inner = (
+            ast.unparse(call.func),
+            ast.unparse(path.func) if isinstance(path, ast.Call) else "",
+        )
         if name in ALLOWED.get(module, {}):
             used.add((module, name))
         elif inner not in APPROVED:
@@ -82,7 +118,10 @@ def test_every_reader_of_files_wraps_its_path_in_regular():
 
 @pytest.mark.parametrize(
     ("module", "names"),
-    [("storage.json_files", ("json.load", "json.loads")), ("storage.paths", (".expanduser", "Path.home"))],
+    [
+        ("storage.json_files", ("json.load", "json.loads")),
+        ("storage.paths", (".expanduser", "Path.home")),
+    ],
 )
 def test_json_is_parsed_and_home_folders_are_looked_up_in_one_place(module, names):
     assert {m for m, call in calls() if ast.unparse(call.func).endswith(names)} == {module}

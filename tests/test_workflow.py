@@ -56,7 +56,9 @@ def test_workflow_is_valid(path):
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
 def test_workflow_calls_what_exists(path):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-    commands = [step["run"] for job in load(path)["jobs"].values() for step in job["steps"] if "run" in step]
+    commands = [
+        step["run"] for job in load(path)["jobs"].values() for step in job["steps"] if "run" in step
+    ]
     for command in commands:
         assert set(re.findall(r"\bmake ([a-z]+)", command)) <= targets
         assert all((ROOT / script).is_file() for script in re.findall(r"\.ci/\w+", command))
@@ -66,14 +68,19 @@ def test_workflow_calls_what_exists(path):
 def test_actions_are_pinned_to_a_commit_with_its_version(path):
     used = re.findall(r"uses: +(.+)$", path.read_text(encoding="utf-8"), re.M)
     assert used
-    assert [text for text in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text)] == []
+    assert [
+        text for text in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text)
+    ] == []
 
 
 def test_classifiers_are_the_versions_of_python_that_ci_tests():
-    matrix = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    matrix = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"][
+        "python"
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = [
-        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", text) for text in project["classifiers"]
+        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", text)
+        for text in project["classifiers"]
     ]
     assert [found[1] for found in named if found] == matrix
     assert project["requires-python"] == f">={matrix[0]}"
@@ -107,13 +114,20 @@ def test_citation_is_valid_and_agrees_with_the_package():
     assert project["dynamic"] == ["version"]
     assert citation["version"] == settings["tool"]["hatch"]["version"]["fallback-version"]
     assert citation["license"] == project["license"]
-    cited = {identifier["value"] for paper in citation["references"] for identifier in paper["identifiers"]}
+    cited = {
+        identifier["value"]
+        for paper in citation["references"]
+        for identifier in paper["identifiers"]
+    }
     assert cited == {"arXiv:1606.08415", "arXiv:1511.07289"}
 
 
 def test_licence_is_the_verbatim_apache_text():
-    # The text has 202 lines of its own, an empty one first; its ends are enough to notice a cut or a change.
+    # The text has 202 lines of its own, an empty one first; its ends are enough to notice a cut or
+    # a change.
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert len(text.encode()) == 11358
-    assert text.lstrip().startswith("Apache License\n                           Version 2.0, January 2004")
+    assert text.lstrip().startswith(
+        "Apache License\n                           Version 2.0, January 2004"
+    )
     assert text.rstrip().endswith("limitations under the License.")

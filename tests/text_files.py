@@ -14,7 +14,9 @@ DEV, TEST = "Bob\t^\nlike\tV\n\n", "zzz\tN\n\n"
 DAILY = "I\tO\nlike\tV\n"
 CLUSTERS = "00\ti\t40\n0111111111111111\tlike\t41\n10\t<@MENTION>\t50\n11\t<URL-T.co>\t60\n"
 VECTORS = "</s> 9 8 7\ni 1 2 3\nlike 0.5 -1e-1 +.25\n<@MENTION> 0 0 1\nother 4 4 4\nUUUNKKK 5 5 5\n"
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def file_of(tmp_path: Path, content: str | bytes, name: str = "file.txt") -> Path:

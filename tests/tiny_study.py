@@ -26,16 +26,22 @@ grid:
 seeds: 2
 select: {tune: [model.optimizer.lr]}
 """
-RELU = ["model.activation=relu", "model.network.dropout=0.0"]  # four of the runs, which draw no masks
+# Four of the runs, which draw no masks
+RELU = [
+    "model.activation=relu",
+    "model.network.dropout=0.0",
+]
 PLAIN = "trained as plain modules"  # why stacks are not tried
 TWO = [*RELU, "model.optimizer.lr=0.01"]
 
 
-def study_text(grid="model.activation: [relu]", more="", *, seeds=2, epochs=2, batches=2, **settings):
+def study_text(
+    grid="model.activation: [relu]", more="", *, seeds=2, epochs=2, batches=2, **settings
+):
     """Return the YAML of a study of MNIST's sample with tiny networks.
 
-    ``grid`` holds entries in one line, ``more`` further lines of the file. ``settings`` are entries of ``set``,
-    with two underscores for each dot: ``data__batch_size=100``.
+    ``grid`` holds entries in one line, ``more`` further lines of the file. ``settings`` are entries
+    of ``set``, with two underscores for each dot: ``data__batch_size=100``.
     """
     given = {
         "data.sample": True,
@@ -92,7 +98,9 @@ def ignore(name, fraction):
 def shown_by(progress):
     """Call a function with the id of a run and its completed fraction, at each report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actlab.runtime.signals.report", lambda parts: [progress(*part) for part in parts])
+        patch.setattr(
+            "actlab.runtime.signals.report", lambda parts: [progress(*part) for part in parts]
+        )
         yield
 
 
@@ -122,7 +130,9 @@ def assert_same(runs, root, other):
 
 def left_in(root, *patterns):
     """Every file, or those of some patterns, by its path."""
-    files = (path for pattern in patterns or ("*",) for path in root.rglob(pattern) if path.is_file())
+    files = (
+        path for pattern in patterns or ("*",) for path in root.rglob(pattern) if path.is_file()
+    )
     return {str(path.relative_to(root)): content(path) for path in files}
 
 
@@ -131,7 +141,9 @@ def content(path):
     if path.suffix == ".parquet":
         return pd.read_parquet(path).to_csv()
     if path.suffix == ".json":
-        return {name: value for name, value in json.loads(path.read_text()).items() if name != "seconds"}
+        return {
+            name: value for name, value in json.loads(path.read_text()).items() if name != "seconds"
+        }
     if path.suffix == ".ckpt":
         found = torch.load(path, weights_only=True)
         kept = {name: part for name, part in found.items() if name not in ("callbacks", "loops")}

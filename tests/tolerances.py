@@ -1,13 +1,13 @@
 """How far two computations of one thing may be apart, whatever processor, library or number of threads.
 
-These add float32 numbers in different orders: a sum of n terms differs by some √n roundings of 6e-8, and each
-update carries the difference on. So there are three rules:
+These add float32 numbers in different orders: a sum of n terms differs by some √n roundings of
+6e-8, and each update carries the difference on. So there are three rules:
 
-- Where runs must be equal after training they train in float64, `EXACT`: differences of 1e-16 flip neither a
-  mask nor a decision. Means that a run keeps in float32 agree to `ROUNDED`, relatively.
+- Where runs must be equal after training they train in float64, `EXACT`: differences of 1e-16 flip
+  neither a mask nor a decision. Means that a run keeps in float32 agree to `ROUNDED`, relatively.
 - Quantities measured twice with the same weights, such as a mean loss, agree to `ROUNDED`, too.
-- Counts with the same weights, such as an error, agree up to the samples whose two largest outputs are equal to
-  rounding, of which a thousand samples have one at most: `counted`.
+- Counts with the same weights, such as an error, agree up to the samples whose two largest outputs
+  are equal to rounding, of which a thousand samples have one at most: `counted`.
 """
 
 import pytest

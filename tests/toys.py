@@ -17,7 +17,11 @@ from actlab.tasks import Quantity, Task, takes_run_axis
 N, T, D, K = 48, 5, 6, 3
 SIZE, BATCH = 50, 8  # of numbered samples
 OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-QUIET: dict[str, Any] = {"accelerator": "cpu", "num_sanity_val_steps": 0, **dict.fromkeys(OFF, False)}
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "num_sanity_val_steps": 0,
+    **dict.fromkeys(OFF, False),
+}
 SIX = {"Partials": "Halves", "GAN": "Ring", "Segmenter": "Squares", "VAE": "Halves"}
 SIX |= {"Forecaster": "Windows", "Tagger": "Corpus"}
 ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}}
@@ -33,7 +37,10 @@ def six(name: str, **data: Any) -> tuple[dict[str, Any], str]:
         net = {"class_path": "six_modules.Perceptron"}
         arguments = {"net": net, "optimizer": ADAM, "scheduler": schedule}
     model = {"class_path": f"six_modules.{name}", "init_args": arguments}
-    return {"model": model, "data": {"class_path": f"six_modules.{SIX[name]}", "init_args": data}}, key
+    return {
+        "model": model,
+        "data": {"class_path": f"six_modules.{SIX[name]}", "init_args": data},
+    }, key
 
 
 def positions_of(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Position]:
@@ -67,7 +74,13 @@ class Data:
 
 def fitted(task, data, folder, *callbacks, resumed=None, **options):
     """Return the Trainer that has trained a task, by default for three epochs in float64, without output."""
-    settings = {**QUIET, "max_epochs": 3, "precision": "64-true", "default_root_dir": folder, **options}
+    settings = {
+        **QUIET,
+        "max_epochs": 3,
+        "precision": "64-true",
+        "default_root_dir": folder,
+        **options,
+    }
     trainer = pl.Trainer(**settings, callbacks=list(callbacks))
     trainer.fit(task, datamodule=data, ckpt_path=resumed)
     return trainer
@@ -138,7 +151,9 @@ class FrameTask(Task):
     def quantities(self, output, batch):
         _, labels, mask = batch
         labels, mask = (t.expand(output.shape[:-1]) for t in (labels, mask))
-        loss = nn.functional.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none")
+        loss = nn.functional.cross_entropy(
+            output.flatten(0, -2), labels.flatten(), reduction="none"
+        )
         wrong = (output.argmax(-1) != labels).to(output.dtype)
         return {"loss": Quantity(loss.view_as(labels), mask), "error": Quantity(wrong, mask)}
 

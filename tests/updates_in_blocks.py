@@ -28,7 +28,9 @@ class Sizes(Checkpoint):
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int
+    ) -> None:
         self.seen.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
 
@@ -43,7 +45,9 @@ def runs_of(study: str, settings: dict[str, Any]) -> list[Any]:
     return plan.runs()[:2]
 
 
-def left(configs: list[Any], folder: Path, single: bool, stacked: bool, **options: Any) -> dict[str, Any]:
+def left(
+    configs: list[Any], folder: Path, single: bool, stacked: bool, **options: Any
+) -> dict[str, Any]:
     """What a fit leaves, and the sizes of its blocks."""
     sizes, path = Sizes(), folder / "last.ckpt"
     with quiet():

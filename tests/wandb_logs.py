@@ -12,7 +12,8 @@ def records(data: bytes) -> Iterator[bytes]:
     """The records of a transaction log: a file header of 7 bytes, then LevelDB's log format."""
     at, whole = 7, b""
     while at + 7 <= len(data):
-        if 0 < (left := -at % 32768) < 7:  # a block's tail too short for a record's header is padding
+        # A block's tail too short for a record's header is padding
+        if 0 < (left := -at % 32768) < 7:
             at += left
             continue
         length, kind = struct.unpack_from("<HB", data, at + 4)  # after the checksum
@@ -29,7 +30,8 @@ def log_records(file: Path) -> list[Any]:
     """The records of a closed run's log."""
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # generated
 
-    for _ in range(200):  # wandb's service writes the end of the log a moment after the run was closed
+    # wandb's service writes the end of the log a moment after the run was closed
+    for _ in range(200):
         parsed = list(map(Record.FromString, records(file.read_bytes())))
         if parsed and parsed[-1].HasField("exit"):
             break
@@ -45,7 +47,9 @@ def items(entries: Any) -> dict[str, Any]:
 def history(folder: Path) -> list[dict[str, Any]]:
     """The logged steps of the one run below a folder."""
     (file,) = folder.rglob("*.wandb")
-    return [items(record.history.item) for record in log_records(file) if record.HasField("history")]
+    return [
+        items(record.history.item) for record in log_records(file) if record.HasField("history")
+    ]
 
 
 def config(file: Path) -> dict[str, Any]:

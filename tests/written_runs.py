@@ -47,11 +47,18 @@ def curves_of(run: Run) -> Curves:
     return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
 
 
-_KEPT: dict[str, dict[str, bytes]] = {}  # what was written → its files, as writing takes ten times as long
+_KEPT: dict[
+    str, dict[str, bytes]
+] = {}  # what was written → its files, as writing takes ten times as long
 
 
 def write(
-    root: Path, run: Run, curves: Curves, status: str = FINISHED, rows: Sequence[Row] = (), **facts: Any
+    root: Path,
+    run: Run,
+    curves: Curves,
+    status: str = FINISHED,
+    rows: Sequence[Row] = (),
+    **facts: Any,
 ) -> None:
     """A run folder with each metric's values at epochs 1, 2, …, and some rows; a copy of an equal one."""
     folder = RunFolder(root, run)
@@ -87,7 +94,9 @@ def finished(
     return load(StudyFolder(plan, root))
 
 
-def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:
+def probe(
+    root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0
+) -> Path:
     """A probe's file: values by ``split/metric`` and condition, at one epoch."""
     rows = [
         Row(epoch, 10 * int(epoch), *metric.rpartition("/")[::2], condition, value)

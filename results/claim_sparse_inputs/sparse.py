@@ -1,7 +1,8 @@
 """Write a copy of MNIST with 95 % of the pixels 0: ``python sparse.py FOLDER_OF_MNIST NEW_FOLDER``.
 
-FOLDER_OF_MNIST holds the parquet files in the hub's layout. Each non-zero pixel is kept with one probability,
-drawn from numpy's generator of seed 0, file by file in order of their names; labels and order are unchanged.
+FOLDER_OF_MNIST holds the parquet files in the hub's layout. Each non-zero pixel is kept with one
+probability, drawn from numpy's generator of seed 0, file by file in order of their names; labels
+and order are unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> None:
         sparse = np.where(random.random(images.shape) < keep, images, 0).astype(np.uint8)
         table = tables[path]
         column = pa.array(
-            [{"bytes": png(image), "path": None} for image in sparse], table.schema.field("image").type
+            [{"bytes": png(image), "path": None} for image in sparse],
+            table.schema.field("image").type,
         )
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,8 @@
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb packages
     python results/scoreboard/fashion_mnist.py packages FOLDER
 
-Writes ``FOLDER/fashion_mnist``, with the images and labels of the hub's ``zalando-datasets/fashion_mnist``.
+Writes ``FOLDER/fashion_mnist``, with the images and labels of the hub's
+``zalando-datasets/fashion_mnist``.
 """
 
 import gzip

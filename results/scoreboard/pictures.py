@@ -2,9 +2,9 @@
 
     python results/scoreboard/pictures.py pictures
 
-The photograph is a portrait of Grace Hopper by the United States Navy, in the public domain, which comes with
-matplotlib; the page is set in DejaVu Sans, which comes with matplotlib too; the texture is noise of few wave
-lengths, by a fixed seed.
+The photograph is a portrait of Grace Hopper by the United States Navy, in the public domain, which
+comes with matplotlib; the page is set in DejaVu Sans, which comes with matplotlib too; the texture
+is noise of few wave lengths, by a fixed seed.
 """
 
 import hashlib
@@ -27,7 +27,11 @@ def photograph() -> Image.Image:
     """Return the upper square of the portrait."""
     with Image.open(DATA / "sample_data/grace_hopper.jpg") as image:
         width, _ = image.size
-        return image.convert("RGB").crop((0, 0, width, width)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+        return (
+            image.convert("RGB")
+            .crop((0, 0, width, width))
+            .resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+        )
 
 
 def page() -> Image.Image:

@@ -1,7 +1,8 @@
 """GELU against itself on another processor: ``python results/scoreboard/processors.py`` writes processors.md.
 
-The kept runs of GELU on each first data set of the scoreboard stand beside runs of the same settings and seeds
-on another processor (``processors/``): what differs is the order of float32 sums.
+The kept runs of GELU on each first data set of the scoreboard stand beside runs of the same
+settings and seeds on another processor (``processors/``): what differs is the order of float32
+sums.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a budget of tuning buys: ``python results/scoreboard/tuning.py`` writes tuning.md from choosing runs.
 
-Of the K settings that were tried for an activation, k drawn without replacement have an expected best score,
-the lowest median over the choosing seeds of the metric that selects; with k = K that of the chosen setting.
+Of the K settings that were tried for an activation, k drawn without replacement have an expected
+best score, the lowest median over the choosing seeds of the metric that selects; with k = K that of
+the chosen setting.
 """
 
 from __future__ import annotations
@@ -18,12 +19,41 @@ from actlab.analysis.wording import digits
 HERE = Path(__file__).parent
 ACTIVATION = "model.activation"
 EQUATION = ["model.optimizer.lr", "model.network.gain"]
-# Kept table, its metric, the keys of a setting, where, the sign that makes low good, the numbers of settings.
+# Kept table, its metric, the keys of a setting, where, the sign that makes low good, the numbers of
+# settings.
 TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
-    "text, plain": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "plain"}, 1, [1, 2, 4]),
-    "text, gated": ("gpt_gates", "val/loss@last", ["model.optimizer.lr"], {"block": "gated"}, 1, [1, 2, 4]),
-    "equation, waves": ("scoreboard/equations", "val/loss@last", EQUATION, {"block": "waves"}, 1, [1, 3, 9]),
-    "equation, hills": ("scoreboard/equations", "val/loss@last", EQUATION, {"block": "hills"}, 1, [1, 3, 9]),
+    "text, plain": (
+        "gpt_gates",
+        "val/loss@last",
+        ["model.optimizer.lr"],
+        {"block": "plain"},
+        1,
+        [1, 2, 4],
+    ),
+    "text, gated": (
+        "gpt_gates",
+        "val/loss@last",
+        ["model.optimizer.lr"],
+        {"block": "gated"},
+        1,
+        [1, 2, 4],
+    ),
+    "equation, waves": (
+        "scoreboard/equations",
+        "val/loss@last",
+        EQUATION,
+        {"block": "waves"},
+        1,
+        [1, 3, 9],
+    ),
+    "equation, hills": (
+        "scoreboard/equations",
+        "val/loss@last",
+        EQUATION,
+        {"block": "hills"},
+        1,
+        [1, 3, 9],
+    ),
     "picture, dB": (
         "inr_image",
         "val/psnr@last",
@@ -32,7 +62,14 @@ TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
         -1,
         [1, 5, 12, 25],
     ),
-    "classifier, error": ("scoreboard/mnist", "val/error@last", ["model.optimizer.lr"], {}, 1, [1, 2, 4]),
+    "classifier, error": (
+        "scoreboard/mnist",
+        "val/error@last",
+        ["model.optimizer.lr"],
+        {},
+        1,
+        [1, 2, 4],
+    ),
 }
 HEAD = """# Expected best of k settings
 
@@ -58,7 +95,9 @@ def table(name: str) -> str:
     runs = pd.read_csv(HERE.parent / study / "choose" / "values.csv")
     for key, value in where.items():
         runs = runs[runs[key] == value]
-    scores = (sign * runs.groupby([ACTIVATION, *keys], sort=False)[metric].median()).replace(np.nan, np.inf)
+    scores = (sign * runs.groupby([ACTIVATION, *keys], sort=False)[metric].median()).replace(
+        np.nan, np.inf
+    )
     curves = {
         str(activation): [sign * best_of(of.tolist(), number) for number in numbers]
         for activation, of in scores.groupby(level=0, sort=False)
@@ -66,7 +105,9 @@ def table(name: str) -> str:
     lines = [f"## {name}", "", "| | " + " | ".join(f"k = {number}" for number in numbers) + " |"]
     lines.append("|---" * (1 + len(numbers)) + "|")
     for activation in sorted(curves, key=lambda of: sign * curves[of][-1]):
-        cells = (digits(value) if math.isfinite(value) else "diverged" for value in curves[activation])
+        cells = (
+            digits(value) if math.isfinite(value) else "diverged" for value in curves[activation]
+        )
         lines.append(f"| {activation} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -9,14 +9,17 @@ Activations by name, and your own::
     actlab.names()                                              # every registered activation
     actlab.replace(model, "relu", "gelu")                       # in an existing model, in place
 
-Studies: one file describes many runs, which are trained, selected on validation data and compared over seeds::
+Studies: one file describes many runs, which are trained, selected on validation data and compared
+    over seeds::
 
     results = actlab.run_study("demo", activations=["./my_activation.py:MyActivation"])
-    results.table                                               # medians, intervals, tests: a DataFrame
-    results.values                                              # every run's values: a DataFrame
-    results.figures                                             # matplotlib figures, by name
+    results.table                                               # medians, intervals, tests: a
+    DataFrame results.values                                              # every run's values: a
+    DataFrame results.figures                                             # matplotlib figures, by
+    name
 
-The same studies run from the shell: ``actlab study run demo --activation ./my_activation.py:MyActivation``.
+The same studies run from the shell: ``actlab study run demo --activation
+./my_activation.py:MyActivation``.
 
 Importing this package loads neither torch nor Lightning; each name below loads on first use.
 """

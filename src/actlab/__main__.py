@@ -20,8 +20,9 @@ LONGEST_LINE = 1_500  # in characters, of an error message on the terminal
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command with the arguments after ``actlab``, by default those of the process; return the exit code.
 
-    0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad input; 130 or 143
-    if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as ``head``, has exited.
+    0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad input;
+    130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as
+    ``head``, has exited.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
@@ -49,7 +50,8 @@ def _restart_once(args: Sequence[str]) -> None:
     """Start Python again where only its start can set the encoding, or the hash seed of users' code."""
     runs_users_code = _in_this_process(args) or (len(args) > 0 and args[0] in FITS)
     if sys.getfilesystemencoding() == "ascii":
-        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8 files.
+        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8
+        # files.
         interpreter.restart(["-X", "utf8"])
     elif runs_users_code and interpreter.draws_hashes():
         interpreter.restart()
@@ -70,14 +72,18 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
     try:
         return run(args)
     except Exception:
-        check()  # other code may have replaced Stopped, such as an interrupted import of a C extension
+        # Other code may have replaced Stopped, such as an interrupted import of a C extension
+        check()
         raise
     except SystemExit as exit_:
         check()
         if nobody_reads():
             raise ReaderGoneError from exit_  # rich turns a broken pipe into an exit
         options = [word.partition("=")[0] for word in args]
-        if any(word == "-h" or word.endswith((".help", "--help")) or "--print" in word for word in options):
+        if any(
+            word == "-h" or word.endswith((".help", "--help")) or "--print" in word
+            for word in options
+        ):
             raise  # a parser printed help or the config and exits regularly
         command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
         raise ActlabError(

@@ -46,11 +46,12 @@ def load_study(
     Args:
         study: path of a study file, or the name of one that actlab ships, such as ``demo``.
         activations: activations to add to the comparison, one or several.
-        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves; in a study with stages, of
-            the last stage, or by stage: ``{"choose": 5, "compare": "5-19"}``.
+        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves; in a study with
+            stages, of the last stage, or by stage: ``{"choose": 5, "compare": "5-19"}``.
         reference: the activation that the others are tested against.
-        settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``. The value
-            of a grid key may be a list: ``{"model.activation": ["gelu", Mine]}`` replaces the compared ones.
+        settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``.
+            The value of a grid key may be a list: ``{"model.activation": ["gelu", Mine]}`` replaces
+            the compared ones.
         smoke: run on samples, in seconds.
 
     Returns:
@@ -85,14 +86,15 @@ def run_study(
 ) -> StudyResults:
     """Train the unfinished runs of a study, evaluate its probes and return the results.
 
-    Finished runs are skipped and interrupted runs resumed, so the same call continues a study that was
-    stopped. The study's folder gets ``table.json``, which `actlab report` reads. Works in any script, without
-    a guard for `multiprocessing`, and in notebooks.
+    Finished runs are skipped and interrupted runs resumed, so the same call continues a study that
+    was stopped. The study's folder gets ``table.json``, which `actlab report` reads. Works in any
+    script, without a guard for `multiprocessing`, and in notebooks.
 
     Args:
         study: path or name of a study file, or what `load_study` returns.
         runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
-        jobs: number of training processes; by default one a core in long studies; 0 trains in this process.
+        jobs: number of training processes; by default one a core in long studies; 0 trains in this
+            process.
         max_stack: most runs in one stack.
         **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
 
@@ -124,7 +126,9 @@ def run_study(
 
 
 @validated
-def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
+def results(
+    study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any
+) -> StudyResults:
     """Read the results of the finished runs of a study; train nothing. Arguments and errors as in `run_study`.
 
     >>> results("demo", runs_dir="elsewhere").stages[-1].missing
@@ -192,12 +196,13 @@ class StudyResults:
     def table(self) -> pd.DataFrame:
         """The comparison: a row for each grid point at its chosen settings.
 
-        Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its median
-        (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``… difference`` (mean paired
-        difference to the reference) with ``… difference low`` and ``… difference high``, ``… better`` (the
-        probability of being better than the reference), ``… p`` (before correction) and ``… p corrected`` (by
-        Holm, and for looks); ``time`` and ``memory`` of an update relative to the reference. Errors are
-        fractions.
+        Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its
+            median
+        (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``… difference``
+        (mean paired difference to the reference) with ``… difference low`` and ``… difference
+        high``, ``… better`` (the probability of being better than the reference), ``… p`` (before
+        correction) and ``… p corrected`` (by Holm, and for looks); ``time`` and ``memory`` of an
+        update relative to the reference. Errors are fractions.
         """
         from actlab.studies.points import short_names
 
@@ -205,7 +210,9 @@ class StudyResults:
         for row in self.record.rows:
             point = {**row.point, **row.chosen}
             names = short_names(list(point))
-            line: dict[str, Any] = {names[key]: self.record.text(key, value) for key, value in point.items()}
+            line: dict[str, Any] = {
+                names[key]: self.record.text(key, value) for key, value in point.items()
+            }
             line |= {"runs": row.finished + row.diverged, "diverged": row.diverged}
             for cell in row.columns:
                 interval, name = cell.interval, cell.key
@@ -221,7 +228,10 @@ class StudyResults:
                     f"{name} p corrected": cell.p_holm,
                 }
             cost = row.cost or {}
-            line |= {"time": cost.get("relative_to_reference"), "memory": cost.get("bytes_relative")}
+            line |= {
+                "time": cost.get("relative_to_reference"),
+                "memory": cost.get("bytes_relative"),
+            }
             lines.append(line)
         return pd.DataFrame(lines)
 
@@ -236,7 +246,9 @@ class StudyResults:
         from actlab.reports.table_files import to_csv
 
         # "None" is a label
-        return pd.read_csv(io.StringIO(to_csv(self.stages[-1])), keep_default_na=False, na_values=[""])
+        return pd.read_csv(
+            io.StringIO(to_csv(self.stages[-1])), keep_default_na=False, na_values=[""]
+        )
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

@@ -12,7 +12,11 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning_fabric.utilities.data import sized_len
-from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging
+from pytorch_lightning.callbacks import (
+    BatchSizeFinder,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+)
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.utilities import CombinedLoader
 
@@ -51,7 +55,12 @@ ANY_CLASSES: dict[str, Any] = {
     "datamodule_class": pl.LightningDataModule,
     "subclass_mode_data": True,
 }
-OF_TRAINER = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "devices": 1}
+OF_TRAINER = {
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "devices": 1,
+}
 _UNRECORDED = {  # callbacks that tasks reject, and why
     LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it out and give "
     "model.optimizer.lr, which `actlab tune` searches",
@@ -65,7 +74,8 @@ _UNRECORDED = {  # callbacks that tasks reject, and why
 class ActlabCLI(LightningCLI):
     """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
-    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses.
+    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI
+    parses.
     """
 
     digests: dict[str, str | None] | None = None  # of files and code; see `record.with_digests`
@@ -97,7 +107,9 @@ class ActlabCLI(LightningCLI):
         for name in sections.linked_shapes(self.given):
             shape = partial(self.shape, name)  # spawned processes unpickle it
             shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
-            parser.link_arguments("data", f"model.init_args.{name}", compute_fn=shape, apply_on="instantiate")
+            parser.link_arguments(
+                "data", f"model.init_args.{name}", compute_fn=shape, apply_on="instantiate"
+            )
 
     def shape(self, name: str, data: pl.LightningDataModule) -> Any:
         """Return a shape of the data for the model, and note it for the record; see `shape_for`."""
@@ -136,7 +148,8 @@ class ActlabCLI(LightningCLI):
         config = with_digests(record_of(self.resolved, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
-            self.model._log_hyperparams &= saves_hyperparameters(self.model)  # the config is logged as a whole
+            # The config is logged as a whole
+            self.model._log_hyperparams &= saves_hyperparameters(self.model)
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             writer.config = config
         if self.seeds_globally:
@@ -158,7 +171,9 @@ class ActlabCLI(LightningCLI):
     @cached_property
     def seeds_globally(self) -> bool:
         """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
-        return not identity.is_of_actlab({name: self.config[name].class_path for name in sections.SECTIONS})
+        return not identity.is_of_actlab(
+            {name: self.config[name].class_path for name in sections.SECTIONS}
+        )
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])
@@ -192,7 +207,10 @@ class ConfigCLI(ActlabCLI):
     """`ActlabCLI` for a nested config, whose sections are parsed from a cache."""
 
     def __init__(
-        self, given: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
+        self,
+        given: Mapping[str, Any],
+        digests: dict[str, str | None] | None = None,
+        **trainer_defaults: Any,
     ) -> None:
         self.digests = digests
         super().__init__(given, dict(given), **trainer_defaults)
@@ -208,14 +226,18 @@ class ConfigCLI(ActlabCLI):
         self.config = resolved(self.given, self.trainer_defaults)
 
 
-def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
+def shape_for(
+    model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule
+) -> Any:
     """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape``, which a model's config omits."""
     if name not in arguments:
         return None
     if (shape := getattr(data, name, None)) is not None:
         return shape
     if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
-        raise ActlabError(f"{type(data).__qualname__} has no {name}: give model.{name} in the config")
+        raise ActlabError(
+            f"{type(data).__qualname__} has no {name}: give model.{name} in the config"
+        )
     return arguments[name]
 
 
@@ -299,8 +321,8 @@ def build(
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    ``trainer_defaults``, over those in `OF_TRAINER`, are Trainer arguments for keys that the config does not
-    set. ``digests`` are those known of files and code; new ones are added.
+    ``trainer_defaults``, over those in `OF_TRAINER`, are Trainer arguments for keys that the config
+    does not set. ``digests`` are those known of files and code; new ones are added.
     """
     whole = with_import_paths(config)
     given = {key: value for key, value in whole.items() if value is not None}

@@ -40,8 +40,8 @@ _WORDS = {  # pydantic's words → ours
 def validated(function: Callable[P, Found]) -> Callable[P, Found]:
     """Decorate a public function or ``__init__``: check its arguments by their annotations, then call it.
 
-    Texts are not read as numbers. Arrays, numbers and shapes of NumPy and torch become Python's where the
-    annotation demands it, and paths become text.
+    Texts are not read as numbers. Arrays, numbers and shapes of NumPy and torch become Python's
+    where the annotation demands it, and paths become text.
 
     Raises:
         ActlabError: for a missing, unknown or repeated argument, or one of a wrong type.
@@ -79,7 +79,10 @@ def validated_but(*names: str) -> Callable[[Callable[P, Found]], Callable[P, Fou
             try:
                 checked()(*args, **kwargs)
             except ValidationError as error:
-                plain: Any = [*map(_plain, args)], {name: _plain(value) for name, value in kwargs.items()}
+                plain: Any = (
+                    [*map(_plain, args)],
+                    {name: _plain(value) for name, value in kwargs.items()},
+                )
                 try:
                     checked()(*plain[0], **plain[1])
                 except ValidationError:
@@ -102,11 +105,17 @@ def _plain(value: Any) -> Any:
 
 
 def _one_line(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], error: ValidationError
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    error: ValidationError,
 ) -> ActlabError:
     errors = error.errors(include_url=False)
     kind, place = errors[0]["type"], errors[0]["loc"][0]
-    known, called = [*inspect.signature(function).parameters], function.__qualname__.removesuffix(".__init__")
+    known, called = (
+        [*inspect.signature(function).parameters],
+        function.__qualname__.removesuffix(".__init__"),
+    )
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
         allowed = ", ".join(name for name in known if name != "self")
@@ -116,7 +125,9 @@ def _one_line(
         return ActlabError(f"{called}: {name} is missing")
     if kind.startswith("multiple"):
         return ActlabError(f"{called}: {name} is given twice")
-    allowed = " or ".join(dict.fromkeys(_allowed(detail) for detail in errors if detail["loc"][0] == place))
+    allowed = " or ".join(
+        dict.fromkeys(_allowed(detail) for detail in errors if detail["loc"][0] == place)
+    )
     value = args[place] if isinstance(place, int) else kwargs[name]
     return ActlabError(f"{called}: {name}: expected {allowed}, got {shown(value)}")
 

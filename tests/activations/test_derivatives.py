@@ -32,7 +32,9 @@ def derivative(y: Tensor, x: Tensor) -> Tensor:
     """∂(Σ y)/∂x, which can be differentiated again; 0 where y does not depend on x."""
     if not y.requires_grad:
         return torch.zeros_like(x)
-    (found,) = torch.autograd.grad(y.sum(), x, create_graph=True, allow_unused=True, materialize_grads=True)
+    (found,) = torch.autograd.grad(
+        y.sum(), x, create_graph=True, allow_unused=True, materialize_grads=True
+    )
     return found
 
 
@@ -63,7 +65,9 @@ def test_each_derivative_is_the_slope_of_the_one_below(spec):
         found, above, below = (orders(unit, PLACES + step) for step in (0, h, -h))
         for order in (1, 2, 3):
             slope = (above[order - 1] - below[order - 1]) / (2 * h)
-            torch.testing.assert_close(found[order], slope, rtol=1e-8, atol=1e-8, msg=f"order {order}")
+            torch.testing.assert_close(
+                found[order], slope, rtol=1e-8, atol=1e-8, msg=f"order {order}"
+            )
 
 
 @pytest.mark.parametrize("name", names())
@@ -116,7 +120,9 @@ def test_a_loss_of_second_derivatives_has_the_right_gradient(spec):
         loss = residual(trained)
         loss.backward()
         directions = [torch.randn_like(parameter) for parameter in trained.parameters()]
-        gradients = [parameter.grad for parameter in trained.parameters() if parameter.grad is not None]
+        gradients = [
+            parameter.grad for parameter in trained.parameters() if parameter.grad is not None
+        ]
         along = sum((g * d).sum().item() for g, d in zip(gradients, directions, strict=True))
         values = []
         for by in (h, -2 * h):
@@ -126,10 +132,15 @@ def test_a_loss_of_second_derivatives_has_the_right_gradient(spec):
         assert along == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo hides it
+# Dynamo hides it
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize(
     "spec",
-    [pytest.param(n, marks=[] if n == "rrelu" else slow) for n in names() if is_stochastic(create(n))],
+    [
+        pytest.param(n, marks=[] if n == "rrelu" else slow)
+        for n in names()
+        if is_stochastic(create(n))
+    ],
 )
 def test_compiled_masks_can_be_differentiated_as_often(spec, monkeypatch):
     """A compiled function cannot be differentiated twice, and the loss of an equation does so."""

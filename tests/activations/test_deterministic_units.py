@@ -43,7 +43,10 @@ ORACLES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "srelu": (lambda x: np.maximum(-1, x), lambda x: 1.0 * (x > -1)),
     "prelu": (lambda x: np.where(x > 0, x, 0.25 * x), lambda x: np.where(x > 0, 1, 0.25)),
     "rrelu": (lambda x: np.where(x > 0, x, 11 / 48 * x), lambda x: np.where(x > 0, 1, 11 / 48)),
-    "elu": (lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), lambda x: np.exp(np.minimum(x, 0))),
+    "elu": (
+        lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+        lambda x: np.exp(np.minimum(x, 0)),
+    ),
     "silu": (lu(expit), lambda x: expit(x) * (1 + x * expit(-x))),
     "gelu": (lu(Phi), lambda x: Phi(x) + x * phi(x)),
     "soi": (lu(Phi), lambda x: Phi(x) + x * phi(x)),
@@ -56,7 +59,10 @@ ORACLES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x: 0.5 * (1 + np.tanh(inner(x)) + x * (1 - np.tanh(inner(x)) ** 2) * inner_slope(x)),
     ),
     "cauchy_lu": (lu(stats.cauchy.cdf), lambda x: stats.cauchy.cdf(x) + x * stats.cauchy.pdf(x)),
-    "laplace_lu": (lu(stats.laplace.cdf), lambda x: stats.laplace.cdf(x) + x * stats.laplace.pdf(x)),
+    "laplace_lu": (
+        lu(stats.laplace.cdf),
+        lambda x: stats.laplace.cdf(x) + x * stats.laplace.pdf(x),
+    ),
     "adaptive_dropout": (
         lambda x: np.maximum(x, 0) * expit(x),
         lambda x: (x > 0) * expit(x) * (1 + x * expit(-x)),
@@ -118,7 +124,9 @@ def test_value_and_gradient_in_evaluation(name):
     apart = LINEAR_ABOVE_20.get(name, 0)
     np.testing.assert_allclose(y, value(RANGE), rtol=1e-12, atol=1e-15 + apart)
     smooth = ~np.isin(RANGE, KINKED.get(name, []))
-    np.testing.assert_allclose(gradient[smooth], derivative(RANGE)[smooth], rtol=1e-10, atol=1e-14 + apart)
+    np.testing.assert_allclose(
+        gradient[smooth], derivative(RANGE)[smooth], rtol=1e-10, atol=1e-14 + apart
+    )
     assert gradient.isfinite().all()
 
 
@@ -142,9 +150,14 @@ def test_finite_for_every_finite_input(name):
                 math.log10(info.smallest_normal), math.log10(info.max), 400, dtype=torch.float64
             )
             x = torch.cat([powers, -powers]).clamp(info.min, info.max)
-            x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(dtype)
+            x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(
+                dtype
+            )
             wide = max(info.max, torch.finfo(torch.float32).max)
-            x = x[x.abs().double() <= (info.max**0.49 if name in SQUARED else wide ** LARGEST.get(name, 1))]
+            x = x[
+                x.abs().double()
+                <= (info.max**0.49 if name in SQUARED else wide ** LARGEST.get(name, 1))
+            ]
             module = create(name).to(dtype).train(training)
             y, gradient = value_and_gradient(module, x)
             assert y.isfinite().all()
@@ -198,7 +211,9 @@ def test_curvature_of_gelu_relu_and_elu():
         return slope.detach(), torch.autograd.grad(slope.sum(), x)[0]
 
     slope, curvature = derivatives(name="gelu")
-    torch.testing.assert_close(curvature, torch.from_numpy(phi(x.detach().numpy())) * (2 - x.detach() ** 2))
+    torch.testing.assert_close(
+        curvature, torch.from_numpy(phi(x.detach().numpy())) * (2 - x.detach() ** 2)
+    )
     assert slope.min() < 0 < slope.max()
     assert curvature.min() < 0 < curvature.max()
     for name in ("relu", "elu"):
@@ -222,12 +237,19 @@ def test_elu_saturates_at_minus_alpha():
 def test_learnt_gaussians(learnable, channels):
     module = create("gelu", mu=0.3, sigma=0.7, learnable=learnable, channels=channels).double()
     parameters = dict(module.named_parameters())
-    assert set(parameters) == {True: {"mu", "log_sigma"}, "mu": {"mu"}, "sigma": {"log_sigma"}}[learnable]
-    x = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    assert (
+        set(parameters)
+        == {True: {"mu", "log_sigma"}, "mu": {"mu"}, "sigma": {"log_sigma"}}[learnable]
+    )
+    x = torch.randn(
+        2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
     torch.testing.assert_close(module(x), create("gelu", mu=0.3, sigma=0.7)(x))
 
     def call(x: Tensor, *values: Tensor) -> Tensor:
-        y: Tensor = torch.func.functional_call(module, dict(zip(parameters, values, strict=True)), (x,))
+        y: Tensor = torch.func.functional_call(
+            module, dict(zip(parameters, values, strict=True)), (x,)
+        )
         return y
 
     assert torch.autograd.gradcheck(call, (x, *parameters.values()))
@@ -271,16 +293,33 @@ def test_elu_is_asymptotic_to_the_cauchy_form():
 
 def test_logistic_and_normal_differ_by_a_tenth():
     x = torch.linspace(-5, 5, 100_001, dtype=torch.float64)
-    assert (torch.sigmoid(x) - CDFS["normal"](x)).abs().max().item() == pytest.approx(0.1174, abs=1e-4)
+    assert (torch.sigmoid(x) - CDFS["normal"](x)).abs().max().item() == pytest.approx(
+        0.1174, abs=1e-4
+    )
     assert (create("gelu")(x) - create("gelu_sigmoid")(x)).abs().max().item() < 0.021
     assert (create("gelu")(x) - create("gelu_tanh")(x)).abs().max().item() < 5e-4
 
 
 def test_torch_modules_are_torch_modules():
     """All that torch has, but for the one whose draws belong to a run: so costs compare torch's kernels."""
-    for name in ("ELU", "GELU", "Identity", "Mish", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softplus", "Tanh"):
+    for name in (
+        "ELU",
+        "GELU",
+        "Identity",
+        "Mish",
+        "PReLU",
+        "ReLU",
+        "SiLU",
+        "Sigmoid",
+        "Softplus",
+        "Tanh",
+    ):
         assert type(create(name.lower())) is getattr(nn, name)
-    for name, kind in (("gelu_tanh", nn.GELU), ("leaky_relu", nn.LeakyReLU), ("srelu", nn.Threshold)):
+    for name, kind in (
+        ("gelu_tanh", nn.GELU),
+        ("leaky_relu", nn.LeakyReLU),
+        ("srelu", nn.Threshold),
+    ):
         assert type(create(name)) is kind
     x = torch.linspace(-5, 5, 64)
     assert torch.equal(create("gelu_tanh")(x), nn.functional.gelu(x, approximate="tanh"))

@@ -90,15 +90,24 @@ def test_a_form_trains(name, forms):
 
 def test_a_decorated_function_may_build_a_module(forms):
     assert actlab.create(f"{forms}:building", slope=0.25).negative_slope == 0.25
-    shown, is_random = repr(actlab.create(f"{forms}:Double")), is_stochastic(actlab.create(f"{forms}:Double"))
+    shown, is_random = (
+        repr(actlab.create(f"{forms}:Double")),
+        is_stochastic(actlab.create(f"{forms}:Double")),
+    )
     assert ("Double" in shown, is_random) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("failing", "'Tensor' object has no attribute 'no_such_method' .*line 21: .*Without a tensor: .*'x'"),
-        ("nothing_near", "Allowed: Double, Holding, Plain, building, decorated, .*script, scripted"),
+        (
+            "failing",
+            "'Tensor' object has no attribute 'no_such_method' .*line 21: .*Without a tensor: .*'x'",
+        ),
+        (
+            "nothing_near",
+            "Allowed: Double, Holding, Plain, building, decorated, .*script, scripted",
+        ),
     ],
 )
 def test_what_cannot_be_built_says_what_to_write(name, message, forms):
@@ -112,14 +121,14 @@ def test_many_attributes_are_not_listed():
 
 
 def test_a_file_that_parses_arguments_sees_its_own(tmp_path, monkeypatch):
-    text = (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({!r})\nparser.parse_args()\n"
-    )
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({!r})\nparser.parse_args()\n"
     (tmp_path / "optional.py").write_text(text.format("--beta") + "def act(x):\n    return x\n")
     (tmp_path / "required.py").write_text(text.format("beta"))
     monkeypatch.setattr(sys, "argv", words := ["actlab", "check", "./optional.py:act"])
     assert actlab.factory(f"{tmp_path}/optional.py:act")()(torch.ones(2))[0] == 1
-    with pytest.raises(ActlabError, match=r"required\.py ends the process when it is imported, with code 2"):
+    with pytest.raises(
+        ActlabError, match=r"required\.py ends the process when it is imported, with code 2"
+    ):
         actlab.factory(f"{tmp_path}/required.py:act")
     assert sys.argv is words
 

@@ -24,7 +24,12 @@ def logistic(c: str) -> tuple[Real, Real, Real]:
     return (
         lambda x: x * rise(x),
         lambda x: rise(x) * (1 + mpmath.mpf(c) * x * rise(x, -1)),
-        lambda x: mpmath.mpf(c) * rise(x) * rise(x, -1) * (2 + mpmath.mpf(c) * x * (rise(x, -1) - rise(x))),
+        lambda x: (
+            mpmath.mpf(c)
+            * rise(x)
+            * rise(x, -1)
+            * (2 + mpmath.mpf(c) * x * (rise(x, -1) - rise(x)))
+        ),
     )
 
 
@@ -82,7 +87,9 @@ def exactly(exact: Real) -> list[tuple[float, float, float]]:
     with mpmath.workdps(150 if exact in cauchy else 70):
         for x in map(mpmath.mpf, grid()):
             value, moved = exact(x), exact(x * (1 + step)) - exact(x * (1 - step))
-            found.append((float(x), float(value), float(abs(moved / (2 * step * value))) if value else 0.0))
+            found.append(
+                (float(x), float(value), float(abs(moved / (2 * step * value))) if value else 0.0)
+            )
     return found
 
 
@@ -99,8 +106,9 @@ def derivatives(unit: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Te
 def test_tails_keep_their_relative_accuracy(name):
     """Within 16 ε, where the input is known to 16 ε, down to a thousand times the least normal number.
 
-    It is 2 ε in bfloat16. Below that number values may be 0, and on the right curvatures, which go to 0 beside
-    slopes of 1, count within 16 ε of 1. So do both derivatives of the Cauchy form, which autograd sums.
+    It is 2 ε in bfloat16. Below that number values may be 0, and on the right curvatures, which go
+    to 0 beside slopes of 1, count within 16 ε of 1. So do both derivatives of the Cauchy form,
+    which autograd sums.
     """
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         limits = torch.finfo(dtype)
@@ -108,10 +116,14 @@ def test_tails_keep_their_relative_accuracy(name):
         least = 1000 * limits.tiny
         found = derivatives(unit_of(name), torch.tensor(grid(), dtype=dtype))
         for order, values in enumerate(found):
-            for value, (x, exact, condition) in zip(values.tolist(), exactly(EXACT[name][order]), strict=True):
+            for value, (x, exact, condition) in zip(
+                values.tolist(), exactly(EXACT[name][order]), strict=True
+            ):
                 summed = order > 0 and "cauchy" in name
                 scale = 1.0 if summed or (order == 2 and x > 0) else abs(exact)
-                allowed = eps * (1 + condition) * scale if abs(exact) > least else max(least, eps * scale)
+                allowed = (
+                    eps * (1 + condition) * scale if abs(exact) > least else max(least, eps * scale)
+                )
                 assert abs(value - exact) <= allowed, (order, x, value, exact)
 
 
@@ -136,7 +148,9 @@ PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     ),
 }
 UNITS = pytest.mark.parametrize("name", list(PLAIN))
-GRID = torch.cat([torch.linspace(-30, 30, 6001, dtype=torch.float64), torch.tensor([0.0, -0.0, 1e-30, -1e-30])])
+GRID = torch.cat(
+    [torch.linspace(-30, 30, 6001, dtype=torch.float64), torch.tensor([0.0, -0.0, 1e-30, -1e-30])]
+)
 EXTREMES = [1e4, 6e4, -6e4, 3e38, -3e38, math.inf, -math.inf, 1e-40, -1e-40, 0.0, -0.0]
 
 
@@ -166,7 +180,9 @@ def test_extremes(name):
             x = x[x.abs() < torch.finfo(dtype).max / 2]
         y, slope, curvature = derivatives(create(name), x)
         assert y.dtype == slope.dtype == dtype
-        torch.testing.assert_close(y[x > 1e10], x[x > 1e10], rtol=2 * torch.finfo(dtype).eps, atol=0)
+        torch.testing.assert_close(
+            y[x > 1e10], x[x > 1e10], rtol=2 * torch.finfo(dtype).eps, atol=0
+        )
         left = -1 / math.pi if name == "cauchy_lu" else 0
         torch.testing.assert_close(
             y[x < -1].double(), torch.full_like(y[x < -1], left).double(), rtol=1e-3, atol=0
@@ -189,7 +205,9 @@ def test_one_tensor_is_kept_for_the_backward(name, dtype):
     saved: dict[int, Tensor] = {}
     x = torch.randn(64, 32, dtype=dtype, requires_grad=True)
 
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.setdefault(t.data_ptr(), t), lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: saved.setdefault(t.data_ptr(), t), lambda t: t
+    ):
         create(name)(x).sum().backward()
 
     (kept,) = (tensor for tensor in saved.values() if tensor.numel() > 1)
@@ -201,9 +219,17 @@ def test_one_tensor_is_kept_for_the_backward(name, dtype):
 def test_shapes_and_strides(name):
     unit, x = create(name), torch.randn(6, 4, 3)
     expected = unit(x)
-    for view, wanted in ((x.mT, expected.mT), (x[::2], expected[::2]), (x[0, :1].expand(5, 3), None)):
-        torch.testing.assert_close(unit(view), expected[0, :1].expand(5, 3) if wanted is None else wanted)
-        for found, plain in zip(derivatives(unit, view), derivatives(PLAIN[name], view), strict=True):
+    for view, wanted in (
+        (x.mT, expected.mT),
+        (x[::2], expected[::2]),
+        (x[0, :1].expand(5, 3), None),
+    ):
+        torch.testing.assert_close(
+            unit(view), expected[0, :1].expand(5, 3) if wanted is None else wanted
+        )
+        for found, plain in zip(
+            derivatives(unit, view), derivatives(PLAIN[name], view), strict=True
+        ):
             torch.testing.assert_close(found, plain)
     for shape in ((0,), (3, 0, 2), ()):
         assert [t.shape for t in derivatives(unit, torch.ones(shape))] == [shape] * 3

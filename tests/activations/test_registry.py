@@ -48,7 +48,9 @@ def values(module: nn.Module, x: torch.Tensor, seed: int = 3) -> list[torch.Tens
     return [y.detach(), gradient, module.eval()(x).detach()]
 
 
-def value_and_gradient(module: nn.Module, x: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(
+    module: nn.Module, x: torch.Tensor, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(seed)
     x = x.detach().clone().requires_grad_()
     y = module(x)
@@ -69,7 +71,14 @@ def test_every_activation_is_registered_with_formula_and_source():
 
 X = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
 UNITS = [*NAMES, *SOI_FAMILY]
-KINDS = ("gelu", "prelu", "cauchy_lu", "rrelu", "soi")  # a function, learnt, by hand, drawn, drawn by hand
+# A function, learnt, by hand, drawn, drawn by hand
+KINDS = (
+    "gelu",
+    "prelu",
+    "cauchy_lu",
+    "rrelu",
+    "soi",
+)
 
 
 def keeps_shape_and_dtype(spec: Any) -> None:
@@ -100,7 +109,9 @@ def derivatives_of_every_order_and_mode(spec: Any) -> None:
     module = create(spec).double().eval()
     x = torch.tensor([-7.0, -2.1, -0.4, 0.3, 1.7, 6.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(module, (x,), check_forward_ad=True, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(module, (x,), check_fwd_over_rev=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(
+        module, (x,), check_fwd_over_rev=True, check_batched_grad=True
+    )
     slope = torch.func.vmap(torch.func.grad(module))
     for mode in (False, True)[: 2 - is_stochastic(module)]:
         module.train(mode)
@@ -148,11 +159,14 @@ def says_rightly_whether_it_draws(spec: Any) -> None:
     first, second = module(X), module(X)
     assert is_stochastic(module) is not torch.equal(torch.get_rng_state(), state)
     assert is_stochastic(module) is not torch.equal(first, second)
-    assert is_stochastic(module) is entry(spec if isinstance(spec, str) else spec["name"]).stochastic
+    assert (
+        is_stochastic(module) is entry(spec if isinstance(spec, str) else spec["name"]).stochastic
+    )
     assert torch.equal(module.eval()(X), module(X))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, at the first use
+# torch's own, at the first use
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("spec", UNITS, ids=str)
 def test_every_unit(spec):
     """Each check above, as its name says."""
@@ -166,7 +180,9 @@ def test_every_unit(spec):
 
 
 @pytest.mark.parametrize(
-    "spec", [pytest.param(unit, marks=[] if unit in KINDS else pytest.mark.slow) for unit in UNITS], ids=str
+    "spec",
+    [pytest.param(unit, marks=[] if unit in KINDS else pytest.mark.slow) for unit in UNITS],
+    ids=str,
 )
 def test_it_compiles_with_its_backward(spec):
     torch.compiler.reset()
@@ -186,15 +202,26 @@ def test_parameters_reach_the_unit():
     )
     assert create("prelu", slope=0.5)(x).tolist() == [-1, 1]
     assert entry("elu").parameters == {"alpha": 1.0}
-    assert create({"name": "adaptive_dropout", "activation": {"name": "elu", "alpha": 2}}).activation.alpha == 2
+    assert (
+        create(
+            {"name": "adaptive_dropout", "activation": {"name": "elu", "alpha": 2}}
+        ).activation.alpha
+        == 2
+    )
 
 
 def test_mistakes_are_named_when_the_factory_is_made():
     for spec, message in (
         ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
-        ("Swish", r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists all. Or use"),
+        (
+            "Swish",
+            r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists all. Or use",
+        ),
         ("gelu_new", r"did you mean 'gelu_tanh'\? "),
-        ("hardswish", r"`actlab activations` lists all\. Or use an importable name: torch.nn:Hardswish\.$"),
+        (
+            "hardswish",
+            r"`actlab activations` lists all\. Or use an importable name: torch.nn:Hardswish\.$",
+        ),
         (
             "qqq",
             r"^unknown activation 'qqq'\. `actlab activations` lists all. Or use an importable name: \S+ or",
@@ -202,21 +229,39 @@ def test_mistakes_are_named_when_the_factory_is_made():
         ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
         ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),
         ({"name": "elu", "alpha": "1e-3"}, "'alpha' of elu: expected float, got '1e-3'"),
-        ({"name": "torch.nn:ELU", "inplace": "no"}, "'inplace' of torch.nn:ELU: expected bool, got 'no'"),
+        (
+            {"name": "torch.nn:ELU", "inplace": "no"},
+            "'inplace' of torch.nn:ELU: expected bool, got 'no'",
+        ),
         ({"name": "prelu", "channels": "3"}, "'channels' of prelu: expected int or None, got '3'"),
-        ({"name": "prelu", "channels": 1.5}, "cannot build prelu with {'channels': 1.5}: TypeError: "),
+        (
+            {"name": "prelu", "channels": 1.5},
+            "cannot build prelu with {'channels': 1.5}: TypeError: ",
+        ),
         ({"name": "prelu", "channels": 0}, "'channels' of prelu must be positive"),
-        ({"name": "prelu", "channels": 3, "per_channel": True}, "cannot be combined with 'per_channel'"),
+        (
+            {"name": "prelu", "channels": 3, "per_channel": True},
+            "cannot be combined with 'per_channel'",
+        ),
         ({"name": "gelu", "sigma": 0}, "'sigma' of gelu must be positive"),
         ({"name": "gelu", "channels": 3}, "need 'learnable'"),
-        ({"name": "soi", "cdf": "normale"}, r"'cdf' of soi: expected Literal\['normal', .*, got 'normale'"),
+        (
+            {"name": "soi", "cdf": "normale"},
+            r"'cdf' of soi: expected Literal\['normal', .*, got 'normale'",
+        ),
         ({"name": "soi", "sigma": -1.0}, "'sigma' of soi must be positive"),
         ({"name": "rrelu", "lower": 0.5}, "'lower' of rrelu must not exceed 'upper'"),
         ({"name": "adaptive_dropout", "activation": "rele"}, "unknown activation 'rele'"),
         ({"alpha": 1}, "a name or a mapping with a name"),
         (7, "a name or a mapping with a name"),
-        ("no_such_package.units:Mine", "cannot import 'no_such_package.units': ModuleNotFoundError"),
-        ("torch.nn.functional:gelo", "unknown attribute of torch.nn.functional 'gelo'; did you mean"),
+        (
+            "no_such_package.units:Mine",
+            "cannot import 'no_such_package.units': ModuleNotFoundError",
+        ),
+        (
+            "torch.nn.functional:gelo",
+            "unknown attribute of torch.nn.functional 'gelo'; did you mean",
+        ),
         (
             "torch.nn:Linear",
             "torch.nn:Linear needs a value for 'out_features'; write .*, with width for the number",
@@ -256,7 +301,9 @@ def width_file(programs: Path) -> str:
 
 
 @pytest.fixture
-def unit_file(program: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unit_file(
+    program: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     monkeypatch.chdir(tmp_path)
     return program("activation_forms")
 
@@ -270,7 +317,11 @@ def test_a_file_of_the_user(unit_file, monkeypatch):
     assert type(unit) is type(create(f"{unit_file}:Swish"))
     assert is_elementwise(unit)
     assert not is_stochastic(unit)
-    for twin in (copy.deepcopy(unit), pickle.loads(pickle.dumps(unit)), pickle.loads(pickle.dumps(made))()):
+    for twin in (
+        copy.deepcopy(unit),
+        pickle.loads(pickle.dumps(unit)),
+        pickle.loads(pickle.dumps(made))(),
+    ):
         assert torch.equal(twin(x), unit(x))
     monkeypatch.chdir(unit_file.parent)
     assert create({"name": "./activation_forms.py:slope", "channels": 3}).num_parameters == 3
@@ -386,10 +437,20 @@ def test_what_is_known_of_foreign_modules():
     for unknown in (nn.RReLU(), nn.Dropout(), nn.Sequential(nn.Dropout())):
         assert is_stochastic(unknown)
         assert not is_elementwise(unknown)
-    for other in (nn.Softmax(1), nn.PReLU(), nn.BatchNorm1d(2, affine=False), create("gelu", learnable=True)):
+    for other in (
+        nn.Softmax(1),
+        nn.PReLU(),
+        nn.BatchNorm1d(2, affine=False),
+        create("gelu", learnable=True),
+    ):
         assert not is_elementwise(other)
 
 
 def test_spellings_of_one_activation():
-    for spec in ("torch.nn:ELU", "torch.nn.ELU", {"class_path": "torch.nn.ELU"}, {"name": "torch.nn.ELU"}):
+    for spec in (
+        "torch.nn:ELU",
+        "torch.nn.ELU",
+        {"class_path": "torch.nn.ELU"},
+        {"name": "torch.nn.ELU"},
+    ):
         assert registry.factory(spec) == registry.factory("torch.nn:ELU")

@@ -69,7 +69,10 @@ def types(model):
 
 def test_every_place_gets_a_fresh_module_and_all_else_stays():
     model = nested()
-    before, others = copy.deepcopy(model.state_dict()), [m for m in model.modules() if type(m) is not nn.ReLU]
+    before, others = (
+        copy.deepcopy(model.state_dict()),
+        [m for m in model.modules() if type(m) is not nn.ReLU],
+    )
     found = actlab.replace(model, "relu", "gelu")
     assert found == Replacement(("1", "2.0.relu", "2.1.act"), None)
     new = [model.get_submodule(path) for path in found.paths]
@@ -149,14 +152,18 @@ def test_which_modules_an_activation_stands_for(old, paths):
 )
 def test_everything_that_names_an_activation_can_be_the_new_one(new, shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text("from torch import nn\nclass Own(nn.Identity): pass\n", encoding="utf-8")
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\nclass Own(nn.Identity): pass\n", encoding="utf-8"
+    )
     model = nn.Sequential(nn.ReLU())
     actlab.replace(model, "relu", new)
     assert str(model[0]) == shown
 
 
 def test_mode_device_and_dtype_are_those_of_the_place():
-    model = nn.Sequential(nn.Linear(2, 2).half(), nn.Sequential(nn.Linear(2, 2).double(), nn.ReLU()), nn.ReLU())
+    model = nn.Sequential(
+        nn.Linear(2, 2).half(), nn.Sequential(nn.Linear(2, 2).double(), nn.ReLU()), nn.ReLU()
+    )
     model[1].eval()
     actlab.replace(model, "relu", "prelu")
     assert [model[1][1].weight.dtype, model[2].weight.dtype] == [torch.float64, torch.float16]
@@ -199,8 +206,16 @@ def test_each_place_has_the_width_of_its_input(bend):
 @pytest.mark.parametrize(
     ("old", "example", "message"),
     [
-        ("relu", None, r"relu: Bend needs the number of features at its site for 'channels': .* example=INPUT"),
-        ("relu", torch.zeros(2, 3), "relu, called with 4 and 8 features in the example: Bend needs"),
+        (
+            "relu",
+            None,
+            r"relu: Bend needs the number of features at its site for 'channels': .* example=INPUT",
+        ),
+        (
+            "relu",
+            torch.zeros(2, 3),
+            "relu, called with 4 and 8 features in the example: Bend needs",
+        ),
         ("elu", torch.zeros(2, 3), "idle, not called in the example: Bend needs"),
     ],
 )
@@ -220,7 +235,10 @@ def test_an_example_gives_widths_to_the_factory_of_a_network():
             actlab.replace(self, "relu", act, example=torch.zeros(1, *input_shape))
 
     task = actlab.tasks.ClassificationTask(
-        activation={"name": "prelu", "per_channel": True}, network=Net, num_classes=3, input_shape=(1, 2, 2)
+        activation={"name": "prelu", "per_channel": True},
+        network=Net,
+        num_classes=3,
+        input_shape=(1, 2, 2),
     )
     assert task.network[2].weight.shape == (6,)
 
@@ -250,7 +268,13 @@ def test_wide_and_complex_tensors_keep_their_dtype():
     class Mixed(nn.Module):
         def __init__(self):
             super().__init__()
-            for dtype in (torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int32):
+            for dtype in (
+                torch.bfloat16,
+                torch.float32,
+                torch.float64,
+                torch.complex64,
+                torch.int32,
+            ):
                 self.register_buffer(f"{dtype}_values"[6:], torch.zeros(1, dtype=dtype))
 
     model = nn.Sequential(nn.Linear(2, 2).half(), nn.ReLU())
@@ -262,8 +286,15 @@ def test_wide_and_complex_tensors_keep_their_dtype():
 def test_functional_calls_are_listed_by_module_and_spelling():
     model = Functional()
     found = actlab.replace(model, "relu", "gelu", example=torch.zeros(2, 4))
-    spellings = ["torch.relu", "torch.nn.functional.relu", "torch.Tensor.relu_", "torch.Tensor.relu"]
-    assert found == Replacement(("inner.relu",), tuple(FunctionalCall("", name) for name in spellings))
+    spellings = [
+        "torch.relu",
+        "torch.nn.functional.relu",
+        "torch.Tensor.relu_",
+        "torch.Tensor.relu",
+    ]
+    assert found == Replacement(
+        ("inner.relu",), tuple(FunctionalCall("", name) for name in spellings)
+    )
     assert str(found).startswith(
         "replaced: inner.relu\nfunctional calls, not replaced: torch.relu in the model"
     )
@@ -284,12 +315,16 @@ def test_a_layer_of_torch_computes_its_new_activation_in_evaluation_too(held):
     found = actlab.replace(model, old, "gelu_tanh", example=x)
     assert found == Replacement(("layers.0.activation", "layers.1.activation"), found.functional)
     with torch.no_grad():
-        trained, evaluated = (model.train(mode)(x, src_key_padding_mask=padded) for mode in (True, False))
+        trained, evaluated = (
+            model.train(mode)(x, src_key_padding_mask=padded) for mode in (True, False)
+        )
     torch.testing.assert_close(trained[~padded], evaluated[~padded], rtol=0, atol=2e-6)
 
 
 def test_a_function_that_is_not_replaced_stays_a_function():
-    model = nn.Sequential(nn.TransformerDecoderLayer(4, 2, 8, activation=nn.functional.silu), nn.ReLU())
+    model = nn.Sequential(
+        nn.TransformerDecoderLayer(4, 2, 8, activation=nn.functional.silu), nn.ReLU()
+    )
     actlab.replace(model, "relu", "gelu")
     with pytest.raises(ActlabError, match=r"SiLU\(\) × 1"):
         actlab.replace(model, "elu", "gelu")
@@ -347,15 +382,27 @@ def test_a_stochastic_map_draws_in_a_plain_loop():
             {"old": "elu"},
             ["no matching ELU module", "ReLU() × 2", "ReLU(inplace=True) × 1", "example="],
         ),
-        (model_of_many, {"old": {"name": "elu", "alpha": 2}}, ["ELU(alpha=0.5) × 1", "Slope() × 2", "SOI("]),
+        (
+            model_of_many,
+            {"old": {"name": "elu", "alpha": 2}},
+            ["ELU(alpha=0.5) × 1", "Slope() × 2", "SOI("],
+        ),
         (nn.Linear, {"old": "relu"}, ["no matching ReLU module", "none"]),
         (nested, {"old": "rleu"}, ["unknown activation", "relu"]),
         (nested, {"new": "gleu"}, ["unknown activation", "gelu"]),
         (nested, {"new": {"name": "elu", "beta": 1}}, ["beta", "elu", "alpha"]),
         (nested, {"new": nn.GELU()}, ["instance of GELU", "class"]),
-        (nested, {"new": 3}, ["replace: new: expected text or a mapping or a class or a function, got 3"]),
+        (
+            nested,
+            {"new": 3},
+            ["replace: new: expected text or a mapping or a class or a function, got 3"],
+        ),
         (nested, {"new": nn.Threshold}, ["Threshold needs a value for 'threshold'"]),
-        (Block, {"example": torch.zeros(3, 5)}, ["cannot be run on the example", "RuntimeError", "tuple"]),
+        (
+            Block,
+            {"example": torch.zeros(3, 5)},
+            ["cannot be run on the example", "RuntimeError", "tuple"],
+        ),
         (nn.ReLU, {}, ["the model is itself a ReLU", "actlab.create"]),
         (
             Functional,
@@ -431,7 +478,9 @@ def test_an_activation_in_place_whose_input_is_read_elsewhere_is_rejected(block,
 
 @pytest.mark.parametrize("block", [PreActivation, Dropped])
 def test_without_an_example_an_activation_in_place_is_named(block):
-    with pytest.warns(UserWarning, match="^0.act, 1.relu: replaced activations change their input in place"):
+    with pytest.warns(
+        UserWarning, match="^0.act, 1.relu: replaced activations change their input in place"
+    ):
         actlab.replace(nn.Sequential(block(), Block(), nn.ReLU()), "relu", "gelu")
 
 

@@ -66,7 +66,9 @@ def test_spellings_with_parameters_are_one_value(spelling):
         assert twin == spec
 
 
-@pytest.mark.parametrize("value", [3, None, {"alpha": 1}, {"name": 3}, {"name": "elu", 1: 2}, ["elu"]])
+@pytest.mark.parametrize(
+    "value", [3, None, {"alpha": 1}, {"name": 3}, {"name": "elu", 1: 2}, ["elu"]]
+)
 def test_other_values_are_no_activation(value):
     with pytest.raises(ActlabError, match="an activation is a name or a mapping with a name"):
         Spec.of(value)
@@ -90,7 +92,9 @@ def test_a_factory_imports_its_class_once(monkeypatch):
 
 def test_a_run_carries_the_value_and_stores_text():
     (run, *_) = reading.load("demo", smoke=True, overrides=["model.activation=torch.nn.ELU"]).runs()
-    (same, *_) = reading.load("demo", smoke=True, overrides=["model.activation=torch.nn:ELU"]).runs()
+    (same, *_) = reading.load(
+        "demo", smoke=True, overrides=["model.activation=torch.nn:ELU"]
+    ).runs()
     spec = Spec("torch.nn", "ELU")
     assert (get_dotted(run.config, "model.activation"), run.activation) == (spec, spec)
     assert run.identity == same.identity
@@ -101,15 +105,26 @@ def test_a_run_carries_the_value_and_stores_text():
 
 
 def test_a_task_in_a_script_takes_the_value_and_stores_text():
-    arguments: Any = {"activation": Spec.of(PARAMETERS), "network": MLP, "num_classes": 2, "input_shape": [3]}
+    arguments: Any = {
+        "activation": Spec.of(PARAMETERS),
+        "network": MLP,
+        "num_classes": 2,
+        "input_shape": [3],
+    }
     task = ClassificationTask(**arguments)
     assert {unit.alpha for unit in task.units} == {0.5}
     assert task.hparams["activation"] == task.arguments.plain["activation"] == PARAMETERS
 
 
 def test_parameters_from_python_become_plain_values():
-    found: Any = spec_of({"name": "adaptive_dropout", "alpha": np.float64(0.5), "activation": nn.ELU})
-    assert found == {"name": "adaptive_dropout", "alpha": 0.5, "activation": "torch.nn.modules.activation:ELU"}
+    found: Any = spec_of(
+        {"name": "adaptive_dropout", "alpha": np.float64(0.5), "activation": nn.ELU}
+    )
+    assert found == {
+        "name": "adaptive_dropout",
+        "alpha": 0.5,
+        "activation": "torch.nn.modules.activation:ELU",
+    }
     assert type(found["alpha"]) is float
 
 

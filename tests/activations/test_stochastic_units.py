@@ -41,7 +41,8 @@ def test_soi_mean_and_variance(cdf, mu, sigma):
     assert z.abs().max() < z_bound(len(POINTS))
     torch.testing.assert_close(y.mean(0), POINTS * kept)
     error = (y.var(0) / (POINTS**2 * p * (1 - p)) - 1).abs()
-    deviation = ((1 - 2 * p).abs() / (p * (1 - p) * N).sqrt()).clamp_min(1e-4)  # of the relative variance
+    # Of the relative variance
+    deviation = ((1 - 2 * p).abs() / (p * (1 - p) * N).sqrt()).clamp_min(1e-4)
     assert (error < z_bound(len(POINTS)) * deviation + 20 / N / (p * (1 - p))).all()
     torch.testing.assert_close(create(spec).eval()(POINTS), POINTS * p, rtol=1e-12, atol=0)
 
@@ -128,7 +129,9 @@ def test_rrelu_is_the_plain_one_to_the_bit():
     for stream in (True, False):
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             x = torch.randn(40, 30, generator=torch.Generator().manual_seed(3)).to(dtype)
-            x.view(-1)[:8] = torch.tensor([0.0, -0.0, math.inf, -math.inf, 6e4, -6e4, 1e-40, -1e-40])
+            x.view(-1)[:8] = torch.tensor(
+                [0.0, -0.0, math.inf, -math.inf, 6e4, -6e4, 1e-40, -1e-40]
+            )
             module = create("rrelu", lower=0.1, upper=0.6)
             if stream:
                 attach(module, Stream(5))

@@ -55,7 +55,9 @@ def test_many_seeds_are_drawn_and_one_cannot_say():
 def tuned(**changes) -> Study:
     grid = {ACT: ["gelu", "relu"], LR: [0.1, 0.01]}
     select = Selection((LR,), "val/loss", at="last")
-    return study(grids=(grid,), select=select, table=({"metric": "test/error"},), reference="relu", **changes)
+    return study(
+        grids=(grid,), select=select, table=({"metric": "test/error"},), reference="relu", **changes
+    )
 
 
 def losses(run) -> dict[str, list[float]]:
@@ -68,7 +70,8 @@ def losses(run) -> dict[str, list[float]]:
 
 def staged(root: Path, chose: int = 5) -> Results:
     plan = tuned(
-        seeds=(*range(chose),), stages=(Stage("choose", (*range(chose),)), Stage("compare", (*range(10, 18),)))
+        seeds=(*range(chose),),
+        stages=(Stage("choose", (*range(chose),)), Stage("compare", (*range(10, 18),))),
     )
     folder = StudyFolder(plan, root)
     for _ in plan.stages:
@@ -99,7 +102,9 @@ def test_a_choice_that_other_seeds_would_not_make_is_a_note_at_the_verdict(tmp_p
 def test_without_stages_the_seeds_left_out_stand_for_fresh_ones(tmp_path):
     loaded = finished(tmp_path, tuned(seeds=(*range(5),)), losses)
     gelu, _ = table_of(loaded).rows
-    values = np.array([[1 + 0.01 * ((7 * seed + 3 * rate) % 5) for seed in range(5)] for rate in (True, False)])
+    values = np.array(
+        [[1 + 0.01 * ((7 * seed + 3 * rate) % 5) for seed in range(5)] for rate in (True, False)]
+    )
     assert (gelu.choice.again, gelu.choice.elsewhere) == pytest.approx(by_all_draws(values))
     assert any("and on seeds left out" in line for line in table_of(loaded).footnotes)
 

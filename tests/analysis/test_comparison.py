@@ -42,10 +42,16 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
         seeds=(0,),
         table=tuple({"metric": "test/error", "at": at} for at in ("last", "best")),
     )
-    cells = [row.columns[0] for row in table_of(finished(tmp_path, plan, {"test/error": [0.5, 0.15]})).rows]
+    cells = [
+        row.columns[0]
+        for row in table_of(finished(tmp_path, plan, {"test/error": [0.5, 0.15]})).rows
+    ]
     assert [cell.published for cell in cells] == [0.1, 0.2, 0.3, 0.3]
     for entry, message in (
-        ({"metric": "test/eror"}, "unknown column of a published value 'test/eror last'; did you mean"),
+        (
+            {"metric": "test/eror"},
+            "unknown column of a published value 'test/eror last'; did you mean",
+        ),
         ({"metric": "test/error", "where": {f"{ACT}s": "relu"}}, f"did you mean '{ACT}'"),
     ):
         typo = replace(plan, published={"values": [{"value": 0.3, **entry}]})
@@ -58,13 +64,16 @@ def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path):
     plan = study(seeds=tuple(range(7)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
     base = lambda run: 0.1 + 0.05 * (run.seed % 3)  # noqa: E731
-    rows = rows_of(tmp_path, plan, lambda run: base(run) + better[run.point[ACT]] * (1 + 0.1 * run.seed))
+    rows = rows_of(
+        tmp_path, plan, lambda run: base(run) + better[run.point[ACT]] * (1 + 0.1 * run.seed)
+    )
     gelu, relu, elu = (row.columns[0] for row in rows)
     assert (gelu.pairs, gelu.paired.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
     assert (elu.paired.p, elu.p_holm) == (2 / 128, 4 / 128)
     assert (relu.pairs, relu.paired.p, relu.p_holm) == (0, None, None)
-    # The differences are -0.010, -0.011, …, -0.016; 7 of 128 patterns must hold a shift that is not refused.
-    # Two hold any, and each mean of a part counts twice: the third of the outermost, after -0.016 and -0.0155.
+    # The differences are -0.010, -0.011, …, -0.016; 7 of 128 patterns must hold a shift that is not
+    # refused. Two hold any, and each mean of a part counts twice: the third of the outermost, after
+    # -0.016 and -0.0155.
     assert gelu.paired.mean == pytest.approx(-0.013)
     assert gelu.paired.median == pytest.approx(-0.013)
     assert (gelu.paired.low, gelu.paired.high) == pytest.approx((-0.015, -0.011))
@@ -73,14 +82,18 @@ def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path):
 
 def diverging(tmp_path: Path, units: tuple[str, ...], bad: str, **changes: Any) -> Any:
     """Cells by unit; every unit beats relu in all seeds but one, and one run of ``bad`` diverges."""
-    planned = study(seeds=tuple(range(8)), grids=({ACT: [*units, "relu"]},), select=Selection(), **changes)
+    planned = study(
+        seeds=tuple(range(8)), grids=({ACT: [*units, "relu"]},), select=Selection(), **changes
+    )
     sign = -1 if planned.table[0].get("mode") == "max" else 1
 
     def error(run: plan.Run) -> float:
         shift = 0.01 * (1 + 0.1 * run.seed) * (-1 if run.seed else 0.2)
         return sign * (0.1 + (shift if run.point[ACT] != "relu" else 0.0))
 
-    rows = rows_of(tmp_path, planned, error, bad=lambda run: run.point[ACT] == bad and run.seed == 3)
+    rows = rows_of(
+        tmp_path, planned, error, bad=lambda run: run.point[ACT] == bad and run.seed == 3
+    )
     return {row.point[ACT]: row.columns[0] for row in rows}
 
 
@@ -112,7 +125,9 @@ def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp
     gelu, _ = rows_of(tmp_path, replace(plan, seeds=tuple(range(7))), lambda run: 0.1 * run.seed)
     assert gelu.columns[0].p == 1
     gelu, _ = table_of(results.load(StudyFolder(plan, tmp_path))).rows
-    assert (gelu.columns[0].p, gelu.columns[0].paired.low, gelu.columns[0].better.low) == (None,) * 3
+    assert (gelu.columns[0].p, gelu.columns[0].paired.low, gelu.columns[0].better.low) == (
+        None,
+    ) * 3
     assert (gelu.columns[0].missing, gelu.columns[0].paired.mean) == (2, 0)
 
 
@@ -128,7 +143,8 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path, m
         assert (cell.pairs, cell.paired.p, cell.paired.low) == (8, None, None)
         assert cell.paired.mean == pytest.approx(sign * sum(shifts) / 7)
         assert cell.paired.median is not None
-    assert worse.better.probability == 6 * 8 / 64  # the first and the diverged run lose against all of relu
+    # The first and the diverged run lose against all of relu
+    assert worse.better.probability == 6 * 8 / 64
     assert better.better.probability == (7 * 8 + 1) / 64  # and all win against relu's
     assert (worse.p, better.p) == (worse.better.p, better.better.p)
 
@@ -153,9 +169,18 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
         assert (cell.p, cell.paired.low, cell.p_holm) == (None,) * 3
         assert (cell.family, cell.biased) == ("", True)
     assert best.paired.mean == pytest.approx(-1)
-    assert (error.p, error.p_holm, error.family) == (2 / 64, 2 * 2 / 64, "secondary")  # of gelu and elu
+    # Of gelu and elu
+    assert (error.p, error.p_holm, error.family) == (
+        2 / 64,
+        2 * 2 / 64,
+        "secondary",
+    )
     head, body = tables.grid(table_of(results.load(StudyFolder(plan, tmp_path))))
-    assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
+    assert [line[head.index("settings\ntried")] for line in body] == [
+        "1 (relu 3)",
+        "1 (relu 3)",
+        "3",
+    ]
 
 
 def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path):
@@ -203,7 +228,9 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path):
 @pytest.mark.parametrize(("reference", "expected"), [("relu", (2.0, 1.0)), ("gelu", (1.0, 0.5))])
 def test_costs_are_relative_to_the_reference_that_is_asked_for(tmp_path, reference, expected):
     """Whatever they were measured beside."""
-    plan = study(grids=({ACT: ["gelu", "relu"]},), select=Selection(), seeds=(0,), reference=reference)
+    plan = study(
+        grids=({ACT: ["gelu", "relu"]},), select=Selection(), seeds=(0,), reference=reference
+    )
     leave_costs(tmp_path, plan.runs(), lambda run: 2.0 if run.point[ACT] == "gelu" else 1.0)
     loaded = results.load(StudyFolder(plan, tmp_path))
     found = [row.cost for row in table_of(loaded).rows]
@@ -231,7 +258,8 @@ def test_costs_belong_to_a_value_not_to_its_text(tmp_path):
     costs = leave_costs(tmp_path, one_seed[1:])
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert [row.cost for row in table_of(loaded).rows] == [None, *costs]
-    assert not any(head.startswith("time") for head in tables.grid(table_of(loaded))[0])  # without a reference
+    # Without a reference
+    assert not any(head.startswith("time") for head in tables.grid(table_of(loaded))[0])
 
 
 def test_a_reference_that_the_grid_lacks_is_refused(tmp_path):
@@ -246,13 +274,17 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path):
 def test_without_the_default_reference_nothing_is_tested(tmp_path, units):
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
-    assert table_of(results.load(StudyFolder(plan, tmp_path))).correction("primary").comparisons == 0
+    assert (
+        table_of(results.load(StudyFolder(plan, tmp_path))).correction("primary").comparisons == 0
+    )
     assert [cell.pairs for row in rows for cell in row.columns] == [0, 0]
 
 
 def test_a_reference_may_be_written_as_it_is_printed(tmp_path):
     elu = {"name": "elu", "alpha": 2.0}
-    plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
+    plan = study(
+        grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6)
+    )
     gelu, _ = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
     assert gelu.columns[0].pairs == 6
     assert table_of(results.load(StudyFolder(plan, tmp_path))).reference_text == "elu(alpha=2)"
@@ -260,10 +292,14 @@ def test_a_reference_may_be_written_as_it_is_printed(tmp_path):
 
 def test_another_key_can_be_compared(tmp_path):
     grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
-    plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
+    plan = study(
+        grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0"
+    )
     leave_costs(tmp_path, [run for run in plan.runs() if run.point[DROP]])
     rows = rows_of(tmp_path, plan, lambda run: 0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed)
-    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.columns[0].paired.p == 2 / 64] == [
+    assert [
+        (row.point[ACT], row.point[DROP]) for row in rows if row.columns[0].paired.p == 2 / 64
+    ] == [
         ("relu", 0.5),
         ("elu", 0.5),
     ]
@@ -285,10 +321,14 @@ def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_pa
     values = [{"metric": "test/error", "at": at, "value": 0.4} for at in ("last", 2)]
     for cut, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
         plan = one_unit(table=table, published={"values": values}, cut=cut)
-        loaded = finished(tmp_path, plan, {name: [0.9, 0.5, 0.3] for name in ("test/error", "val/loss")})
+        loaded = finished(
+            tmp_path, plan, {name: [0.9, 0.5, 0.3] for name in ("test/error", "val/loss")}
+        )
         (row,) = table_of(loaded).rows
         assert [cell.published for cell in row.columns] == expected
-        assert any(f"hese runs have {cut}" in text for text in table_of(loaded).footnotes) == bool(cut)
+        assert any(f"hese runs have {cut}" in text for text in table_of(loaded).footnotes) == bool(
+            cut
+        )
 
 
 def test_a_published_standard_deviation_asks_for_ours(tmp_path):
@@ -298,22 +338,38 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path):
     ]
     grids = ({ACT: ["relu", "gelu"]},)
     plan = study(grids=grids, select=Selection(), published={"values": values}, seeds=(0, 1, 2))
-    relu, gelu = (row.columns[0] for row in rows_of(tmp_path, plan, lambda run: [0.1, 0.2, 0.6][run.seed]))
+    relu, gelu = (
+        row.columns[0] for row in rows_of(tmp_path, plan, lambda run: [0.1, 0.2, 0.6][run.seed])
+    )
     assert (relu.published, relu.published_sd) == (0.2, 0.03)
-    assert (relu.mean, relu.sd) == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
+    # Squares .04, .01, .09; half of .14
+    assert (relu.mean, relu.sd) == pytest.approx((0.3, 0.07**0.5))
     assert (gelu.mean, gelu.sd) == (None, None)
     assert [relu.difference, gelu.difference] == pytest.approx([0.1, 0.0])
     (row, _) = rows_of(tmp_path / "b", plan, lambda run: 0.3, bad=lambda run: run.seed == 2)
-    assert (row.columns[0].median, row.columns[0].difference) == (0.3, None)  # no median in place of the mean
+    # No median in place of the mean
+    assert (row.columns[0].median, row.columns[0].difference) == (
+        0.3,
+        None,
+    )
 
 
 def test_published_values_are_not_of_samples(tmp_path):
     values = [{"metric": "test/error", "value": 0.2}]
-    plan, parts = one_unit(published={"values": values}), ("limit_train_batches", "limit_val_batches")
-    given: list[dict[str, Any]] = [{}, {"data.sample": True}, *({f"trainer.{part}": 1} for part in parts)]
+    plan, parts = (
+        one_unit(published={"values": values}),
+        ("limit_train_batches", "limit_val_batches"),
+    )
+    given: list[dict[str, Any]] = [
+        {},
+        {"data.sample": True},
+        *({f"trainer.{part}": 1} for part in parts),
+    ]
     for settings in given:
         (block,) = plan.blocks
-        (row,) = rows_of(tmp_path, replace(plan, blocks=(replace(block, settings=settings),)), lambda run: 0.3)
+        (row,) = rows_of(
+            tmp_path, replace(plan, blocks=(replace(block, settings=settings),)), lambda run: 0.3
+        )
         assert bool(row.columns[0].published) != bool(settings)
 
 
@@ -343,7 +399,11 @@ def test_numbers_written_differently_are_one_point(tmp_path):
 
 
 def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path):
-    table = ({"metric": "test/f1", "mode": "max"}, {"metric": "test/f1", "at": "best"}, {"metric": "val/f1"})
+    table = (
+        {"metric": "test/f1", "mode": "max"},
+        {"metric": "test/f1", "at": "best"},
+        {"metric": "val/f1"},
+    )
     values = {"test/f1": [0.2, 0.9], "val/f1": [0.2, 0.9]}
     loaded = finished(tmp_path, one_unit(table=table, seeds=2), values, lambda run: run.seed == 1)
     assert [c.mode for c in loaded.columns] == ["max", "max", "max"]
@@ -355,7 +415,10 @@ def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path):
 def test_a_table_is_read_as_it_was_made(tmp_path: Path) -> None:
     """With a run that diverged, which JSON cannot represent, and an activation with arguments."""
     elu = {"name": "elu", "alpha": 0.5}
-    table = ({"metric": "test/error", "percent": True, "margin": "5 %"}, {"metric": "val/loss", "at": 1})
+    table = (
+        {"metric": "test/error", "percent": True, "margin": "5 %"},
+        {"metric": "val/loss", "at": 1},
+    )
     grid = {ACT: ["gelu", "relu", elu]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(8)), table=table)
     recorded = lambda run: {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0 + run.seed]}  # noqa: E731

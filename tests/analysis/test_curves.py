@@ -48,7 +48,10 @@ def test_runs_without_a_number_are_the_worst(tmp_path, whole, others, status, me
     loaded = results.load(StudyFolder(plan, tmp_path))
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
     assert (curve.n, curve.x.tolist()) == (3, [*range(1, len(whole) + 1)])
-    assert (curve.band.median.tolist(), curve.band.low.tolist(), curve.band.high.tolist()) == (median, *range_)
+    assert (curve.band.median.tolist(), curve.band.low.tolist(), curve.band.high.tolist()) == (
+        median,
+        *range_,
+    )
     if not others:
         turned = over_epochs(loaded, loaded.groups[0], Column("val/loss", mode="max"))
         assert turned.band.median.tolist() == [-INF, -INF]
@@ -72,21 +75,27 @@ def noisy(tmp_path: Path, seeds: int = 3, diverge: int = -1, skip: int = -1) -> 
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5]}, DIVERGED if run.seed == diverge else FINISHED)
         if run.seed not in (diverge, skip):
-            errors = {("test/error", f"noise={n}"): float(n) + run.seed / 10 for n in ("1", "0", "0.5")}
+            errors = {
+                ("test/error", f"noise={n}"): float(n) + run.seed / 10 for n in ("1", "0", "0.5")
+            }
             layers = {("test/error", f"{c},layer=2"): 2 * value for (_, c), value in errors.items()}
             probe(tmp_path, run, "noise", errors | layers | {("test/loss", "noise=high"): 1.0})
     return results.load(StudyFolder(plan, tmp_path))
 
 
 def across(loaded: results.Results, condition: str = "", key: str = "noise") -> Curve | None:
-    return over_conditions(loaded, loaded.groups[0], Column("noise/test/error", condition=condition), key)
+    return over_conditions(
+        loaded, loaded.groups[0], Column("noise/test/error", condition=condition), key
+    )
 
 
 @pytest.mark.parametrize(
     ("lost", "n", "median", "high"),
     [({}, 3, 0.1, 0.2), ({"diverge": 2}, 3, 0.1, INF), ({"skip": 2}, 2, 0.05, 0.1)],
 )
-def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(tmp_path, lost, n, median, high):
+def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(
+    tmp_path, lost, n, median, high
+):
     """A diverged run is the worst at each number, a run without the probe is left out."""
     curve = across(noisy(tmp_path, **lost))
     assert (curve.n, curve.x.tolist(), curve.band.low.tolist()) == (n, [0, 0.5, 1], [0, 0.5, 1])
@@ -118,7 +127,12 @@ def test_the_other_parts_of_a_condition_are_chosen(tmp_path):
         ("noise/test/error", "nois", "", "did you mean 'noise'.*Allowed: epoch, layer, noise"),
         ("noise/test/error", "noise", "layer=3", "did you mean 'layer=2'"),
         ("noise/test/error", "noise", "layer", "write key=value"),
-        ("noise/test/error", "layer", "", "Allowed: noise=0, noise=0.5, noise=1. Choose one by 'condition'"),
+        (
+            "noise/test/error",
+            "layer",
+            "",
+            "Allowed: noise=0, noise=0.5, noise=1. Choose one by 'condition'",
+        ),
         ("noise/test/loss", "noise", "", "'high' is not a number"),
         ("noise/test/loss", "noise", "layer=2", "Leave 'condition' out"),
         ("test/error", "noise", "", "unknown key of conditions 'noise'"),
@@ -132,5 +146,7 @@ def test_an_axis_needs_numbers_that_were_measured(tmp_path, metric, key, conditi
 
 def test_a_curve_over_epochs_may_be_of_one_condition(tmp_path):
     loaded = noisy(tmp_path, seeds=1)
-    curve = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=0.5,layer=2"))
+    curve = over_epochs(
+        loaded, loaded.groups[0], Column("noise/test/error", condition="noise=0.5,layer=2")
+    )
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([3], [1])

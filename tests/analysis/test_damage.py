@@ -37,7 +37,8 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path, name, how):
         file.write_bytes(damaged(file.read_bytes(), how, source))
         loaded = results.load(StudyFolder(plan, root)).with_rows()
         lost: tuple[str, ...] = ()
-        if how not in ("bit", "twice") or loaded.left_out:  # these may change nothing, or a text in JSON
+        # These may change nothing, or a text in JSON
+        if how not in ("bit", "twice") or loaded.left_out:
             (line,) = loaded.left_out
             assert str(root / run.id) in line
             assert "run the study again" in line
@@ -60,14 +61,18 @@ def test_a_result_of_another_kind_is_named(tmp_path):
 def test_no_bit_of_a_file_of_rows_changes_what_is_read(tmp_path):
     """Pages have checksums; names, types and numbers of rows, which have none, are checked."""
     rows = [
-        Row(e, int(e), *name, 1 / e) for e in (1.0, 2.0) for name in (("val", "loss", ""), ("", "x", "y=1"))
+        Row(e, int(e), *name, 1 / e)
+        for e in (1.0, 2.0)
+        for name in (("val", "loss", ""), ("", "x", "y=1"))
     ]
     file, source = tmp_path / "rows.parquet", random.Random(0)
     series.write(frame_of(rows), file)
     whole, content = listed(file), file.read_bytes()
     said = []
     for at in range(len(content)):
-        file.write_bytes(content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1 :])
+        file.write_bytes(
+            content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1 :]
+        )
         try:
             assert listed(file) == whole, at
         except DamagedError as error:

@@ -66,9 +66,8 @@ def test_many_pairs_are_sampled_and_agree_with_their_p():
         for shift in (0.0, 0.3, 0.45, 1.0):
             d = list(rng.normal(shift, size=n))
             found = of(d)
-            assert found.p == pytest.approx(
-                Flips(d).p(), abs=2.1e-5
-            )  # two patterns may lie within float32's rounding
+            # Two patterns may lie within float32's rounding
+            assert found.p == pytest.approx(Flips(d).p(), abs=2.1e-5)
             assert (found.low <= 0 <= found.high) == (found.p >= LEVEL)
             width = 2 * 2.0 * np.std(d, ddof=1) / math.sqrt(n)  # of Student's interval, about
             assert found.high - found.low == pytest.approx(width, rel=0.1)
@@ -77,7 +76,10 @@ def test_many_pairs_are_sampled_and_agree_with_their_p():
 SYMMETRIC: dict[str, Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]] = {
     "normal": lambda rng, n: (rng.normal(size=n), np.zeros(n)),
     "two skewed sides": lambda rng, n: (rng.exponential(size=n), rng.exponential(size=n)),
-    "two peaks": lambda rng, n: (rng.choice([-1.0, 1.0], n) + 0.1 * rng.normal(size=n), np.zeros(n)),
+    "two peaks": lambda rng, n: (
+        rng.choice([-1.0, 1.0], n) + 0.1 * rng.normal(size=n),
+        np.zeros(n),
+    ),
 }
 
 
@@ -89,7 +91,8 @@ def test_the_interval_covers_the_true_shift(name, n):
         found = paired_difference(list(a + 3), list(b))
         covered.append(found.low <= 3 <= found.high)
     error = math.sqrt(0.95 * 0.05 / draws)
-    assert 0.95 - 3 * error <= np.mean(covered) <= 62 / 64 + 3 * error  # six pairs have steps of 2/64
+    # Six pairs have steps of 2/64
+    assert 0.95 - 3 * error <= np.mean(covered) <= 62 / 64 + 3 * error
 
 
 def test_units_and_sides_turn_the_interval_with_them():
@@ -112,7 +115,13 @@ def test_fewer_than_six_pairs_have_no_p_and_no_interval():
 def test_without_a_test_the_difference_stays():
     d = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     found = of(d)
-    assert paired_difference(d, [0.0] * 6, test=False)[:5] == (found.mean, None, None, found.median, None)
+    assert paired_difference(d, [0.0] * 6, test=False)[:5] == (
+        found.mean,
+        None,
+        None,
+        found.median,
+        None,
+    )
 
 
 def test_a_diverged_run_leaves_the_median_alone():
@@ -133,7 +142,9 @@ def test_mistakes_recorded_as_float32_tie_as_their_counts_do(of):
         base = source.integers(190, 230, n)
         counts = base + source.integers(-4, 5, n), base
         exact = paired_difference(*(side.tolist() for side in counts))
-        recorded = [[on_grid(float(np.float32(count / of)), of) for count in side] for side in counts]
+        recorded = [
+            [on_grid(float(np.float32(count / of)), of) for count in side] for side in counts
+        ]
         found = paired_difference(*recorded)
         assert found.p == exact.p
         assert found.low == pytest.approx(exact.low / of, abs=1e-12)
@@ -221,7 +232,9 @@ def test_many_runs_draw_splits_and_agree_with_brunner_and_munzel():
     source = np.random.default_rng(1)
     for shift in (0.0, 0.4, 0.8):
         a, b = source.normal(size=25), source.normal(shift, 1.5, size=25)
-        assert better(a.tolist(), b.tolist()).p == pytest.approx(stats.brunnermunzel(a, b).pvalue, abs=0.015)
+        assert better(a.tolist(), b.tolist()).p == pytest.approx(
+            stats.brunnermunzel(a, b).pvalue, abs=0.015
+        )
 
 
 def test_one_side_that_wins_every_time_is_an_ordinary_case():
@@ -256,6 +269,7 @@ def test_five_runs_have_no_p():
 def test_it_holds_its_level_also_at_unequal_spread(spread):
     source = np.random.default_rng(2)
     ps = [
-        better(source.normal(size=6).tolist(), source.normal(0, spread, size=6).tolist()).p for _ in range(400)
+        better(source.normal(size=6).tolist(), source.normal(0, spread, size=6).tolist()).p
+        for _ in range(400)
     ]
     assert np.mean(np.array(ps) < 0.05) < 0.085  # 5 % and three standard errors

@@ -78,13 +78,23 @@ def test_a_stage_waits_for_runs_that_have_not_failed(tmp_path):
 
 
 def test_what_the_first_stage_sets_stays_there(tmp_path):
-    given = (Stage("choose", (0, 1), {ALL: False}), Stage("compare", (5,)), Stage("again", (6,), {ALL: None}))
+    given = (
+        Stage("choose", (0, 1), {ALL: False}),
+        Stage("compare", (5,)),
+        Stage("again", (6,), {ALL: None}),
+    )
     plan = study(stages=given)
-    plan = replace(plan, blocks=tuple(replace(b, base={"data": {"train_on_all": True}}) for b in plan.blocks))
+    plan = replace(
+        plan, blocks=tuple(replace(b, base={"data": {"train_on_all": True}}) for b in plan.blocks)
+    )
     opened = run_all(plan, tmp_path)
     seen = [{run.config["data"]["train_on_all"] for run in stage.runs()} for stage in opened]
     assert seen == [{False}, {True}, {None}]
-    assert [stage.title for stage in opened] == ["S, stage choose", "S, stage compare", "S, stage again"]
+    assert [stage.title for stage in opened] == [
+        "S, stage choose",
+        "S, stage compare",
+        "S, stage again",
+    ]
 
 
 def test_all_stages_before_count_as_those_that_chose(tmp_path):
@@ -100,7 +110,9 @@ def test_a_seed_that_chose_is_not_compared(tmp_path):
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, tmp_path)
     other = replace(plan, stages=(Stage("choose", (0, 7)), Stage("compare", (1, 2))))
-    with pytest.raises(ActlabError, match=r"stage compare has seed 1, which selected .* above 1, or delete"):
+    with pytest.raises(
+        ActlabError, match=r"stage compare has seed 1, which selected .* above 1, or delete"
+    ):
         opening.opened(StudyFolder(other, tmp_path))
 
 
@@ -114,8 +126,13 @@ def chose(folder: Path, *later: Stage) -> list[int]:
 
 
 def test_how_a_setting_was_chosen_shows_the_runs_that_chose(tmp_path):
-    assert chose(tmp_path / "more", Stage("choose", (0, 1, 2, 3)), Stage("compare", (5, 6))) == [2] * 4
-    assert chose(tmp_path / "mixed", Stage("choose", (0, 1, 5, 6)), Stage("compare", (7, 8))) == [2] * 4
+    assert (
+        chose(tmp_path / "more", Stage("choose", (0, 1, 2, 3)), Stage("compare", (5, 6))) == [2] * 4
+    )
+    assert (
+        chose(tmp_path / "mixed", Stage("choose", (0, 1, 5, 6)), Stage("compare", (7, 8)))
+        == [2] * 4
+    )
     assert chose(tmp_path / "fewer", Stage("choose", (0,)), Stage("compare", (5, 6))) == []
 
 
@@ -126,18 +143,26 @@ def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path):
         Block({ACT: ["relu"], LR: [0.01], MOMENTUM: [0.5, 0.9]}, {"data": {"size": 2}}),
     )
     plan = replace(
-        study(select=Selection((LR, MOMENTUM)), stages=(Stage("choose", (0,)), Stage("compare", (5,)))),
+        study(
+            select=Selection((LR, MOMENTUM)), stages=(Stage("choose", (0,)), Stage("compare", (5,)))
+        ),
         blocks=blocks,
     )
     (run,) = run_all(plan, tmp_path)[-1].runs()
     assert (run.config["model"]["lr"], run.config["model"]["momentum"]) == (0.01, 0.5)
     assert run.config["data"]["size"] == 2
-    other = replace(plan, blocks=(blocks[0], replace(blocks[1], grid={**blocks[1].grid, MOMENTUM: [0.9]})))
-    with pytest.raises(DamagedError, match=r"has chosen lr 0\.01, momentum 0\.5, which the grid does not have"):
+    other = replace(
+        plan, blocks=(blocks[0], replace(blocks[1], grid={**blocks[1].grid, MOMENTUM: [0.9]}))
+    )
+    with pytest.raises(
+        DamagedError, match=r"has chosen lr 0\.01, momentum 0\.5, which the grid does not have"
+    ):
         opening.opened(StudyFolder(other, tmp_path))
 
 
-@pytest.mark.parametrize("rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")])
+@pytest.mark.parametrize(
+    "rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")]
+)
 def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5,))))
     run_all(plan, tmp_path)

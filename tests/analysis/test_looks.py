@@ -15,10 +15,16 @@ from written_runs import ACT, study, write
 SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]
 
 
-def planned(seeds: int, activations: tuple[str, ...] = ("gelu", "relu"), **changes: object) -> Study:
+def planned(
+    seeds: int, activations: tuple[str, ...] = ("gelu", "relu"), **changes: object
+) -> Study:
     table = ({"metric": "test/error", "percent": True},)
     return study(
-        seeds=tuple(range(seeds)), grids=({ACT: list(activations)},), select=Selection(), table=table, **changes
+        seeds=tuple(range(seeds)),
+        grids=({ACT: list(activations)},),
+        select=Selection(),
+        table=table,
+        **changes,
     )
 
 
@@ -29,7 +35,8 @@ def finish(root: Path, plan: Study, *outcomes: str) -> results.Results:
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
     found = results.load(StudyFolder(plan, root))
     looks.record(found.folder, outcomes or [one.outcome for one in table_of(found).verdicts])
-    assert results.load(StudyFolder(plan, root)).looks == found.looks  # recording a look does not change it
+    # Recording a look does not change it
+    assert results.load(StudyFolder(plan, root)).looks == found.looks
     return found
 
 
@@ -53,7 +60,11 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     assert third.looks == 2
     assert p_of(third) == pytest.approx(12 * 2 / 2**16)
     assert finish(tmp_path, planned(8)).looks == 0, "the first seeds alone keep their first verdict"
-    assert [len(look["seeds"]) for look in looks.read(StudyFolder(planned(8), tmp_path))] == [8, 12, 16]
+    assert [len(look["seeds"]) for look in looks.read(StudyFolder(planned(8), tmp_path))] == [
+        8,
+        12,
+        16,
+    ]
 
 
 def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
@@ -87,8 +98,12 @@ def test_too_few_pairs_for_a_verdict_are_no_look(tmp_path, seeds):
 def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
     finish(tmp_path, planned(6))
     found = finish(tmp_path, planned(7))
-    assert table_of(found).verdicts[0].outcome == "too few pairs"  # 6 times the smallest p of 7 pairs is 0.094
-    assert "with 1 comparison and 2 looks, so few cannot reach p < 0.05" in list(table_of(found).summary)[-1]
+    # 6 times the smallest p of 7 pairs is 0.094
+    assert table_of(found).verdicts[0].outcome == "too few pairs"
+    assert (
+        "with 1 comparison and 2 looks, so few cannot reach p < 0.05"
+        in list(table_of(found).summary)[-1]
+    )
 
 
 def test_other_settings_and_further_activations_are_no_extension(tmp_path):
@@ -100,7 +115,9 @@ def test_other_settings_and_further_activations_are_no_extension(tmp_path):
 
 
 def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
-    def searched(seeds: int, *activations: str, question: str = "q", verdict: str = "better") -> int:
+    def searched(
+        seeds: int, *activations: str, question: str = "q", verdict: str = "better"
+    ) -> int:
         return finish(tmp_path, planned(seeds, activations, question=question), verdict).looks
 
     assert searched(8, "gelu", "relu", verdict="too few pairs") == 0
@@ -109,7 +126,8 @@ def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
     assert searched(12, "elu", "relu") == 2
     assert searched(8, "gelu", "relu") == 0  # the verdict that was seen first
     assert searched(12, "elu", "relu", question="other code") == 0
-    assert results.load(StudyFolder(planned(12, ("elu", "relu")), tmp_path)).looks == 0  # of no search
+    # Of no search
+    assert results.load(StudyFolder(planned(12, ("elu", "relu")), tmp_path)).looks == 0
 
 
 def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):

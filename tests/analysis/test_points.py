@@ -65,7 +65,8 @@ def test_different_values_do_not_match():
 
 def test_a_point_in_words_tells_values_that_look_alike_apart():
     points = [
-        Point({"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"}) for name in ("a", "b")
+        Point({"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"})
+        for name in ("a", "b")
     ]
     write = printers(points)
     assert [point.in_words(text=write) for point in points] == [

@@ -66,7 +66,10 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path):
     both = probe_files.file_of(folder, "both", [])
     pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both, index=False)
     loaded = results.load(StudyFolder(plan, tmp_path))
-    assert [values.tolist() for values in loaded.series[run.id]["both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
+    assert [values.tolist() for values in loaded.series[run.id]["both/test/error", ""]] == [
+        [1, 2],
+        [0.1, 0.2],
+    ]
 
 
 def test_missing_columns_and_names_taken_twice_are_refused(tmp_path):
@@ -74,12 +77,16 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path):
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
     (line,) = results.load(StudyFolder(plan, tmp_path)).left_out
-    assert f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
+    assert (
+        f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
+    )
     file.write_text("epoch,value\n1,2\n")
     assert results.load(StudyFolder(plan, tmp_path)).left_out[0].startswith(f"{file} is damaged (")
     file.unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
-    with pytest.raises(ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"):
+    with pytest.raises(
+        ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"
+    ):
         results.load(StudyFolder(plan, tmp_path))
 
 
@@ -88,7 +95,9 @@ def test_a_new_version_of_a_probe_replaces_its_answer(tmp_path, name):
     asking = one_unit(probes=(ProbePart(name=name, class_path="actlab.probes.InputNoise"),))
     (run,) = asking.runs()
     question = probe_files.request_of(asking.probes[0], asking.keep)
-    first, second = (probe_files.file_of(tmp_path / run.id, name, question, [version]) for version in (4, 5))
+    first, second = (
+        probe_files.file_of(tmp_path / run.id, name, question, [version]) for version in (4, 5)
+    )
     probe_files.write(first, [])
     assert probe_files.answers(tmp_path / run.id, name, question, [4])
     assert not probe_files.answers(tmp_path / run.id, name, question, [5])
@@ -103,7 +112,8 @@ def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path):
     assert "noise/test/error" in results.load(StudyFolder(plan, tmp_path)).metrics.conditions
     loaded = results.load(
         StudyFolder(
-            one_unit(probes=(ProbePart(name="noise", class_path="actlab.probes.InputNoise"),)), tmp_path
+            one_unit(probes=(ProbePart(name="noise", class_path="actlab.probes.InputNoise"),)),
+            tmp_path,
         )
     )
     assert ["in 1 run is left out" in line for line in loaded.left_out] == [True]

@@ -20,7 +20,13 @@ from fuzzing import OTHER_TYPES, listed, retyped, tried
 from written_runs import finished, probe, study
 
 COST = {
-    **{"compared": "relu", "seconds_per_update": 0.5, "bytes_kept": 8, "hardware": "here", "measured": "now"},
+    **{
+        "compared": "relu",
+        "seconds_per_update": 0.5,
+        "bytes_kept": 8,
+        "hardware": "here",
+        "measured": "now",
+    },
     **{"seconds_in_parts": [0.5, 0.6], "rounds": 25},
     **{"seconds_added": 0.1, "seconds_added_in_parts": [0.1, 0.2], "undeclared": ["Mine"]},
     "machine": {"load": 9.0, "cores": 2, "cpu_per_second": 0.5},
@@ -47,7 +53,9 @@ def shown(root: Path) -> str:
     return "\n".join(table_of(loaded).footnotes)
 
 
-each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), marks=pytest.mark.slow)])
+each_value = pytest.mark.parametrize(
+    "each", [1, pytest.param(len(OTHER_TYPES), marks=pytest.mark.slow)]
+)
 
 
 @each_value
@@ -62,7 +70,9 @@ def test_values_of_other_types_in_records_are_named(whole, tmp_path, name, least
         text, fault = tried(lambda: shown(root))
         is_named = not fault and f"{file} is damaged" in text
         named += is_named
-        faults[case] = fault or ("" if is_named or text == before or not is_other else "it is not named")
+        faults[case] = fault or (
+            "" if is_named or text == before or not is_other else "it is not named"
+        )
     assert not (wrong := listed(faults)), wrong
     assert named >= least * each
 
@@ -70,7 +80,11 @@ def test_values_of_other_types_in_records_are_named(whole, tmp_path, name, least
 def unsealed(file: Path) -> Any:
     """What a record holds, without its digest."""
     content = json.loads(file.read_text())
-    return content if isinstance(content, list) else {k: v for k, v in content.items() if k != "digest"}
+    return (
+        content
+        if isinstance(content, list)
+        else {k: v for k, v in content.items() if k != "digest"}
+    )
 
 
 @each_value
@@ -85,7 +99,9 @@ def test_tables_of_other_types_are_named_and_the_others_shown(cli, whole, tmp_pa
         found, fault = tried(lambda: listed_tables(tmp_path))
         if not fault and found.left_out:
             named += 1
-            fault = "" if found.left_out[0].startswith(f"{file} is damaged (") else f"{found.left_out}"
+            fault = (
+                "" if found.left_out[0].startswith(f"{file} is damaged (") else f"{found.left_out}"
+            )
             fault = fault or ("" if len(found.records) == 1 else "the other one is not shown")
         faults[case] = fault
     assert not (wrong := listed(faults)), wrong
@@ -121,7 +137,9 @@ def test_selections_of_other_types_are_named(tmp_path):
         faults[case] = tried(lambda: damage_in(tmp_path))[1]
     assert not (wrong := listed(faults)), wrong
     (tmp_path / SELECTION).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
-    assert f"{file} is damaged (compare.{{}}.tried: input should be a valid integer" in damage_in(tmp_path)
+    assert f"{file} is damaged (compare.{{}}.tried: input should be a valid integer" in damage_in(
+        tmp_path
+    )
 
 
 def damage_in(root: Path) -> str:
@@ -162,15 +180,24 @@ def test_a_study_without_costs_says_so(whole, tmp_path):
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     assert "Costs were not measured" not in shown(root)
     (root / COSTS).unlink()
-    assert "Costs were not measured: the study's folder has no cost.json of these runs" in shown(root)
-    (root / COSTS).write_text(json.dumps([{"run": study().runs()[0].id, "point": {}, "failed": True}]))
+    assert "Costs were not measured: the study's folder has no cost.json of these runs" in shown(
+        root
+    )
+    (root / COSTS).write_text(
+        json.dumps([{"run": study().runs()[0].id, "point": {}, "failed": True}])
+    )
     assert "Costs were not measured" not in shown(root)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("rounds", []), ("machine", 1e300), ("machine", {"load": float("nan")}), ("machine", {"cores": 0})),
+        *(
+            ("rounds", []),
+            ("machine", 1e300),
+            ("machine", {"load": float("nan")}),
+            ("machine", {"cores": 0}),
+        ),
         ("seconds_added", float("nan")),
         *(("seconds_in_parts", [1e-300]), ("bytes_kept", float("inf"))),
     ],
@@ -183,9 +210,15 @@ def test_costs_of_no_machine_are_named(whole, tmp_path, key, value):
 
 
 def test_malformed_curves_are_named(tmp_path):
-    for content in ("", "a,b\n1,2\n", "\0", "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n"):
+    for content in (
+        "",
+        "a,b\n1,2\n",
+        "\0",
+        "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n",
+    ):
         (tmp_path / "curves.csv").write_text(content)
         with pytest.raises(
-            DamagedError, match=r"curves\.csv is damaged \(.+let `actlab study report` write it again"
+            DamagedError,
+            match=r"curves\.csv is damaged \(.+let `actlab study report` write it again",
         ):
             stored.load_curves(tmp_path / "curves.csv")

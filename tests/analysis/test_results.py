@@ -51,7 +51,9 @@ def test_the_value_of_a_run(tmp_path, at, value):
 def test_a_place_must_be_one_of_validation(tmp_path):
     places = ("best test/error", "best val/lost")
     tested, lost = (one_unit(table=({"metric": "test/error", "at": at},)) for at in places)
-    with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
+    with pytest.raises(
+        ActlabError, match="'at: best test/error': test/error is not a validation metric"
+    ):
         finished(tmp_path, tested, {"test/error": [0.8]}).columns  # noqa: B018 (checked when it is built)
     loaded = finished(tmp_path, lost, {"test/error": [0.8], "val/loss": [3.0]})
     assert (loaded.columns, len(loaded.metrics.unrecorded(loaded.planned))) == ([], 1)
@@ -85,7 +87,9 @@ def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tm
 
 
 def test_a_metric_that_is_always_nan_has_no_best_epoch(tmp_path):
-    loaded = finished(tmp_path, one_unit(), {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]})
+    loaded = finished(
+        tmp_path, one_unit(), {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]}
+    )
     (run,) = loaded.runs
     assert loaded.value(run, Column("val/error", "best_epoch")) == math.inf
     watched = column({"metric": "test/error", "at": "best val/error"}, loaded.study)
@@ -140,7 +144,9 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path):
     loaded = finished(tmp_path, study(seeds=(0, 1, 2)), curves, bad)
     assert (loaded.finished, loaded.diverged) == (8, 4)
     assert [row.chosen for row in table_of(loaded).rows] == [{LR: 0.01}] * 2
-    only = results.load(StudyFolder(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path))
+    only = results.load(
+        StudyFolder(study(seeds=(0, 1, 2), grids=({ACT: ["relu"], LR: [0.1]},)), tmp_path)
+    )
     (row,) = table_of(only).rows
     assert (row.finished, row.diverged, row.columns[0].median) == (1, 2, math.inf)
 
@@ -172,8 +178,16 @@ def test_a_column_names_the_condition_it_was_measured_under(tmp_path):
 @pytest.mark.parametrize(
     ("metric", "condition", "message"),
     [
-        ("test/error", "noise=1", "unknown condition of test/error 'noise=1'. Leave 'condition' out"),
-        ("noise/test/error", "", "noise/test/error ''.*noise=0, noise=0.5.*Name one as 'condition'"),
+        (
+            "test/error",
+            "noise=1",
+            "unknown condition of test/error 'noise=1'. Leave 'condition' out",
+        ),
+        (
+            "noise/test/error",
+            "",
+            "noise/test/error ''.*noise=0, noise=0.5.*Name one as 'condition'",
+        ),
         ("noise/test/error", "noise=0.4", "did you mean .*'noise=0.5'.* Allowed: noise=0, "),
     ],
 )
@@ -186,7 +200,10 @@ def test_unknown_conditions_are_refused(tmp_path, metric, condition, message):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"metric": "noise/test/eror"}, "unknown metric 'noise/test/eror'; did you mean 'noise/test/error'"),
+        (
+            {"metric": "noise/test/eror"},
+            "unknown metric 'noise/test/eror'; did you mean 'noise/test/error'",
+        ),
         ({"metric": "test/loss"}, "unknown metric 'test/loss'"),
         ({"metric": "test/error", "at": "selected"}, "unknown metric 'val/loss'"),
     ],
@@ -208,5 +225,7 @@ def test_runs_on_two_revisions_of_a_dataset_are_not_compared(tmp_path):
     plan = study()
     for number, run in enumerate(plan.runs()):
         write(tmp_path, run, curves_of(run), revisions={"someone/digits": "ab"[number // 7]})
-    with pytest.raises(ActlabError, match=r"revision a of someone/digits, .* pin the other with --set"):
+    with pytest.raises(
+        ActlabError, match=r"revision a of someone/digits, .* pin the other with --set"
+    ):
         results.load(StudyFolder(plan, tmp_path))

@@ -57,7 +57,11 @@ def value_by_hand(points: list[tuple[float, float]], at: str | float, mode: str)
         return values[-1]
     if at in ("best", "best_epoch"):
         place = values.index(best(values))
-        return math.inf if (at, values[place]) == ("best_epoch", worst) else points[place][at == "best"]
+        return (
+            math.inf
+            if (at, values[place]) == ("best_epoch", worst)
+            else points[place][at == "best"]
+        )
     return next((value for epoch, value in reversed(points) if epoch <= float(at)), None)
 
 
@@ -107,7 +111,13 @@ def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path, monkeypatch):
     for run in plan.runs()[:-1]:
         dead = [Row(1.0, 10, "val", "dead", "layer=1", 0.5)] * (run.seed != 3)
         status = DIVERGED if run.seed == 5 else FINISHED
-        write(tmp_path, run, {"val/loss": [1.0, math.nan, 0.5], "test/error": [0.5, 0.1, 0.3]}, status, dead)
+        write(
+            tmp_path,
+            run,
+            {"val/loss": [1.0, math.nan, 0.5], "test/error": [0.5, 0.1, 0.3]},
+            status,
+            dead,
+        )
     read = []
     monkeypatch.setattr(series, "read", lambda file, *_: read.append(file))
     assert len(table_of(results.load(StudyFolder(plan, tmp_path))).rows) == 2
@@ -134,7 +144,9 @@ def test_a_run_without_rows_has_no_series(tmp_path):
 
 
 def test_texts_of_any_type_are_read(tmp_path):
-    rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields[:-1])
+    rows = pd.DataFrame(
+        [(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields[:-1]
+    )
     rows["metric"] = rows["metric"].astype("category")
     rows.to_parquet(tmp_path / "x.parquet", row_group_size=1)
     ((key, found),) = series.read(tmp_path / "x.parquet", "p/").items()

@@ -26,11 +26,13 @@ def test_few_values_give_their_range():
 
 def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent():
     for n in range(6, 21):
-        draws = np.random.default_rng(n).exponential(size=(n, 20_000))  # skewed: its median is log 2
+        # skewed: its median is log 2
+        draws = np.random.default_rng(n).exponential(size=(n, 20_000))
         band = median_band(draws)
         covered = np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high))
         assert band.coverage >= 0.95
-        assert covered == pytest.approx(band.coverage, abs=0.006)  # 4 standard errors of the simulation
+        # 4 standard errors of the simulation
+        assert covered == pytest.approx(band.coverage, abs=0.006)
         assert covered > 0.945
 
 
@@ -61,7 +63,8 @@ def test_a_band_is_an_interval_at_each_place():
 
 def test_holm_by_hand():
     assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
-    assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
+    # A missing p is a 1
+    assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])
     assert holm([None, None]) == [None, None]
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
@@ -93,4 +96,6 @@ def test_a_share_in_float32_is_read_as_its_count():
 
 def test_the_sampling_error_of_a_share():
     assert sampling_error(0.02, 10_000) == pytest.approx(0.0014)
-    assert [sampling_error(share, n) for share, n in ((None, 10), (0.1, None), (2.3, 10))] == [None] * 3
+    assert [sampling_error(share, n) for share, n in ((None, 10), (0.1, None), (2.3, 10))] == [
+        None
+    ] * 3

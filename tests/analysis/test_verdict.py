@@ -70,14 +70,19 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
     assert found.superiority.text == "0.60 [0.39, 0.78]"
     assert (found.correction.comparisons, found.correction.looks) == (1, 0)
     small = verdict(tmp_path, planned(15, {**PERCENT, "margin": 0.005}), shifts)
-    assert "0.37 points lower test error than relu, less than the margin of 0.50 points (" in small.text
+    assert (
+        "0.37 points lower test error than relu, less than the margin of 0.50 points ("
+        in small.text
+    )
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_direction_follows_the_mode(tmp_path, sign, mode):
     plan = planned(8, {"metric": "test/f1", "mode": mode})
-    found = verdict(tmp_path, plan, [sign * 0.01 * (1 + seed) for seed in range(8)], metric="test/f1")
+    found = verdict(
+        tmp_path, plan, [sign * 0.01 * (1 + seed) for seed in range(8)], metric="test/f1"
+    )
     assert found.outcome == ("better" if (sign < 0) == (mode == "min") else "worse")
     assert f"{'lower' if sign < 0 else 'higher'} test f1 than relu" in found.text
 
@@ -94,7 +99,11 @@ def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     ).groups()
     spread = 0.4 * math.sqrt(14 / 13)  # points
     assert float(shown) == pytest.approx(detectable(14) * spread, abs=0.006)
-    assert (float(wanted), int(pairs)) == (0.2, pairs_to_detect(0.2 / spread, 6))  # 6 times for the second look
+    # 6 times for the second look
+    assert (float(wanted), int(pairs)) == (
+        0.2,
+        pairs_to_detect(0.2 / spread, 6),
+    )
     unasked = verdict(tmp_path, planned(14), shifts)
     assert "points four times in five." in unasked.text  # without a margin no number of pairs
 
@@ -105,7 +114,8 @@ def test_pairs_too_few_for_their_own_power_still_name_the_pairs_for_the_margin(t
     pairs = pairs_to_detect(0.002 / float(np.std(shifts, ddof=1)), 6)
     assert (found.outcome, detectable(6)) == ("undecided", None)
     assert (
-        f" A difference of the margin, 0.20 points, takes about {pairs} pairs, as a further look." in found.text
+        f" A difference of the margin, 0.20 points, takes about {pairs} pairs, as a further look."
+        in found.text
     )
     assert "further look" not in verdict(tmp_path, planned(6), shifts).text
 
@@ -125,16 +135,18 @@ def test_a_margin_that_is_no_size_is_rejected(tmp_path):
         with pytest.raises(
             ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"
         ):
-            list(table_of(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6)).summary)
+            list(
+                table_of(
+                    loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6)
+                ).summary
+            )
 
 
 def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     shifts = [-0.01, -0.012, -0.006]
     plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
     assert table_of(plan).verdicts[0].outcome == "too few pairs"
-    too_few = (
-        "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test error in 3 pairs."
-    )
+    too_few = "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test error in 3 pairs."
     assert str(table_of(plan).verdicts[0]) == too_few
     seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
     assert list(table_of(plan).summary) == [
@@ -142,17 +154,26 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         f"{seeds} seeds show the margin of 0.20 points four times in five: --seeds {seeds}. So far gelu: −0.93 "
         "points test error."
     ]
-    for given, advice in (("--fresh {}", f"times in five: --fresh {seeds}. So far"), ("", "five. So far")):
+    for given, advice in (
+        ("--fresh {}", f"times in five: --fresh {seeds}. So far"),
+        ("", "five. So far"),
+    ):
         (line,) = list(
-            table_of(replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given)))).summary
+            table_of(
+                replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given)))
+            ).summary
         )
         assert advice in line
     (line,) = list(table_of(loaded(tmp_path, planned(3), shifts)).summary)
-    assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
+    assert (
+        "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
+    )
     f1 = {"metric": "test/f1", "mode": "max"}
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, f1)
     said = list(
-        table_of(finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table})).summary
+        table_of(
+            finished(tmp_path / "b", more, {column["metric"]: [1.0] for column in more.table})
+        ).summary
     )
     assert "identical to relu in test error" in said[0]  # the primary comparison is one
     assert "with 3 comparisons, so few cannot" in said[1]
@@ -169,7 +190,9 @@ def test_divergence_gives_a_verdict(tmp_path):
 
     found = of_gelu(12, 0.0, *range(10))
     assert found.outcome == "worse"
-    assert "gelu: worse than relu in test error (failed 10 of 12 runs, 0 of relu; p = " in found.text
+    assert (
+        "gelu: worse than relu in test error (failed 10 of 12 runs, 0 of relu; p = " in found.text
+    )
     assert "; probability of being better 0.0" in found.text
     found = of_gelu(15, 0.02, 4)
     assert found.outcome == "better"
@@ -177,7 +200,9 @@ def test_divergence_gives_a_verdict(tmp_path):
     assert "; −2.00 points where both succeeded; probability" in found.text
 
 
-def results_of_both(root: Path, gelu: list[float], relu: list[float], margin: float | None = None) -> Results:
+def results_of_both(
+    root: Path, gelu: list[float], relu: list[float], margin: float | None = None
+) -> Results:
     """Errors by seed, of 1,000 samples; infinite ones diverged. Chance is 90 %."""
     plan = planned(len(gelu), {**PERCENT, "chance": 0.9, "margin": margin})
     errors = {"gelu": gelu, "relu": relu}
@@ -197,8 +222,13 @@ def of_both(*args, **given) -> Comparison:
 
 
 def test_a_run_at_chance_fails_like_one_that_diverged(tmp_path):
-    relu, won = [0.1 + 0.001 * seed for seed in range(8)], [0.05 + 0.001 * seed for seed in range(7)]
-    loaded = [results_of_both(tmp_path / str(last), [*won, last], relu, 0.01) for last in (0.9, math.inf)]
+    relu, won = (
+        [0.1 + 0.001 * seed for seed in range(8)],
+        [0.05 + 0.001 * seed for seed in range(7)],
+    )
+    loaded = [
+        results_of_both(tmp_path / str(last), [*won, last], relu, 0.01) for last in (0.9, math.inf)
+    ]
     found = [one for of_both in loaded for one in table_of(of_both).verdicts]
     cells = [primary_cell(of_both) for of_both in loaded]
     assert [one.outcome for one in found] == ["better", "better"]
@@ -214,7 +244,9 @@ def test_what_failed_on_both_sides_is_not_equivalent(tmp_path, failure):
     assert "gelu: both at chance in test error" in all_failed.text
     half = [failure] * 4 + [0.1 + 0.001 * seed for seed in range(4)]
     assert of_both(tmp_path / "half", half, half, 0.01).outcome == "undecided"
-    lost = of_both(tmp_path / "reference", [0.1 + 0.001 * seed for seed in range(8)], [failure] * 8, 0.01)
+    lost = of_both(
+        tmp_path / "reference", [0.1 + 0.001 * seed for seed in range(8)], [failure] * 8, 0.01
+    )
     assert lost.outcome == "better"
     assert lost.text.endswith(" relu is at chance.")
 
@@ -250,8 +282,13 @@ def test_identical_runs_are_called_identical(tmp_path):
     errors = [0.1 + 0.001 * seed for seed in range(8)]
     for margin in (None, 1e-9):
         text = of_both(tmp_path / str(margin), errors, errors, margin).text
-        assert text == "gelu: identical to relu in test error on this test set, run by run (8 pairs)."
-    assert "so far identical test error in 3 pairs" in of_both(tmp_path / "3", errors[:3], errors[:3]).text
+        assert (
+            text == "gelu: identical to relu in test error on this test set, run by run (8 pairs)."
+        )
+    assert (
+        "so far identical test error in 3 pairs"
+        in of_both(tmp_path / "3", errors[:3], errors[:3]).text
+    )
 
 
 def test_a_sentence_about_the_probability_prints_its_p(tmp_path):
@@ -259,7 +296,8 @@ def test_a_sentence_about_the_probability_prints_its_p(tmp_path):
     gelu = [error - 0.02 for error in relu[:-1]] + [0.8]
     text = of_both(tmp_path, gelu, relu).text
     assert re.search(
-        r"By the mean it is worse, but it wins most pairs: p = [\d.]+ for the mean difference, [\d.e-]+", text
+        r"By the mean it is worse, but it wins most pairs: p = [\d.]+ for the mean difference, [\d.e-]+",
+        text,
     )
 
 
@@ -301,7 +339,10 @@ def test_only_the_users_activations_join_the_primary_family(tmp_path, value, own
     loaded = finished(tmp_path, plan, lambda run: {"test/error": [0.1 + 0.001 * run.seed]})
     (row,) = (row for row in table_of(loaded).rows if row.point[ACT] == value)
     (gelu,) = (row for row in table_of(loaded).rows if row.point[ACT] == "gelu")
-    assert (row.columns[0].family, gelu.columns[0].family) == ("primary", "secondary" if own else "primary")
+    assert (row.columns[0].family, gelu.columns[0].family) == (
+        "primary",
+        "secondary" if own else "primary",
+    )
     added = replace(plan, added=(value,))
     assert added.is_own(ACT, value)
     assert plan.is_own(ACT, value) == own
@@ -311,7 +352,9 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
     mine = "./mine.py:Bent"
     plan = planned(8, PERCENT, {"metric": "test/loss"}, grids=({ACT: ["gelu", mine, "relu"]},))
     error = lambda run: [0.1 + 0.001 * run.seed - 0.02 * (run.point[ACT] == mine)]  # noqa: E731
-    loaded = finished(tmp_path, plan, lambda run: dict.fromkeys(("test/error", "test/loss"), error(run)))
+    loaded = finished(
+        tmp_path, plan, lambda run: dict.fromkeys(("test/error", "test/loss"), error(run))
+    )
     found = table_of(loaded).verdicts
     assert [(one.name, one.correction.family) for one in found] == [
         ("Bent", "primary"),
@@ -328,7 +371,9 @@ def test_the_users_activation_is_the_primary_comparison(tmp_path):
         True,
     ]
     other = replace(plan, primary={"metric": "test/loss"})
-    assert table_of(results.load(StudyFolder(other, tmp_path))).verdicts[0].column == "test/loss@last"
+    assert (
+        table_of(results.load(StudyFolder(other, tmp_path))).verdicts[0].column == "test/loss@last"
+    )
     for given in ({"metric": "val/loss"}, {"metric": "test/error", "at": "best"}):
         with pytest.raises(ActlabError, match="unknown primary column"):
             table_of(results.load(StudyFolder(replace(plan, primary=given), tmp_path)))
@@ -341,16 +386,24 @@ def test_chance_is_named(tmp_path):
         finished(tmp_path, plan, lambda run: {"test/error": error(run)}, scored={"test": 100})
     ).verdicts
     assert found.outcome == "worse"
-    assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
-    assert "than relu in test error on this test set (failed 8 of 8 runs, 0 of relu; p = " in found.text
+    # Two sampling errors of 100 images are 6 points
+    assert found.text.endswith(" It is at chance.")
+    assert (
+        "than relu in test error on this test set (failed 8 of 8 runs, 0 of relu; p = "
+        in found.text
+    )
     file = tmp_path / plan.runs()[0].id / "result.json"
     write_json(file, {k: v for k, v in json.loads(file.read_text()).items() if k != "scored"})
-    assert [one.text for one in table_of(results.load(StudyFolder(plan, tmp_path))).verdicts] == [found.text]
+    assert [one.text for one in table_of(results.load(StudyFolder(plan, tmp_path))).verdicts] == [
+        found.text
+    ]
 
 
 def test_an_earlier_best_epoch_is_better_whatever_the_metric(tmp_path):
     for metric, best in (("val/error", 0.1), ("val/accuracy", 0.9)):
-        plan = planned(8, {"metric": metric, "at": "best_epoch"}, {"metric": "test/error", "ranked": False})
+        plan = planned(
+            8, {"metric": metric, "at": "best_epoch"}, {"metric": "test/error", "ranked": False}
+        )
 
         def curve(run, metric=metric, best=best):
             late = run.point[ACT] == "relu"
@@ -389,7 +442,9 @@ def test_a_level_that_is_never_reached_is_not_called_failed_or_diverged(tmp_path
 
 def by_decades(root, scale, gelu, relu, **column):
     """Relative errors by seed."""
-    plan = planned(len(gelu), {"metric": "test/relative_error", "mode": "min", "scale": scale, **column})
+    plan = planned(
+        len(gelu), {"metric": "test/relative_error", "mode": "min", "scale": scale, **column}
+    )
     of = {"gelu": gelu, "relu": relu}
     return finished(root, plan, lambda run: {"test/relative_error": [of[run.point[ACT]][run.seed]]})
 
@@ -419,13 +474,18 @@ def test_a_margin_on_a_log_scale_is_a_ratio(tmp_path):
     assert "within a ratio of 1.05 in test relative error" in found.text
     (said,) = needs(table_of(loaded_), 1.1)
     assert "a ratio of 1.10 to relu takes about" in said
-    for margin, message in ((0.05, "on the scale log give a percentage"), ("0 %", "give a number above 0")):
+    for margin, message in (
+        (0.05, "on the scale log give a percentage"),
+        ("0 %", "give a number above 0"),
+    ):
         with pytest.raises(ActlabError, match=message):
             by_decades(tmp_path, "log", equal, [0.1] * 14, margin=margin)
 
 
 def test_a_log_scale_needs_positive_values(tmp_path):
-    with pytest.raises(ActlabError, match="is 0 in a run, but 'scale: log' compares positive values"):
+    with pytest.raises(
+        ActlabError, match="is 0 in a run, but 'scale: log' compares positive values"
+    ):
         table_of(by_decades(tmp_path, "log", [0.0] * 8, [0.1] * 8))
 
 
@@ -436,14 +496,18 @@ def test_smoke_runs_decide_nothing(tmp_path):
 
 def test_training_quantities_and_unranked_columns_have_no_verdict(tmp_path):
     plan = planned(8, {**PERCENT, "ranked": False}, {"metric": "train/loss", "at": "last"})
-    assert list(table_of(finished(tmp_path, plan, {"test/error": [0.1], "train/loss": [0.2]})).summary) == []
+    assert (
+        list(table_of(finished(tmp_path, plan, {"test/error": [0.1], "train/loss": [0.2]})).summary)
+        == []
+    )
 
 
 @pytest.mark.parametrize(("pairs", "effect"), [(10, 1.0), (15, 0.8), (12, 0.6)])
 def test_power_is_that_of_the_sign_flip_test(pairs, effect):
     random = np.random.default_rng(0)
     hits = [Flips(random.normal(effect, 1, pairs)).p() < 0.05 for _ in range(300)]
-    assert np.mean(hits) == pytest.approx(power(pairs, effect), abs=0.1)  # 3.5 standard errors at most
+    # 3.5 standard errors at most
+    assert np.mean(hits) == pytest.approx(power(pairs, effect), abs=0.1)
 
 
 def test_pairs_and_detectable_effects_agree():
@@ -485,7 +549,11 @@ def test_a_relative_time_has_its_spread(tmp_path, parts, text):
     costs = []
     for name, slower in (("gelu", parts), ("relu", [1.0, 1.25][: len(parts)])):
         run = next(run for run in plan.runs() if run.point[ACT] == name)
-        entry = {"run": run.id, "point": dict(run.point), "seconds_per_update": 1.25 if name == "gelu" else 1.0}
+        entry = {
+            "run": run.id,
+            "point": dict(run.point),
+            "seconds_per_update": 1.25 if name == "gelu" else 1.0,
+        }
         costs.append({**COST, **entry, "seconds_in_parts": slower})
     (tmp_path / "cost.json").write_text(json.dumps(costs))
     (found,) = table_of(results.load(StudyFolder(base.study, base.root))).verdicts

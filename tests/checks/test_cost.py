@@ -43,7 +43,9 @@ class Clock:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+def measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[dict[str, Any]]]:
     """The costs of two activations by some clock, in three rounds on a machine of two cores and some load."""
     (tmp_path / "two.yaml").write_text(STUDY)
     runs = reading.load(str(tmp_path / "two.yaml")).runs()
@@ -55,7 +57,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
             return loss(task, batch)
 
         monkeypatch.setattr(ClassificationTask, "loss", timed)
-        times = {"perf_counter": lambda: clock.now, "process_time": lambda: clock.got, "monotonic": float}
+        times = {
+            "perf_counter": lambda: clock.now,
+            "process_time": lambda: clock.got,
+            "monotonic": float,
+        }
         monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
         machine = SimpleNamespace(getloadavg=lambda: (load, 0, 0), cpu_count=lambda: 2)
         monkeypatch.setattr(cost, "os", machine, raising=False)
@@ -94,14 +100,24 @@ def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured):
     relu, elu = measured(Clock(lambda update: 0.1 * (update >= 22)), load=1.0)
     assert relu["seconds_in_parts"] == pytest.approx([1.0, 1.0, 1.1])
     assert elu["seconds_in_parts"] == pytest.approx([1.5, 1.5, 1.6])
-    assert elu["machine"] == {"load": 1.0, "cores": 2, "cpu_per_second": pytest.approx(0.97, abs=0.01)}
+    assert elu["machine"] == {
+        "load": 1.0,
+        "cores": 2,
+        "cpu_per_second": pytest.approx(0.97, abs=0.01),
+    }
 
 
-@pytest.mark.parametrize(("dropout", "passes"), [(0.0, 2), (0.5, 1)], ids=["clean pass", "no other pass"])
-def test_an_activation_costs_the_same_under_any_declaration(program, tmp_path, monkeypatch, dropout, passes):
+@pytest.mark.parametrize(
+    ("dropout", "passes"), [(0.0, 2), (0.5, 1)], ids=["clean pass", "no other pass"]
+)
+def test_an_activation_costs_the_same_under_any_declaration(
+    program, tmp_path, monkeypatch, dropout, passes
+):
     """A forward pass takes a second, and six where actlab seeds; the clean loss has a pass of its own."""
     file, clock = program("declared_gelus"), SimpleNamespace(now=0.0)
-    forms = {name: f"{file}:{name}" for name in ("undeclared", "Undeclared", "drawing", "deterministic")}
+    forms = {
+        name: f"{file}:{name}" for name in ("undeclared", "Undeclared", "drawing", "deterministic")
+    }
     changes = {"model.activation": ["gelu", *forms.values()], "model.network.dropout": dropout}
     (tmp_path / "gelus.yaml").write_text(STUDY)
     runs = load_study(tmp_path / "gelus.yaml", reference="gelu", settings=changes).runs()
@@ -112,9 +128,15 @@ def test_an_activation_costs_the_same_under_any_declaration(program, tmp_path, m
         return loss(task, batch)
 
     monkeypatch.setattr(ClassificationTask, "loss", timed)
-    times = {"perf_counter": lambda: clock.now, "process_time": lambda: clock.now, "monotonic": float}
+    times = {
+        "perf_counter": lambda: clock.now,
+        "process_time": lambda: clock.now,
+        "monotonic": float,
+    }
     monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
-    found = dict(zip(["gelu", *forms], cost.measure(runs, "model.activation", rounds=2), strict=True))
+    found = dict(
+        zip(["gelu", *forms], cost.measure(runs, "model.activation", rounds=2), strict=True)
+    )
     assert len({entry["seconds_per_update"] for entry in found.values()}) == 1
     added = {name: entry.get("seconds_added_in_parts") for name, entry in found.items()}
     by_seeding = [6.0 * passes - 1.0] * 2
@@ -124,10 +146,14 @@ def test_an_activation_costs_the_same_under_any_declaration(program, tmp_path, m
 def test_what_actlab_adds_is_a_note(cli, program, tmp_path, monkeypatch):
     program("declared_gelus")
     monkeypatch.chdir(tmp_path)
-    forms = ",".join(f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic"))
+    forms = ",".join(
+        f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic")
+    )
     Path("gelus.yaml").write_text(STUDY)
     words = ["--reference", "gelu", "--smoke"]  # one round of timing
-    out = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]").succeeded()
+    out = cli(
+        "study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]"
+    ).succeeded()
     (note,) = [line for line in out.splitlines() if line.startswith("These times leave out")]
     of_each = re.findall(r"(?:[\d.]+ to [\d.]+ ms|nothing measurable) for (\w+)", note)
     assert of_each == ["undeclared", "Undeclared"]

@@ -30,8 +30,20 @@ def test_registered_activations_have_the_gradient_of_their_output(name, shape):
 @pytest.mark.parametrize(
     "spec",
     [
-        *("torch.nn:Hardtanh", "torch.nn:RReLU", "torch.nn:PReLU", "torch.nn:Softmax2d", "torch.nn:Hardshrink"),
-        *("torch.nn:ReLU6", "torch.nn:AlphaDropout", "torch.nn:Hardsigmoid", "torch:round", "torch:sign"),
+        *(
+            "torch.nn:Hardtanh",
+            "torch.nn:RReLU",
+            "torch.nn:PReLU",
+            "torch.nn:Softmax2d",
+            "torch.nn:Hardshrink",
+        ),
+        *(
+            "torch.nn:ReLU6",
+            "torch.nn:AlphaDropout",
+            "torch.nn:Hardsigmoid",
+            "torch:round",
+            "torch:sign",
+        ),
         {"name": "prelu", "per_channel": True},
         {"name": "gelu", "learnable": True, "channels": 3},
         {"name": "adaptive_dropout", "activation": "prelu"},
@@ -47,7 +59,10 @@ def test_kinks_plateaus_and_masks_are_no_faults(spec):
     [
         ("TwiceForNegative", 0.1),
         *((name, 0.3) for name in ("StraightThrough", "DeclaredStraightThrough")),
-        *((name, 0.9) for name in ("Twice", "TwiceAndKept", "TwiceInTraining", "TwiceCentred", "WrongSlope")),
+        *(
+            (name, 0.9)
+            for name in ("Twice", "TwiceAndKept", "TwiceInTraining", "TwiceCentred", "WrongSlope")
+        ),
         *((name, 0.9) for name in ("undeclared_function", "stopped", "SingleTwice")),
     ],
 )
@@ -58,7 +73,10 @@ def test_wrong_gradients_are_wrong(file, name, least):
 @pytest.mark.parametrize(
     ("name", "accepted"),
     [
-        *((name, True) for name in ("DeclaredStraightThrough", "DeclaredInside", "declared_function")),
+        *(
+            (name, True)
+            for name in ("DeclaredStraightThrough", "DeclaredInside", "declared_function")
+        ),
         *((name, False) for name in ("Undeclared", "StraightThrough", "undeclared_function")),
     ],
 )
@@ -86,7 +104,8 @@ def test_the_second_and_third_derivative_of_registered_activations_are_right(spe
 
 
 @pytest.mark.parametrize(
-    "name", ["Right", "RightCentred", "steps", "single", "Single", "Bernoulli", "FromZero", "RowSoftmax"]
+    "name",
+    ["Right", "RightCentred", "steps", "single", "Single", "Bernoulli", "FromZero", "RowSoftmax"],
 )
 def test_right_derivatives_are_right(file, name):
     unit = activations.create(f"{file}:{name}")
@@ -130,7 +149,9 @@ def test_adaptive_dropout_around_a_surrogate_is_one(file):
     assert activations.has_surrogate_gradient(
         activations.create({"name": "adaptive_dropout", "activation": inner})
     )
-    assert not any(activations.has_surrogate_gradient(activations.create(name)) for name in activations.names())
+    assert not any(
+        activations.has_surrogate_gradient(activations.create(name)) for name in activations.names()
+    )
 
 
 def test_the_trial_leaves_the_activation_and_the_generators_as_they_were(file):

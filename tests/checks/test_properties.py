@@ -32,7 +32,10 @@ def failures(properties):
 
 def rows(spec):
     """Return the rows by name, without costs, which are measured last."""
-    return {one.name: one for one in takewhile(lambda one: not one.name.startswith("cost"), measure(spec))}
+    return {
+        one.name: one
+        for one in takewhile(lambda one: not one.name.startswith("cost"), measure(spec))
+    }
 
 
 def test_every_property_is_a_row():
@@ -54,7 +57,11 @@ def test_a_derivative_that_is_not_finite_is_named(file):
         ("Reshapes", "output", "returned shape (1536,) for an input of shape (64, 24)"),
         ("Infinite", "output", "returned non-finite values"),
         ("Constant", "gradient", "zero"),
-        ("Mixes", "output", "declares 'elementwise = True', but its output for one sample depends on other"),
+        (
+            "Mixes",
+            "output",
+            "declares 'elementwise = True', but its output for one sample depends on other",
+        ),
         ("LearnsATensor", "gradient", "learns a tensor of shape (1,) that is not in the optimiser"),
         ("Infinitesimal", "gradient", "non-finite for finite inputs"),
         ("Raises", "output", "raises ValueError: not today"),
@@ -66,9 +73,21 @@ def test_a_derivative_that_is_not_finite_is_named(file):
             "output",
             "fails for a batch of 3 after one of 2 (RuntimeError: The size of tensor a (3)",
         ),
-        ("hand_written_gradients.py:Twice", DIFFERENCES, "at 100 % of inputs: correct its backward pass"),
-        ("hand_written_gradients.py:StraightThrough", DIFFERENCES, "set 'surrogate_gradient = True' on its"),
-        ("hand_written_gradients.py:undeclared_function", DIFFERENCES, "set 'surrogate_gradient = True' on"),
+        (
+            "hand_written_gradients.py:Twice",
+            DIFFERENCES,
+            "at 100 % of inputs: correct its backward pass",
+        ),
+        (
+            "hand_written_gradients.py:StraightThrough",
+            DIFFERENCES,
+            "set 'surrogate_gradient = True' on its",
+        ),
+        (
+            "hand_written_gradients.py:undeclared_function",
+            DIFFERENCES,
+            "set 'surrogate_gradient = True' on",
+        ),
     ],
 )
 def test_violated_requirements_are_named_and_studies_reject(named, cli, name, row, text):
@@ -77,13 +96,18 @@ def test_violated_requirements_are_named_and_studies_reject(named, cli, name, ro
     assert f"{row}  " in outcome.out
     assert text in " ".join(outcome.out.split())
     assert f"Studies reject this activation: {row}.\n" in outcome.out
-    assert "wide inputs" not in outcome.out, "rows after a violated requirement would repeat the fault"
+    assert "wide inputs" not in outcome.out, (
+        "rows after a violated requirement would repeat the fault"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("DeclaredStraightThrough", "declared a surrogate: differs from the difference quotient at "),
+        (
+            "DeclaredStraightThrough",
+            "declared a surrogate: differs from the difference quotient at ",
+        ),
         ("declared_function", "declared a surrogate: differs from the difference quotient at "),
         ("DeclaredThoughRight", "declared a surrogate, but equals the difference quotient"),
         ("Right", "equals the difference quotient"),
@@ -108,8 +132,12 @@ def test_the_row_of_the_gradient_says_what_is_declared(programs, name, text):
 def test_the_rows_of_higher_derivatives_name_a_wrong_one(programs, name, row, text):
     found = rows(f"{programs / 'hand_written_gradients.py'}:{name}")
     assert text in found[row].text
-    assert [name for name, one in found.items() if "derivative" in name and one.ok is False] == [row]
-    below = found["third derivative"].text == "not compared: the derivative of the order below differs"
+    assert [name for name, one in found.items() if "derivative" in name and one.ok is False] == [
+        row
+    ]
+    below = (
+        found["third derivative"].text == "not compared: the derivative of the order below differs"
+    )
     assert below is (row == "second derivative")
     assert failures([*found.values()]) == []
 
@@ -121,7 +149,9 @@ def test_the_rows_of_higher_derivatives_name_a_wrong_one(programs, name, row, te
         ("Powers", {"state": "4 learnt parameters"}),
         (
             "Low",
-            {"state": "1 learnt parameters, 0 numbers in buffers; tensors in bfloat16: studies raise them"},
+            {
+                "state": "1 learnt parameters, 0 numbers in buffers; tensors in bfloat16: studies raise them"
+            },
         ),
         (
             "Noisy",
@@ -173,7 +203,9 @@ def test_values_that_are_not_finite_are_named_once_with_their_input(file):
     assert sum("nan" in text or "finite value" in text for text in texts) == 1
     (infinite,) = rows(f"{file}:Infinite").values()
     assert infinite.name == "output"
-    assert re.search(r": returned non-finite values for finite inputs: inf for -[\d.]+(;|$)", infinite.text)
+    assert re.search(
+        r": returned non-finite values for finite inputs: inf for -[\d.]+(;|$)", infinite.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +223,10 @@ def test_other_faults_are_information(file, name, row, text):
 
 def test_state_is_named(file):
     text = rows(f"{file}:Learns")["state"].text
-    assert text == "1 learnt parameters, 1 numbers in buffers; a forward pass in training changes calls"
+    assert (
+        text
+        == "1 learnt parameters, 1 numbers in buffers; a forward pass in training changes calls"
+    )
 
 
 class Clock:
@@ -201,7 +236,8 @@ class Clock:
         self.jumps, self.calls, self.now = jumps, 0, 0.0
 
     def perf_counter(self):
-        finished, ends = divmod(self.calls, 2)  # passes; after the first call, each has a start and an end
+        # passes; after the first call, each has a start and an end
+        finished, ends = divmod(self.calls, 2)
         if self.calls and not ends:
             number, activation = divmod(finished - 1, 3)
             self.now += 50.0 if self.jumps and activation == 0 and number < 5 else 1.0

@@ -49,7 +49,13 @@ class Net(nn.Sequential):
     """With a layer of each kind, and maybe a fault in the middle."""
 
     def __init__(self, act, num_classes, input_shape, middle: str = "sound", dropout: float = 0.3):
-        layers = nn.Linear(784, 8), act(), Dropout(dropout), *FAULTS[middle](act), nn.Linear(8, num_classes)
+        layers = (
+            nn.Linear(784, 8),
+            act(),
+            Dropout(dropout),
+            *FAULTS[middle](act),
+            nn.Linear(8, num_classes),
+        )
         super().__init__(nn.Flatten(), *layers)
         initialise(self, "he")
 
@@ -179,7 +185,10 @@ class Pooled(ClassificationTask):
     @takes_run_axis
     def quantities(self, output, batch):
         found = super().quantities(output, batch)
-        return {**found, "loss": Quantity(found["loss"].values / found["loss"].values.detach().mean())}
+        return {
+            **found,
+            "loss": Quantity(found["loss"].values / found["loss"].values.detach().mean()),
+        }
 
 
 class FifthEpoch(ClassificationTask):

@@ -33,22 +33,37 @@ def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path):
     (path,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
     saved = torch.load(path, weights_only=True)
     names = saved["current_model_state"].keys()
-    assert any(not torch.equal(saved["state_dict"][n], saved["current_model_state"][n]) for n in names)
+    assert any(
+        not torch.equal(saved["state_dict"][n], saved["current_model_state"][n]) for n in names
+    )
     task = ClassificationTask.load_from_checkpoint(path)
-    assert all(torch.equal(task.state_dict()[name], saved["state_dict"][name]) for name in task.state_dict())
+    assert all(
+        torch.equal(task.state_dict()[name], saved["state_dict"][name])
+        for name in task.state_dict()
+    )
     for command in ("validate", "test"):
         assert fit(*LINES, "--ckpt_path", path, command=command).code == 0
-    lines = [json.loads(line) for line in (path.parents[1] / "lines.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (path.parents[1] / "lines.jsonl").read_text().splitlines()
+    ]
     for name in ("val/loss", "test/loss"):
-        trained, again = [line[1][name] for line in lines if isinstance(line, list) and name in line[1]][-2:]
+        trained, again = [
+            line[1][name] for line in lines if isinstance(line, list) and name in line[1]
+        ][-2:]
         assert trained == again
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--trainer.callbacks+=LearningRateFinder"], "LearningRateFinder trains with another learning rate"),
-        (["--trainer.callbacks+", "BatchSizeFinder"], "BatchSizeFinder trains with another batch size"),
+        (
+            ["--trainer.callbacks+=LearningRateFinder"],
+            "LearningRateFinder trains with another learning rate",
+        ),
+        (
+            ["--trainer.callbacks+", "BatchSizeFinder"],
+            "BatchSizeFinder trains with another batch size",
+        ),
         (
             ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
             "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test would hold: use",
@@ -63,14 +78,17 @@ def test_what_the_checkpoints_would_not_record_is_rejected(fit, words, reason):
     assert reason in fit(*words, "--trainer.logger", "false").rejection
 
 
-@pytest.mark.filterwarnings("ignore:You are trying to .self.log")  # Lightning's, of what barebones leaves out
+# Lightning's, of what barebones leaves out
+@pytest.mark.filterwarnings("ignore:You are trying to .self.log")
 def test_barebones_train(fit):
     outcome = fit("--trainer.barebones=true", "--trainer.logger=null", "--trainer.callbacks=null")
     assert outcome.code == 0, outcome.err
 
 
 def test_a_default_that_is_an_enum_is_recorded_and_read(fit, succeed, tmp_path):
-    outcome = fit(*LINES, "--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00")
+    outcome = fit(
+        *LINES, "--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00"
+    )
     assert outcome.code == 0, outcome.err
     (path,) = tmp_path.glob("runs/*/*/config.yaml")
     succeed("fit", "-c", path)
@@ -78,10 +96,18 @@ def test_a_default_that_is_an_enum_is_recorded_and_read(fit, succeed, tmp_path):
 
 def test_a_batch_size_finder_works_in_a_script(tmp_path):
     finder = BatchSizeFinder("power", init_val=16, max_trials=2)
-    options: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    options: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_progress_bar", "enable_model_summary"), False
+    )
     trainer = pl.Trainer(
-        max_epochs=1, limit_train_batches=2, default_root_dir=tmp_path, callbacks=[finder], **options
+        max_epochs=1,
+        limit_train_batches=2,
+        default_root_dir=tmp_path,
+        callbacks=[finder],
+        **options,
     )
     data = MNISTDataModule(sample=True)
-    trainer.fit(ClassificationTask(10, (1, 28, 28), "gelu", partial(MLP, hidden=[8])), datamodule=data)
+    trainer.fit(
+        ClassificationTask(10, (1, 28, 28), "gelu", partial(MLP, hidden=[8])), datamodule=data
+    )
     assert finder.optimal_batch_size == data.batch_size > 16

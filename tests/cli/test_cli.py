@@ -104,9 +104,13 @@ def test_last_is_of_the_last_epoch_whatever_improves(config):
 
 def test_last_goes_on_after_epochs_that_did_not_improve(fit, tmp_path):
     config = read_mapping(config_file("mnist_classifier"))
-    config["trainer"]["callbacks"][1]["init_args"]["mode"] = "max"  # the loss falls, so that none is the best
+    config["trainer"]["callbacks"][1]["init_args"]["mode"] = (
+        "max"  # the loss falls, so that none is the best
+    )
     (tmp_path / "worse.yaml").write_text(json.dumps(config))
-    assert fit("--trainer.max_epochs", "3", *SMALL["mnist_classifier"], config="worse.yaml").code == 0
+    assert (
+        fit("--trainer.max_epochs", "3", *SMALL["mnist_classifier"], config="worse.yaml").code == 0
+    )
     last = torch.load(only_run(tmp_path, "worse") / "checkpoints/last.ckpt", weights_only=True)
     assert (last["epoch"], last["global_step"]) == (2, 18)
     (best,) = only_run(tmp_path, "worse").glob("checkpoints/best-*.ckpt")
@@ -131,14 +135,26 @@ def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, e
     assert second.name.startswith("elu-seed4-")
 
 
-def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, succeed, tmp_path, monkeypatch):
+def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(
+    fit, succeed, tmp_path, monkeypatch
+):
     there, here = tmp_path / "there", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    words = ["--trainer.default_root_dir", there, "--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    words = [
+        "--trainer.default_root_dir",
+        there,
+        "--trainer.logger",
+        "actlab.reports.wandb.RunLogger",
+    ]
     assert fit(*words).code == 0
     (first,) = there.iterdir()
-    assert {path.name for path in first.glob("[!.]*")} == {"config.yaml", "checkpoints", "wandb", "logger.json"}
+    assert {path.name for path in first.glob("[!.]*")} == {
+        "config.yaml",
+        "checkpoints",
+        "wandb",
+        "logger.json",
+    }
     before = files_of(first)
     succeed("fit", "-c", first / "config.yaml")  # the same again, beside it
     second = there / f"{first.name}-1"
@@ -160,9 +176,13 @@ def test_a_fit_that_goes_on_does_so_in_its_own_folder_and_history(fit, succeed, 
 
 def test_last_and_best_are_of_the_run_that_the_words_say(fit, elu):
     assert fit(*ELU, "--ckpt_path", "last", command="validate").out.count("val/error") == 1
-    losses = [value_of(fit(*ELU, "--ckpt_path", path, command="test")) for path in ("last", "best", elu)]
+    losses = [
+        value_of(fit(*ELU, "--ckpt_path", path, command="test")) for path in ("last", "best", elu)
+    ]
     assert len({*losses}) == 1
-    assert "no checkpoint 'best' of this run" in fit("--ckpt_path", "best", command="test").rejection
+    assert (
+        "no checkpoint 'best' of this run" in fit("--ckpt_path", "best", command="test").rejection
+    )
 
 
 def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, succeed, tmp_path):
@@ -176,11 +196,15 @@ def test_the_best_is_found_after_a_fit_that_resumed_without_a_config(fit, succee
 def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, tmp_path):
     assert (
         "val/los"
-        in fit("--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los").rejection
+        in fit(
+            "--model.scheduler", "ReduceLROnPlateau", "--model.scheduler.monitor", "val/los"
+        ).rejection
     )
     plateau = partial(ReduceLROnPlateau, monitor="val/loss")
     wrong: dict[str, dict[str, Any]] = {
-        "pytorch_lightning.cli.ReduceLROnPlateau": {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau},
+        "pytorch_lightning.cli.ReduceLROnPlateau": {
+            "scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau
+        },
         "'test/loss'": {"scheduler": partial(plateau, monitor="test/loss")},
         "model.scheduler_interval": {"scheduler": plateau, "scheduler_interval": "step"},
     }
@@ -225,11 +249,25 @@ def test_two_fits_at_a_time_do_not_share_a_folder(fit, elu, tmp_path):
 def test_two_devices_train_what_one_trains(tmp_path, fit):
     """DDP starts its ranks from the words of the process, so it needs one of its own."""
 
-    words = ["--model.activation", "soi", "--model.network.dropout", "0.5", "--trainer.accelerator", "cpu"]
+    words = [
+        "--model.activation",
+        "soi",
+        "--model.network.dropout",
+        "0.5",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     words += ["--trainer.precision", "64-true"]  # no rounding flips a mask
     assert fit(*words).code == 0
     one = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-    words += ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.default_root_dir", "two"]
+    words += [
+        "--trainer.devices",
+        "2",
+        "--trainer.strategy",
+        "ddp",
+        "--trainer.default_root_dir",
+        "two",
+    ]
     command = [sys.executable, "-m", "actlab", "fit", "-c", "mnist_classifier"]
     done = subprocess.run(
         [*command, *QUICK, *SMALL["mnist_classifier"], *words],
@@ -248,7 +286,9 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
 
 
 def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, succeed, tmp_path):
-    (tmp_path / "my_unit.py").write_text("from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n")
+    (tmp_path / "my_unit.py").write_text(
+        "from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n"
+    )
     slope = "import torch\n\nclass Slope(torch.nn.{}):\n    pass\n"
     (tmp_path / "my_slope.py").write_text(slope.format("ReLU"))
     mine = ("--model.activation", "./my_unit.py:MyUnit")
@@ -266,7 +306,9 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     assert "restore it" in line
 
 
-def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, succeed, tmp_path):
+def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(
+    fit, succeed, tmp_path
+):
     digits = write_hub_folder(tmp_path)
     small = ["--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5"]
     small += ["--data.dataset", str(digits)]
@@ -298,7 +340,10 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
             ["'model.optimizer.nestrov'", "'model.optimizer.nesterov'"],
         ),
         (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "'my.SGD'", "no module 'my'"]),
-        (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
+        (
+            ["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"],
+            ["model.optimizer.lr", "init_args"],
+        ),
         (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
         (["--model.scheduler=ReduceLROnPlateau"], ["'monitor'"]),
         (["--model.scheduler.step_size", "3"], ["model.scheduler", "class"]),
@@ -306,7 +351,10 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
             ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.mnitor=x"],
             ["'trainer.callbacks.mnitor'", "'trainer.callbacks.monitor'"],
         ),
-        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
+        (
+            ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"],
+            ["every_n_epochs"],
+        ),
         (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
         (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
         (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
@@ -315,7 +363,10 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--seed_everything", "false"], ["seed_everything", "whole number"]),
         (["--seed_everything", "-1"], ["seed_everything", "-1"]),
         (["--optimizer", "torch.optim.SGD"], ["'optimizer'", "model.optimizer"]),
-        (["--lr_scheduler", "torch.optim.lr_scheduler.StepLR"], ["'lr_scheduler'", "model.scheduler"]),
+        (
+            ["--lr_scheduler", "torch.optim.lr_scheduler.StepLR"],
+            ["'lr_scheduler'", "model.scheduler"],
+        ),
         (["--ckpt_path", "nothing.ckpt"], ["'nothing.ckpt'"]),
         (["--weights_only", "perhaps"], ["weights_only", "'perhaps'", "true, false"]),
         (["mnist_classifier"], ["'mnist_classifier'", "-c"]),
@@ -334,7 +385,10 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
     ("text", "parts"),
     [
         (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
-        (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
+        (
+            f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3",
+            ["'trainer.max_epohcs'", "'trainer.max_epochs'"],
+        ),
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
         (
@@ -365,7 +419,9 @@ CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
         ("trainer.callbacks", [{"class_path": CHECKPOINT, "init_args": {"mnitor": "val/loss"}}]),
     ],
 )
-def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study(cli, key, value, tmp_path):
+def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study(
+    cli, key, value, tmp_path
+):
     base = yaml.safe_load((resource("configs") / "mnist_classifier.yaml").read_text())
     set_dotted(base, key, value)
     path = tmp_path / "config.yaml"
@@ -401,7 +457,11 @@ def test_what_lightning_prints_is_printed(succeed, words, part):
 def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_does(cli):
     kinds = {name: getattr(datamodules, name) for name in datamodules.__all__}
     arguments = {name: inspect.signature(kind).parameters for name, kind in kinds.items()}
-    dropping = [name for name, of in arguments.items() if "batch_size" in of and "updates_per_epoch" not in of]
+    dropping = [
+        name
+        for name, of in arguments.items()
+        if "batch_size" in of and "updates_per_epoch" not in of
+    ]
     assert len(dropping) == 6
     for name in dropping:
         printed = " ".join(cli("fit", "--data.help", name).out.split())
@@ -426,11 +486,17 @@ def test_help_begins_with_the_usual_options_of_the_command_and_names_configs_and
 
 def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(fit, tmp_path):
     words = ["--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9"]
-    assert fit(*words, "--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0").code == 0
+    assert (
+        fit(*words, "--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0").code
+        == 0
+    )
     config = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())
     arguments = config["model"]["init_args"]["optimizer"]["init_args"]
     assert (arguments["momentum"], arguments["fused"], arguments["lr"]) == (0.9, True, 0.001)
-    assert [repr(config["trainer"][f"limit_{part}_batches"]) for part in ("train", "val")] == ["1", "1.0"]
+    assert [repr(config["trainer"][f"limit_{part}_batches"]) for part in ("train", "val")] == [
+        "1",
+        "1.0",
+    ]
 
 
 @pytest.mark.parametrize("callback", ["ModelCheckpoint", "EarlyStopping"])
@@ -443,7 +509,9 @@ def test_a_metric_that_is_never_logged_is_one_line(fit, callback):
 def test_a_section_of_a_config_may_stand_in_its_own_file(cli, succeed, tmp_path):
     for name, hidden in (("good", "hidden"), ("bad", "hiden")):
         network = f"{{class_path: actlab.networks.MLP, init_args: {{{hidden}: [8]}}}}"
-        model = f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
+        model = (
+            f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
+        )
         (tmp_path / f"{name}_model.yaml").write_text(model)
         (tmp_path / f"{name}.yaml").write_text(f"model: {name}_model.yaml\n{DATA}\n")
     succeed("fit", "-c", "good.yaml", *QUICK)
@@ -465,15 +533,27 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(succeed, elu, 
         (["fit", "--model.help", "actlab.tasks.Classify"], "Classify"),
         (["fit", "--data.sample", "true", "-c", "mnist_classifier"], "--data.sample"),
         (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),
-        (["fit", "-c", "mnist_classifier", "--model.lr", "1"], "did you mean 'model.optimizer.lr'?"),
-        (["fit", "-c", "mnist_classifier", "--model.dropout", "0"], "did you mean 'model.network.dropout'?"),
+        (
+            ["fit", "-c", "mnist_classifier", "--model.lr", "1"],
+            "did you mean 'model.optimizer.lr'?",
+        ),
+        (
+            ["fit", "-c", "mnist_classifier", "--model.dropout", "0"],
+            "did you mean 'model.network.dropout'?",
+        ),
         (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
         (["study", "run"], "FILE"),
         (["study", "walk", "demo"], "walk"),
-        (["study", "rn", "demo"], "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new"),
+        (
+            ["study", "rn", "demo"],
+            "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new",
+        ),
         (["study", "run", "demo", "--set", "nonsense"], "key=value"),
         (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
-        (["fit", "-c", "mnist_classifier", "--graphs", "yes"], "--graphs: expected true or false, got yes."),
+        (
+            ["fit", "-c", "mnist_classifier", "--graphs", "yes"],
+            "--graphs: expected true or false, got yes.",
+        ),
         (["activations", "--plot", "units.docx"], "units.docx"),
     ],
 )
@@ -570,6 +650,8 @@ def test_a_fit_may_choose_the_route_of_products(fit):
             outcome = fit("--products", route, "--print_config")
             assert outcome.code == 0, outcome.err
             assert "float32 matmul backend on the CPU: " in outcome.out
-        assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
+        assert fit("--products", "mkl").err.startswith(
+            "actlab: error: unknown matmul backend 'mkl'"
+        )
     finally:
         mkldnn.matmul.fp32_precision = before

@@ -26,7 +26,9 @@ def test_what_cannot_be_printed_is_one_line(monkeypatch, capsys, words):
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(words) == 2
-    assert capsys.readouterr().err.splitlines() == ["actlab: error: [Errno 28] No space left on device"]
+    assert capsys.readouterr().err.splitlines() == [
+        "actlab: error: [Errno 28] No space left on device"
+    ]
 
 
 @pytest.mark.parametrize("word", ["--version", "activations"])  # rich makes an exit of it
@@ -54,7 +56,9 @@ def test_a_trainer_that_is_null_is_one_line(cli, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["timit_frames", "twitter_pos", "mnist_classifier", "imagenet_elu15"])
+@pytest.mark.parametrize(
+    "name", ["timit_frames", "twitter_pos", "mnist_classifier", "imagenet_elu15"]
+)
 def test_data_in_the_home_of_nobody_is_not_there(cli, name):
     assert "~nobodyx/a" in cli("fit", "-c", name, "--data.dataset", "~nobodyx/a").rejection
 
@@ -81,16 +85,21 @@ def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path):
     code, out, err = cli("study", "plan", piped(study), "--smoke")
     assert code == 0, err
     assert "2 runs, 2 not finished" in out
-    words = ("-c", "mnist_classifier", "-c", piped("data: {init_args: {batch_size: 77}}"), "--print_config")
+    words = (
+        "-c",
+        "mnist_classifier",
+        "-c",
+        piped("data: {init_args: {batch_size: 77}}"),
+        "--print_config",
+    )
     code, out, err = cli("fit", *words)
     assert "batch_size: 77" in out, err
     config = config_file("mnist_classifier").read_text()
     small = ("--data.sample", "true", "--model.network.hidden", "[4]", "--trainer.max_epochs", "1")
     code, out, err = cli("fit", "-c", piped(config), *small, "--trainer.limit_train_batches", "2")
     assert code == 0, err
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [
-        "ClassificationTask"
-    ]  # not the pipe's number
+    # Not the pipe's number
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["ClassificationTask"]
 
 
 OWN = """
@@ -119,10 +128,16 @@ def test_the_current_folder_can_be_imported(tmp_path, monkeypatch):
     """The installed command's path has the folder of its script in place of the current one."""
     Path("folder_of_mine.py").write_text(OWN, encoding="utf-8")
     own = ["--model.activation=folder_of_mine:Act", "--model.network=folder_of_mine.Net"]
-    own += ["--data.class_path=folder_of_mine.Digits", "--data.sample=true", "--trainer.max_epochs=1"]
+    own += [
+        "--data.class_path=folder_of_mine.Digits",
+        "--data.sample=true",
+        "--trainer.max_epochs=1",
+    ]
     limits = [f"--trainer.limit_{split}_batches=1" for split in ("train", "val", "test")]
     monkeypatch.setattr(sys, "argv", ["actlab", "fit", "-c", "mnist_classifier", *own, *limits])
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))]
+    )
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # else the command would start this process again
     assert main() == 0
     assert sys.path[-1] == str(tmp_path), "it hides no installed module"
@@ -143,7 +158,12 @@ def test_a_safe_path_stays_safe(tmp_path, options, importable):
 
 @pytest.mark.parametrize(
     ("words", "seed"),
-    [(["fit", "-c", "x"], 0), (["study", "run", "x", "--jobs", "0"], 0), (["predict"], 0), (["report"], 1)],
+    [
+        (["fit", "-c", "x"], 0),
+        (["study", "run", "x", "--jobs", "0"], 0),
+        (["predict"], 0),
+        (["report"], 1),
+    ],
 )
 def test_commands_that_run_users_code_have_one_hash_seed(tmp_path, words, seed):
     """Each process draws another one, and with it the order of a set; also where the path is safe."""

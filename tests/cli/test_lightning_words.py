@@ -13,7 +13,14 @@ from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 
 QUICK = [
-    *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1"),
+    *(
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "2",
+        "--trainer.limit_val_batches",
+        "1",
+    ),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
 SAMPLE = ["--data.sample", "true", "--model.network.hidden", "[8]", *QUICK]
@@ -52,7 +59,9 @@ def test_another_model_class_keeps_what_it_accepts_and_the_rest_is_named(shown):
 
 
 def test_another_data_class_keeps_what_it_accepts(shown):
-    config, printed = shown("--data", "actlab.datamodules.CIFARDataModule", "--data.dataset", "./folder")
+    config, printed = shown(
+        "--data", "actlab.datamodules.CIFARDataModule", "--data.dataset", "./folder"
+    )
     assert config["data"]["init_args"]["batch_size"] == 128
     assert "note" not in printed
 
@@ -80,14 +89,24 @@ def test_another_data_class_keeps_what_it_accepts(shown):
         ),
     ],
 )
-def test_a_mistake_after_another_class_is_named_and_no_argument_of_the_old_class(cli, words, mistake):
-    line = cli("fit", "-c", "mnist_classifier", *(f"--{word}" for word in words.split()), f"--{mistake}=3")
+def test_a_mistake_after_another_class_is_named_and_no_argument_of_the_old_class(
+    cli, words, mistake
+):
+    line = cli(
+        "fit", "-c", "mnist_classifier", *(f"--{word}" for word in words.split()), f"--{mistake}=3"
+    )
     assert f"'{mistake}'" in line.rejection or f"'{mistake.rpartition('.')[2]}'" in line.rejection
 
 
 def test_arguments_of_the_old_class_that_another_accepts_are_kept(shown):
-    config, printed = shown("--model.network.dropout", "0.5", "--model.network", "own_modules.Counted")
-    assert config["model"]["init_args"]["network"]["init_args"] == {"hidden": 4, "dropout": 0.5, "norm": None}
+    config, printed = shown(
+        "--model.network.dropout", "0.5", "--model.network", "own_modules.Counted"
+    )
+    assert config["model"]["init_args"]["network"]["init_args"] == {
+        "hidden": 4,
+        "dropout": 0.5,
+        "norm": None,
+    }
     assert (
         "note: own_modules.Counted does not accept model.network.hidden, model.network.init: left out"
         in printed
@@ -100,9 +119,18 @@ def test_arguments_of_the_old_class_that_another_accepts_are_kept(shown):
         (["elu", "--model.activation.alpha", "0.5"], {"name": "elu", "alpha": 0.5}),
         (["{name: gelu, beta: 2}", "--model.activation", "{name: elu}"], "elu"),
         (["torch.nn.Mish"], "torch.nn:Mish"),
-        (["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"], {"name": "torch.nn:ELU", "alpha": 0.5}),
-        (["own_modules:Mish2", "--model.activation.beta", "2"], {"name": "own_modules:Mish2", "beta": 2}),
-        (["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"], {"name": "torch.nn:ELU", "alpha": 0.5}),
+        (
+            ["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"],
+            {"name": "torch.nn:ELU", "alpha": 0.5},
+        ),
+        (
+            ["own_modules:Mish2", "--model.activation.beta", "2"],
+            {"name": "own_modules:Mish2", "beta": 2},
+        ),
+        (
+            ["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"],
+            {"name": "torch.nn:ELU", "alpha": 0.5},
+        ),
     ],
 )
 def test_spellings_of_an_activation(shown, tmp_path, words, value):
@@ -121,12 +149,17 @@ def test_callbacks_as_in_lightning(shown, tmp_path):
     callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
     assert callbacks[-1]["class_path"].endswith("EarlyStopping")
     assert callbacks[-1]["init_args"]["monitor"] == "val/loss"
-    config["trainer"]["callbacks"] = {"class_path": "EarlyStopping", "init_args": {"monitor": "val/loss"}}
+    config["trainer"]["callbacks"] = {
+        "class_path": "EarlyStopping",
+        "init_args": {"monitor": "val/loss"},
+    }
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(config))
     assert shown(config="own.yaml")[0]["trainer"]["callbacks"]["init_args"]["monitor"] == "val/loss"
 
 
-def test_one_callback_trains_and_loggers_write_to_the_folder_of_the_run_unless_told_otherwise(fit, tmp_path):
+def test_one_callback_trains_and_loggers_write_to_the_folder_of_the_run_unless_told_otherwise(
+    fit, tmp_path
+):
     words = ["--trainer.callbacks=EarlyStopping", "--trainer.callbacks.monitor=val/loss"]
     fit("-c", "mnist_classifier", *SAMPLE, *words, "--trainer.logger=CSVLogger")
     (file,) = tmp_path.glob("runs/*/*/lightning_logs/version_0/metrics.csv")
@@ -145,14 +178,18 @@ def test_tensorboard_that_is_not_installed_is_one_line(cli, monkeypatch):
     for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
         monkeypatch.setattr(f"lightning_fabric.loggers.tensorboard.{name}", False)
     monkeypatch.setattr("actlab.cli.loggers.find_spec", lambda name: None)
-    line = cli("fit", "-c", "mnist_classifier", *SAMPLE, "--trainer.logger=TensorBoardLogger").rejection
+    line = cli(
+        "fit", "-c", "mnist_classifier", *SAMPLE, "--trainer.logger=TensorBoardLogger"
+    ).rejection
     assert "`tensorboard`" in line
     line = cli("study", "run", "demo", "--smoke", "--logger", "tensorboard").rejection
     assert "the package tensorboard: pip install 'actlab[tensorboard]'" in line
 
 
 def test_print_config_without_null(cli, shown):
-    outcome = cli("fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null")
+    outcome = cli(
+        "fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null"
+    )
     assert "null" not in outcome.out
     assert yaml.safe_load(outcome.out)["data"]["class_path"].endswith("MNISTDataModule")
     assert "skip_null" in cli("fit", "-c", "mnist_classifier", "--print_config=nothing").rejection
@@ -166,7 +203,12 @@ def test_true_is_a_seed_that_is_recorded(shown, monkeypatch):
 
 
 def test_an_optimiser_for_a_module_without_one(fit, cli):
-    words = ["--optimizer=SGD", "--optimizer.lr=0.1", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
+    words = [
+        "--optimizer=SGD",
+        "--optimizer.lr=0.1",
+        "--lr_scheduler=StepLR",
+        "--lr_scheduler.step_size=1",
+    ]
     fit("--model", "own_modules.Bare", *MNIST, "--trainer.logger", "false", *words)
     assert "give model.optimizer" in cli("fit", "-c", "mnist_classifier", *words).rejection
 
@@ -180,7 +222,9 @@ def test_a_class_of_the_other_package_is_named_as_such(cli, tmp_path):
         "from lightning.pytorch import LightningModule\n\nclass Net(LightningModule):\n    pass\n"
     )
     outcome = cli("fit", "--model", "theirs.Net", *MNIST)
-    for name in [name for name in sys.modules if name in ("theirs",) or name.split(".")[0] == "lightning"]:
+    for name in [
+        name for name in sys.modules if name in ("theirs",) or name.split(".")[0] == "lightning"
+    ]:
         del sys.modules[name]
     assert "pytorch_lightning in place of lightning.pytorch" in outcome.rejection
 
@@ -202,18 +246,30 @@ def test_a_fit_continues_from_its_checkpoint_alone(fit, cli, tmp_path):
     found = [torch.load(file, weights_only=True) for file in path.parent.glob("last*.ckpt")]
     (last,) = (one for one in found if one["epoch"] == 1)
     assert all(torch.equal(last["state_dict"][name], value) for name, value in expected.items())
-    assert "model.activation is 'elu'" in cli("fit", "--ckpt_path", path, "--model.activation", "elu").rejection
+    assert (
+        "model.activation is 'elu'"
+        in cli("fit", "--ckpt_path", path, "--model.activation", "elu").rejection
+    )
 
 
 @pytest.mark.slow  # a process is spawned
 def test_a_process_that_is_spawned_trains(tmp_path):
-    words = ["-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.accelerator", "cpu"]
+    words = [
+        "-c",
+        "mnist_classifier",
+        *SAMPLE,
+        "--trainer.logger",
+        "false",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     words += ["--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    script = (
-        "import sys\nfrom actlab.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
-    )
-    (tmp_path / "command.py").write_text(script)  # as the installed command, which spawned processes import
+    script = "import sys\nfrom actlab.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    # As the installed command, which spawned processes import
+    (tmp_path / "command.py").write_text(script)
     command = [sys.executable, "command.py", "fit", *words]
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, timeout=250)
+    subprocess.run(
+        command, check=True, cwd=tmp_path, env=environment, capture_output=True, timeout=250
+    )
     assert list(tmp_path.glob("runs/**/last.ckpt"))

@@ -34,7 +34,11 @@ def rows(succeed, tmp_path, program):
     [
         (["--trainer.log_every_n_steps", "3"], [2, 5]),
         (["--trainer.log_every_n_steps", "0"], []),
-        ([*EACH, "--trainer.accumulate_grad_batches", "2"], [0, 1, 2, 3]),  # the last batch of each update
+        # The last batch of each update
+        (
+            [*EACH, "--trainer.accumulate_grad_batches", "2"],
+            [0, 1, 2, 3],
+        ),
     ],
 )
 def test_the_loss_is_logged_at_every_nth_update(rows, words, steps):
@@ -47,7 +51,8 @@ def test_it_is_the_loss_of_the_batch(rows):
     """An epoch of one batch has its loss as its mean."""
     found = rows("--trainer.limit_train_batches", "1", *EACH)
     of_steps, of_epochs = (
-        [metrics[name] for _, metrics in found if name in metrics] for name in ("train/loss_step", "train/loss")
+        [metrics[name] for _, metrics in found if name in metrics]
+        for name in ("train/loss_step", "train/loss")
     )
     assert len(of_steps) == 2
     assert of_steps == of_epochs
@@ -66,7 +71,9 @@ def test_a_study_records_no_row_of_it(succeed, tmp_path):
 
 def test_a_fit_logs_what_a_subclass_logs(rows):
     words = ["--trainer.limit_train_batches", "3", "--trainer.limit_val_batches", "2", *EACH]
-    found = [metrics for _, metrics in rows(*words, "--model.class_path", "logging_task.LoggingTask")]
+    found = [
+        metrics for _, metrics in rows(*words, "--model.class_path", "logging_task.LoggingTask")
+    ]
     times = {name: sum(name in metrics for metrics in found) for name in set().union(*found)}
     assert times["own/loss_step"] == times["train/loss_step"] == 6
     for name in ("own/loss_epoch", "own/norm", "own/epoch", "own/test_size", "train/loss"):

@@ -6,7 +6,14 @@ import torch
 from tiny_study import study_text
 
 BRIEF = [
-    *("--data.sample", "true", "--trainer.enable_progress_bar", "false", "--trainer.logger", "false"),
+    *(
+        "--data.sample",
+        "true",
+        "--trainer.enable_progress_bar",
+        "false",
+        "--trainer.logger",
+        "false",
+    ),
     *("--trainer.enable_model_summary", "false", "--trainer.max_epochs", "1"),
     *("--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1"),
 ]
@@ -29,15 +36,24 @@ def fit(succeed, program, tmp_path):
 
 @pytest.mark.parametrize("words", [["net"], ["sized", "--model.network.width", "8"], ["shaped"]])
 def test_a_function_builds_the_network_of_a_fit(fit, words):
-    base = ["-c", "mnist_classifier", "--trainer.callbacks", "ModelCheckpoint", "--model.network.class_path"]
+    base = [
+        "-c",
+        "mnist_classifier",
+        "--trainer.callbacks",
+        "ModelCheckpoint",
+        "--model.network.class_path",
+    ]
     found = fit(*base, f"network_functions.{words[0]}", *words[1:])
     wanted = fit(*base, "network_functions.Shaped")
-    assert [tuple(found[key].shape) for key in found] == [tuple(wanted[key].shape) for key in wanted]
+    assert [tuple(found[key].shape) for key in found] == [
+        tuple(wanted[key].shape) for key in wanted
+    ]
     assert words[0] != "shaped" or all(torch.equal(found[key], wanted[key]) for key in wanted)
 
 
 @pytest.mark.parametrize(
-    ("module", "key"), [("Untyped", "network"), ("Typed", "network"), ("Typed", "network.class_path")]
+    ("module", "key"),
+    [("Untyped", "network"), ("Typed", "network"), ("Typed", "network.class_path")],
 )
 def test_a_module_of_a_user_takes_a_function(fit, module, key):
     named = ["--model", f"network_functions.{module}", "--data", "MNISTDataModule"]

@@ -13,7 +13,14 @@ from actlab.tasks import ClassificationTask
 
 QUICK = [
     *("--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "3"),
-    *("--model.network.hidden", "[8]", "--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
+    *(
+        "--model.network.hidden",
+        "[8]",
+        "--trainer.logger",
+        "false",
+        "--trainer.enable_progress_bar",
+        "false",
+    ),
 ]
 
 
@@ -54,7 +61,10 @@ def test_predict_writes_one_row_a_sample_into_the_runs_folder(succeed, tmp_path)
     [
         ("predict", ["--ckpt_path", "FILE"]),
         ("test", ["-c", "mnist_classifier", *QUICK, "--ckpt_path", "last"]),
-        ("fit", ["-c", "mnist_classifier", *QUICK, "--trainer.max_epochs", "2", "--ckpt_path", "FILE"]),
+        (
+            "fit",
+            ["-c", "mnist_classifier", *QUICK, "--trainer.max_epochs", "2", "--ckpt_path", "FILE"],
+        ),
     ],
     ids=["its record", "the newest", "a resumed fit"],
 )
@@ -87,7 +97,11 @@ def test_rows_of_any_shape():
         "output_2": [2, 5],
     }
     frame = rows(
-        torch.tensor([[0.25, 0.75]]), (torch.zeros(1), torch.tensor([0])), "probability", 3, ["a", "b"]
+        torch.tensor([[0.25, 0.75]]),
+        (torch.zeros(1), torch.tensor([0])),
+        "probability",
+        3,
+        ["a", "b"],
     )
     assert frame.to_dict("list") == {
         **{"index": [3], "label": [0], "label_class": ["a"]},
@@ -99,7 +113,12 @@ def test_rows_of_any_shape():
     frame = rows(torch.tensor([1.0, 2.0]), torch.zeros(2, 2), "output", 0)
     assert list(frame) == ["index", "output"]
     frame = rows({"score": torch.tensor([0.5, 1.0]), "box": torch.ones(2, 2)}, {}, "output", 0)
-    assert frame.to_dict("list") == {"index": [0, 1], "score": [0.5, 1.0], "box_0": [1, 1], "box_1": [1, 1]}
+    assert frame.to_dict("list") == {
+        "index": [0, 1],
+        "score": [0.5, 1.0],
+        "box_0": [1, 1],
+        "box_1": [1, 1],
+    }
 
 
 @pytest.mark.parametrize(

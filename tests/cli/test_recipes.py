@@ -16,15 +16,30 @@ from tiny_study import study_text
 COSINE = {"class_path": "actlab.optim.Cosine", "init_args": {"final": 0.1}}
 WARMUP = {"class_path": "actlab.optim.Warmup", "init_args": {"length": 0.5, "then": COSINE}}
 PLATEAU = {"class_path": "actlab.optim.Plateau"}
-STEPS = {"class_path": "actlab.optim.Steps", "init_args": {"factors": {0.25: 0.5, 0.75: 0.25}, "by": "update"}}
+STEPS = {
+    "class_path": "actlab.optim.Steps",
+    "init_args": {"factors": {0.25: 0.5, 0.75: 0.25}, "by": "update"},
+}
 SMALL = [
     *("--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.max_epochs", "2"),
-    *("--trainer.limit_train_batches", "4", "--trainer.limit_val_batches", "1", "--trainer.logger", "false"),
+    *(
+        "--trainer.limit_train_batches",
+        "4",
+        "--trainer.limit_val_batches",
+        "1",
+        "--trainer.logger",
+        "false",
+    ),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
 GPT = [
     *("--model.optimizer", "torch.optim.AdamW", "--model.optimizer.betas", "[0.9, 0.95]"),
-    *("--model.l2", "{strength: 0.1, of: [weights, embeddings]}", "--trainer.gradient_clip_val", "1.0"),
+    *(
+        "--model.l2",
+        "{strength: 0.1, of: [weights, embeddings]}",
+        "--trainer.gradient_clip_val",
+        "1.0",
+    ),
 ]
 
 
@@ -54,7 +69,8 @@ def test_the_recipe_of_a_gpt_from_the_command_line(fit, succeed):
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
     assert {tuple(group["betas"]) for group in (decayed, free)} == {(0.9, 0.95)}
     assert (len(decayed["params"]), len(free["params"])) == (2, 2)  # weights, biases
-    assert decayed["lr"] == free["lr"] == pytest.approx(1e-3 * Cosine(4, 0.1).factor(3))  # update 8 of 8
+    # Update 8 of 8
+    assert decayed["lr"] == free["lr"] == pytest.approx(1e-3 * Cosine(4, 0.1).factor(3))
     task = ClassificationTask.load_from_checkpoint(path)
     assert task.schedules == {"lr": Warmup(0.5, then=Cosine(final=0.1))}
     assert task.l2 is not None
@@ -80,7 +96,10 @@ def test_a_config_gives_nested_schedules_and_steps_by_shares(fit, tmp_path, cli)
     ("words", "message"),
     [
         (schedule({**WARMUP, "init_args": {"length": "0.1"}}), "'0.1'"),
-        (schedule({**WARMUP, "init_args": {"length": 2, "then": PLATEAU}}), "Plateau follows a metric from"),
+        (
+            schedule({**WARMUP, "init_args": {"length": 2, "then": PLATEAU}}),
+            "Plateau follows a metric from",
+        ),
         ([*GPT, "--model.l2.of", "[embedings]"], "did you mean 'embeddings'"),
     ],
 )
@@ -107,7 +126,9 @@ def test_members_of_a_study_have_their_own_warm_ups(succeed, tmp_path):
     names, found = [run.id for run in reading.load("warm.yaml").runs()], []
     for size in ("3", "1"):
         succeed("study", "run", "warm.yaml", "--runs-dir", size, "--max-stack", size)
-        results = [json.loads((tmp_path / size / f"warm/{name}/result.json").read_text()) for name in names]
+        results = [
+            json.loads((tmp_path / size / f"warm/{name}/result.json").read_text()) for name in names
+        ]
         assert [one["stack"]["size"] for one in results] == [int(size)] * 3
         assert not any("train/penalised_loss" in one["summary"] for one in results)
         found.append([one["summary"]["train/loss"][""]["last"] for one in results])

@@ -18,7 +18,8 @@ from actlab.optim import Cosine, Warmup
 from programs.line_logger import LineLogger
 from toys import FrameNetwork, Frames, FrameTask, fitted
 
-pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
+# Each resume has a folder of its own
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
 
 SMALL = [
     *("--data.sample", "true", "--data.batch_size", "128", "--model.network.hidden", "[16, 16]"),
@@ -28,7 +29,8 @@ SMALL = [
     *("--trainer.limit_test_batches", "1"),
     *("--trainer.logger", "line_logger.LineLogger"),
 ]
-FALLING = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)  # after each epoch
+# After each epoch
+FALLING = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)
 HALVED = partial(StepLR, step_size=1, gamma=0.5)
 CASES: dict[str, dict[str, Any]] = {
     "validations": {"val_check_interval": 0.334},
@@ -54,7 +56,9 @@ def metrics(lines):
 def train(folder, case, resumed=None):
     """Train, with tests after each epoch; return the last weights."""
     options = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 2, **CASES[case]}
-    saves: dict[str, Any] = {"monitor": "val/error"} if case == "validations" else {"every_n_train_steps": 1}
+    saves: dict[str, Any] = (
+        {"monitor": "val/error"} if case == "validations" else {"every_n_train_steps": 1}
+    )
     best = "train/loss" if case == "second" else "val/loss"
     task = FrameTask(
         activation="soi",
@@ -69,13 +73,18 @@ def train(folder, case, resumed=None):
         ModelCheckpoint(folder, "at-{step}", save_top_k=-1, save_on_train_epoch_end=False, **saves),
     ]
     options |= {"enable_checkpointing": True, "log_every_n_steps": 2, "limit_test_batches": 1}
-    fitted(task, Frames(8), folder, *callbacks, logger=LineLogger(folder), resumed=resumed, **options)
+    fitted(
+        task, Frames(8), folder, *callbacks, logger=LineLogger(folder), resumed=resumed, **options
+    )
     return task.state_dict()
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.slow if case in ("rates", "of-steps") else ()) for case in CASES],
+    [
+        pytest.param(case, marks=pytest.mark.slow if case in ("rates", "of-steps") else ())
+        for case in CASES
+    ],
 )
 def test_training_resumes_at_any_batch(tmp_path, case):
     """Each resume starts from a checkpoint of the resume before."""
@@ -96,13 +105,27 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
     program("line_logger")
     made = [
         {"filename": "last", "save_on_train_epoch_end": True},
-        {"filename": "at-{step}", "save_top_k": -1, "every_n_train_steps": 1, "save_on_train_epoch_end": False},
+        {
+            "filename": "at-{step}",
+            "save_top_k": -1,
+            "every_n_train_steps": 1,
+            "save_on_train_epoch_end": False,
+        },
     ]
     kinds = [{"class_path": "ModelCheckpoint", "init_args": one} for one in made]
     kept = f"--trainer.callbacks={json.dumps([{'class_path': 'actlab.callbacks.TestEveryEpoch'}, *kinds])}"
 
     def fit(root, *words):
-        return cli("fit", "-c", "mnist_classifier", *SMALL, kept, "--trainer.default_root_dir", root, *words)
+        return cli(
+            "fit",
+            "-c",
+            "mnist_classifier",
+            *SMALL,
+            kept,
+            "--trainer.default_root_dir",
+            root,
+            *words,
+        )
 
     def left(root):
         (last,) = tmp_path.glob(f"{root}/*/checkpoints/last.ckpt")
@@ -128,7 +151,14 @@ def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoi
 ):
     """With Lightning's own names of checkpoints."""
     program("plain_lightning")
-    words = ["fit", "--model", "plain_lightning.MyModule", "--data", "plain_lightning.MyData", *BRIEF]
+    words = [
+        "fit",
+        "--model",
+        "plain_lightning.MyModule",
+        "--data",
+        "plain_lightning.MyData",
+        *BRIEF,
+    ]
     words += ["--trainer.logger", "false", "--trainer.max_epochs"]
     first = cli(*words, "2")
     (folder,) = tmp_path.glob("runs/MyModule/*")
@@ -147,17 +177,25 @@ def test_a_fit_says_where_it_is_and_what_is_next_and_last_is_its_newest_checkpoi
     [({"filename": "{epoch}-{val/loss:.2f}"}, "last"), ({"dirpath": "mine"}, "mine")],
     ids=["slash", "dirpath"],
 )
-def test_a_checkpoint_below_or_outside_its_folder_is_found(cli, succeed, program, tmp_path, place, name):
+def test_a_checkpoint_below_or_outside_its_folder_is_found(
+    cli, succeed, program, tmp_path, place, name
+):
     """Lightning makes a folder of a slash in the name of a metric."""
     program("plain_lightning")
-    callback = {"class_path": "ModelCheckpoint", "init_args": {"monitor": "val/loss", "mode": "max", **place}}
+    callback = {
+        "class_path": "ModelCheckpoint",
+        "init_args": {"monitor": "val/loss", "mode": "max", **place},
+    }
     words = ["--model", "plain_lightning.MyModule", "--data", "plain_lightning.MyData", *BRIEF]
     words += ["--trainer.logger=false", f"--trainer.callbacks={json.dumps([callback])}"]
     first = cli("fit", *words, "--trainer.max_epochs=1")
     (stored,) = tmp_path.rglob("*.ckpt")
     following = first.out.splitlines()[-1]
     assert f"--ckpt_path {tmp_path / name if name == 'mine' else name}" in following, first.out
-    for command in (following.removeprefix("next: actlab "), following.replace("next: actlab validate", "fit")):
+    for command in (
+        following.removeprefix("next: actlab "),
+        following.replace("next: actlab validate", "fit"),
+    ):
         succeed(*shlex.split(command))
     assert len([*tmp_path.glob("runs/MyModule/*")]) == 1
 
@@ -180,7 +218,14 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     text = "from plain_lightning import MyData\n\n\nclass Split(MyData):\n"
     text += "    def __init__(self, seed: int = 42):\n        super().__init__()\n"
     (tmp_path / "splits.py").write_text(text)
-    words = ["fit", "--model", "plain_lightning.MyModule", "--data", "splits.Split", "--print_config"]
+    words = [
+        "fit",
+        "--model",
+        "plain_lightning.MyModule",
+        "--data",
+        "splits.Split",
+        "--print_config",
+    ]
     assert (
         "data.seed is the seed of the run, not splits.Split's default 42"
         in cli(*words, "--seed_everything=7").err
@@ -192,12 +237,20 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
     study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
     (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
     planned = cli("study", "plan", "own.yaml")
-    assert "data.seed is the seed of the run, not splits.Split's default 42" in planned.out + planned.err
-    assert ".seed is" not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
+    assert (
+        "data.seed is the seed of the run, not splits.Split's default 42"
+        in planned.out + planned.err
+    )
+    assert (
+        ".seed is"
+        not in cli("fit", "-c", "mnist_classifier", "--print_config", "--seed_everything=7").err
+    )
 
 
 @pytest.mark.parametrize("command", ["fit", "predict"])
 def test_a_brief_run_leaves_no_folder(succeed, tmp_path, command):
-    outcome = succeed(command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true")
+    outcome = succeed(
+        command, "-c", "mnist_classifier", *SMALL[:-2], *BRIEF, "--trainer.fast_dev_run", "true"
+    )
     assert not [*tmp_path.iterdir()]
     assert "next: " not in outcome.out

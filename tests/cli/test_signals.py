@@ -59,7 +59,9 @@ def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number,
     out, err = process.communicate(timeout=100)
     assert process.returncode == code, err
     # Without Lightning's own note, and without the phases that a busy machine names.
-    lines = [line for line in err.splitlines() if line.strip() and not re.search("SIGTERM|…$", line)]
+    lines = [
+        line for line in err.splitlines() if line.strip() and not re.search("SIGTERM|…$", line)
+    ]
     assert lines == ["actlab: stopped; the same command resumes"]
     if moment == "in training":
         assert "long: 2 runs, 0 finished, 2 to run, in été/long\n" in out
@@ -68,7 +70,9 @@ def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number,
 
 def _rows(folder):
     """The files in which runs have recorded an epoch."""
-    return [path for path in folder.glob("été/long/*/metrics.csv") if path.read_text().count("\n") > 1]
+    return [
+        path for path in folder.glob("été/long/*/metrics.csv") if path.read_text().count("\n") > 1
+    ]
 
 
 # The second loads torch; tests/cli/test_environment.py runs it in this process.
@@ -85,12 +89,21 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path, word):
 WORDS = [
     *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
     *("--model.clean_training_loss", "false"),
-    *("--trainer.limit_train_batches", "4", "--trainer.logger", "false", "--trainer.max_epochs", "50"),
+    *(
+        "--trainer.limit_train_batches",
+        "4",
+        "--trainer.logger",
+        "false",
+        "--trainer.max_epochs",
+        "50",
+    ),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
 
 
-def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, succeed, program):
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(
+    tmp_path, cli, succeed, program
+):
     program("late_activations")
     words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
     outcome = cli(*words)
@@ -130,7 +143,15 @@ def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path,
     (tmp_path / "short.yaml").write_text(
         STUDY.replace("300", "3, trainer.limit_train_batches: 4").replace("seeds: 2", "seeds: 1")
     )
-    words = ("study", "run", "short.yaml", "--jobs", "1", "--activation", "./late_activations.py:Interrupts")
+    words = (
+        "study",
+        "run",
+        "short.yaml",
+        "--jobs",
+        "1",
+        "--activation",
+        "./late_activations.py:Interrupts",
+    )
     outcome = cli(*words)
     assert outcome.code == 143
     assert outcome.err == "actlab: stopped; the same command resumes\n"

@@ -21,21 +21,36 @@ BASE: dict[str, Any] = {
         "class_path": "actlab.tasks.ClassificationTask",
         "init_args": {
             "activation": "gelu",
-            "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [8, 8], "dropout": 0.1}},
+            "network": {
+                "class_path": "actlab.networks.MLP",
+                "init_args": {"hidden": [8, 8], "dropout": 0.1},
+            },
             "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}},
         },
     },
     "data": {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}},
     "trainer": {
-        **{"max_epochs": 2, "limit_train_batches": 3, "limit_val_batches": 1, "limit_test_batches": 1},
+        **{
+            "max_epochs": 2,
+            "limit_train_batches": 3,
+            "limit_val_batches": 1,
+            "limit_test_batches": 1,
+        },
         **{"log_every_n_steps": 1, "num_sanity_val_steps": 0, "accelerator": "cpu"},
         **{"enable_progress_bar": False, "enable_model_summary": False},
-        "logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "rows"}},
+        "logger": {
+            "class_path": "pytorch_lightning.loggers.CSVLogger",
+            "init_args": {"save_dir": "rows"},
+        },
         "callbacks": [
             {"class_path": "actlab.callbacks.TestEveryEpoch"},
             {
                 "class_path": "pytorch_lightning.callbacks.ModelCheckpoint",
-                "init_args": {"dirpath": "kept", "filename": "last", "save_on_train_epoch_end": True},
+                "init_args": {
+                    "dirpath": "kept",
+                    "filename": "last",
+                    "save_on_train_epoch_end": True,
+                },
             },
         ],
     },
@@ -56,15 +71,36 @@ WORDS = {  # words that leave each other alone are tried in one fit; the first t
         ),
     ],
     "classes": [
-        *("--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1", "--model.optimizer.momentum=0.5"),
-        *("--model.scheduler=pytorch_lightning.cli.ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"),
-        *("--model.scheduler.patience=0", "--model.scheduler.threshold=9", "--model.activation=soi"),
-        *("--model.init_args.network.init_args.dropout", "0.3", "--data.init_args.batch_size", "32"),
+        *(
+            "--model.optimizer=torch.optim.SGD",
+            "--model.optimizer.lr=0.1",
+            "--model.optimizer.momentum=0.5",
+        ),
+        *(
+            "--model.scheduler=pytorch_lightning.cli.ReduceLROnPlateau",
+            "--model.scheduler.monitor=val/loss",
+        ),
+        *(
+            "--model.scheduler.patience=0",
+            "--model.scheduler.threshold=9",
+            "--model.activation=soi",
+        ),
+        *(
+            "--model.init_args.network.init_args.dropout",
+            "0.3",
+            "--data.init_args.batch_size",
+            "32",
+        ),
         *("--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.1"),
         *("--trainer.callbacks+=LearningRateMonitor", "--ckpt_path=null"),
     ],
     "bare-names": [
-        *("--model.optimizer=AdamW", "--data=MNISTDataModule", "--data.sample=true", "--seed_everything=3"),
+        *(
+            "--model.optimizer=AdamW",
+            "--data=MNISTDataModule",
+            "--data.sample=true",
+            "--seed_everything=3",
+        ),
         *("--model.schedules", SCHEDULES, "--trainer.callbacks+=EMAWeightAveraging"),
         "--trainer.gradient_clip_val=null",
     ],
@@ -112,10 +148,14 @@ def test_words_train_the_same_network_with_the_same_rows(run, tmp_path, case):
     run("stock", "fit", *WORDS[case], *ONLY_STOCK.get(case, ()))
     run("ours", "fit", *WORDS[case])
     folders = [tmp_path / "stock", tmp_path / "ours"]
-    stock, ours = (torch.load(one / "kept/last.ckpt", weights_only=True)["state_dict"] for one in folders)
+    stock, ours = (
+        torch.load(one / "kept/last.ckpt", weights_only=True)["state_dict"] for one in folders
+    )
     assert stock.keys() == ours.keys()
     assert all(torch.equal(stock[name], value) for name, value in ours.items())
-    stock, ours = (pd.read_csv(one / "rows/lightning_logs/version_0/metrics.csv") for one in folders)
+    stock, ours = (
+        pd.read_csv(one / "rows/lightning_logs/version_0/metrics.csv") for one in folders
+    )
     assert len(ours) > 3
     pd.testing.assert_frame_equal(stock, ours, check_exact=True)
 
@@ -128,7 +168,10 @@ def test_a_config_that_the_stock_cli_saved_trains(run, cli, tmp_path):
     for section in ("model", "data"):  # the seed is given once, as seed_everything
         assert config[section]["init_args"].pop("seed") is None
     for version, (path, epochs) in enumerate(((None, {0, 1}), ("last-2.ckpt", {2}))):
-        config |= {"ckpt_path": path, "trainer": {**config["trainer"], "max_epochs": max(epochs) + 1}}
+        config |= {
+            "ckpt_path": path,
+            "trainer": {**config["trainer"], "max_epochs": max(epochs) + 1},
+        }
         run("ours", "fit", config=config)
         rows = pd.read_csv(f"rows/lightning_logs/version_{version}/metrics.csv")
         assert {*rows["epoch"]} == epochs

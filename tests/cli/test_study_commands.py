@@ -42,7 +42,9 @@ def root(trained):
 
 
 def folders(root, *options):
-    return {folder.run.id: folder for folder in (RunFolder(root, run) for run in study(*options).runs())}
+    return {
+        folder.run.id: folder for folder in (RunFolder(root, run) for run in study(*options).runs())
+    }
 
 
 def study(*options):
@@ -63,8 +65,18 @@ def test_tables_of_runs_of_another_length_say_so(root, cli):
 
 
 def test_one_run_is_counted_in_the_singular(root, cli):
-    one = ("tiny.yaml", "--set", "model.activation=[gelu]", "--seeds", "1", "--set", "trainer.max_epochs=1")
-    assert "tiny: 1 run, 1 not finished, 1 epoch of training left\n" in cli("study", "plan", *one).out
+    one = (
+        "tiny.yaml",
+        "--set",
+        "model.activation=[gelu]",
+        "--seeds",
+        "1",
+        "--set",
+        "trainer.max_epochs=1",
+    )
+    assert (
+        "tiny: 1 run, 1 not finished, 1 epoch of training left\n" in cli("study", "plan", *one).out
+    )
     assert "tiny: 1 run in runs/tiny\n" in cli("study", "status", *one).out
 
 
@@ -99,7 +111,11 @@ def test_the_new_study_runs_as_written(cli, succeed):
     assert "then stage compare: 3 grid points at selected settings × 8 seeds" in plan.out
     few = ("model.activation=relu", "model.optimizer.lr=1e-3", "model.network.hidden=[4]")
     run = succeed(
-        "study", "run", "mine.yaml", "--smoke", *(word for setting in few for word in ("--set", setting))
+        "study",
+        "run",
+        "mine.yaml",
+        "--smoke",
+        *(word for setting in few for word in ("--set", setting)),
     )
     assert "2 of 2 runs finished" in run.out
     text = Path("mine.yaml").read_text()
@@ -111,9 +127,12 @@ def test_the_new_study_runs_as_written(cli, succeed):
 def test_a_study_like_one_of_a_paper_has_its_keys(succeed, tmp_path, name):
     path = tmp_path / "mine.yaml"
     succeed("study", "new", path, "--like", name)
-    shipped = json.dumps(parse((resource(study_new.STUDIES) / f"{name}.yaml").read_text(encoding="utf-8")))
+    shipped = json.dumps(
+        parse((resource(study_new.STUDIES) / f"{name}.yaml").read_text(encoding="utf-8"))
+    )
     copy = json.dumps(parse(path.read_text(encoding="utf-8")))
-    assert copy == shipped.replace('"../', '"').replace('.yaml"', '"')  # names of configs in place of paths
+    # Names of configs in place of paths
+    assert copy == shipped.replace('"../', '"').replace('.yaml"', '"')
     if name in ("gelu_mnist_classifier", "gpt_gates"):
         assert replace(reading.load(str(path)), name=name) == reading.load(name)
 
@@ -156,11 +175,20 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     before = snapshot(root)
     outcome = cli("study", "status", "tiny.yaml")
     assert snapshot(root) == before
-    one = {"diverged": "1", "failed": "1", "started": "1", "waiting": "1", "finished": "0", "running": "0"}
+    one = {
+        "diverged": "1",
+        "failed": "1",
+        "started": "1",
+        "waiting": "1",
+        "finished": "0",
+        "running": "0",
+    }
     assert one.items() <= counts(outcome.out)["all"].items()
     assert "1 run failed: returned float64 for float32\n" in outcome.out
     assert outcome.out.endswith("next: `actlab study run tiny.yaml` trains 3 runs\n")
-    assert {"running": "2", "started": "0", "waiting": "0"}.items() <= counts(running)["all"].items()
+    assert {"running": "2", "started": "0", "waiting": "0"}.items() <= counts(running)[
+        "all"
+    ].items()
     assert "next: wait for 2 runs in training" in running
     plan = cli("study", "plan", "tiny.yaml").out
     kinds = [line.split("  ")[0].strip() for line in plan.splitlines()[:4]]
@@ -177,7 +205,10 @@ def test_plan_says_that_it_checks_and_what_was_stopped(cli, root, monkeypatch):
     for command in ("plan", "run"):
         outcome = cli("study", command, "tiny.yaml")
         assert outcome.code == 130
-        assert "actlab: stopped; the configs were being checked; nothing was trained or changed" in outcome.err
+        assert (
+            "actlab: stopped; the configs were being checked; nothing was trained or changed"
+            in outcome.err
+        )
 
 
 def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
@@ -195,7 +226,10 @@ def test_status_of_stages_stores_no_selection(cli, succeed, root):
     (root / "selection.json").unlink()
     outcome = cli("study", "status", "tiny.yaml")
     assert counts(outcome.out)["choose"]["finished"] == "4"
-    assert counts(outcome.out)["compare"] | {"runs": "3", "waiting": "3"} == counts(outcome.out)["compare"]
+    assert (
+        counts(outcome.out)["compare"] | {"runs": "3", "waiting": "3"}
+        == counts(outcome.out)["compare"]
+    )
     assert "`actlab study run tiny.yaml` trains 3 runs" in outcome.out
     assert not (root / "selection.json").exists()
     alone = cli("study", "status", "tiny.yaml", "--stage", "choose")
@@ -205,7 +239,9 @@ def test_status_of_stages_stores_no_selection(cli, succeed, root):
 
 def test_status_of_a_study_that_has_ended_names_the_command_for_what_is_missing(cli, root):
     following = cli("study", "status", "tiny.yaml").out.splitlines()[-1]
-    does = "`actlab study run tiny.yaml --report` adds missing probes and costs, and draws the figures"
+    does = (
+        "`actlab study run tiny.yaml --report` adds missing probes and costs, and draws the figures"
+    )
     assert following == f"next: all runs have ended; {does}"
 
 
@@ -216,18 +252,26 @@ def test_a_study_whose_other_runs_have_ended_is_done_except_for_failed_runs(cli,
         folder.fail("ValueError: boom")
     status = cli("study", "status", "tiny.yaml").out
     assert "2 runs failed: ValueError: boom\n" in status
-    assert "ended except 2 runs that failed; `actlab study run tiny.yaml` retries them once you fix" in status
+    assert (
+        "ended except 2 runs that failed; `actlab study run tiny.yaml` retries them once you fix"
+        in status
+    )
     shown = cli("study", "show", "tiny.yaml").out
     done = "2 of 4 runs finished; the study is done except for 2 runs that failed: ValueError: boom (2 runs)."
     assert done in shown
     third.try_again()
     shown = cli("study", "show", "tiny.yaml").out
-    assert "2 of 4 runs finished; 1 run failed: ValueError: boom (1 run); the study is unfinished" in shown
+    assert (
+        "2 of 4 runs finished; 1 run failed: ValueError: boom (1 run); the study is unfinished"
+        in shown
+    )
 
 
 def test_status_loads_neither_torch_nor_lightning(root):
     program = Path(__file__).parents[1] / "programs" / "light_status.py"
-    done = subprocess.run([sys.executable, program, "tiny.yaml"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, program, "tiny.yaml"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "loaded: nothing heavy"
 
 
@@ -293,7 +337,10 @@ def test_runs_outside_the_plan_are_listed_and_deleted_unless_they_are_trained(cl
     assert len(list(root.glob("*/result.json"))) == 4
     (root / "notes").mkdir()  # not a run
     with holding(root, folders(root).keys() - inside.keys()):
-        assert "another process trains" in cli("study", "clean", "tiny.yaml", "--seeds", "1", "--yes").err
+        assert (
+            "another process trains"
+            in cli("study", "clean", "tiny.yaml", "--seeds", "1", "--yes").err
+        )
     assert "deleted 2 items" in clean("--seeds", "1", "--yes")
     assert {path.parent.name for path in root.glob("*/result.json")} == inside.keys()
     assert (root / "notes").is_dir()

@@ -22,7 +22,10 @@ def agent(tmp_path, monkeypatch):
     from wandb.sdk.lib.config_util import save_config_file_from_dict
 
     def words(sweep, setting):
-        order = {"program": sweep["program"], "args": {key: {"value": value} for key, value in setting.items()}}
+        order = {
+            "program": sweep["program"],
+            "args": {key: {"value": value} for key, value in setting.items()},
+        }
         known = {**create_sweep_command_args(order), "env": [], "program": [order["program"]]}
         save_config_file_from_dict(tmp_path / "config.yaml", order["args"])
         monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
@@ -30,7 +33,11 @@ def agent(tmp_path, monkeypatch):
         monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", str(tmp_path / "config.yaml"))
         wandb.teardown()  # else it keeps the environment of an earlier test
         parts = create_sweep_command(sweep["command"])
-        return [word for part in parts for word in (known[part[2:-1]] if part.startswith("${") else [part])]
+        return [
+            word
+            for part in parts
+            for word in (known[part[2:-1]] if part.startswith("${") else [part])
+        ]
 
     yield words
     monkeypatch.undo()
@@ -38,16 +45,24 @@ def agent(tmp_path, monkeypatch):
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # it keeps the address of W&B's service
 
 
-@pytest.mark.slow  # imports W&B's launcher and stops the server of workers; test_wandb_fit.py sets variables
+# Imports W&B's launcher and stops the server of workers; test_wandb_fit.py sets variables
+@pytest.mark.slow
 # wandb leaves the file of the sweep's parameters to the garbage collector
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_each_run_of_the_documented_sweep_is_a_fit_that_logs_to_it(agent, succeed, tmp_path):
-    (text,) = re.findall(r"^```yaml\n(# sweep\.yaml\n.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (text,) = re.findall(
+        r"^```yaml\n(# sweep\.yaml\n.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S
+    )
     sweep = yaml.safe_load(text)
     assert sweep["parameters"].keys() == SETTING.keys()
     program, *words = agent(sweep, SETTING)
     assert program == "actlab"
-    succeed(*words, "--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--model.network.hidden=[8]")
+    succeed(
+        *words,
+        "--trainer.max_epochs=1",
+        "--trainer.limit_train_batches=2",
+        "--model.network.hidden=[8]",
+    )
     (log,) = tmp_path.rglob("*.wandb")
     run = wandb_logs.header(log)
     assert (run.run_id, run.sweep_id) == ("proposed1", "sweep1")

@@ -75,12 +75,18 @@ def trials_on(page):
     """The cells of each row of the page's table of trials."""
     table = page.read_text().partition("Trials of the search</h2>")[2].partition("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.S)
-    return [[re.sub("<.*?>", " ", cell) for cell in re.findall(r"<td.*?</td>", row, re.S)] for row in rows]
+    return [
+        [re.sub("<.*?>", " ", cell) for cell in re.findall(r"<td.*?</td>", row, re.S)]
+        for row in rows
+    ]
 
 
 def results_of(tmp_path):
     """``result.json`` of each run."""
-    return [json.loads(path.read_text()) for path in (tmp_path / "runs/tiny-tuned").glob("*/result.json")]
+    return [
+        json.loads(path.read_text())
+        for path in (tmp_path / "runs/tiny-tuned").glob("*/result.json")
+    ]
 
 
 def validation_loss(result):
@@ -89,7 +95,14 @@ def validation_loss(result):
 
 def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tuned, cli, tmp_path):
     outcome = tuned(
-        "--search", "alpha=0.1..3", "--search", f"{LR}=1e-4..1e-2", "--reference", "gelu", "--trials", "2"
+        "--search",
+        "alpha=0.1..3",
+        "--search",
+        f"{LR}=1e-4..1e-2",
+        "--reference",
+        "gelu",
+        "--trials",
+        "2",
     )
     trials = trials_of(outcome)
     assert {name: len(found) for name, found in trials.items()} == {"elu": 2, "gelu": 2}
@@ -133,7 +146,9 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert sum("(selected)" in row[-1] for row in shown) == 3
 
 
-def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tuned, tmp_path, without_page):
+def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(
+    tuned, tmp_path, without_page
+):
     outcome = tuned("--search", "alpha=[0.5, 2.0]", "--reference", "elu")
     assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +2 ", outcome.out)
     assert "Rows that tried another number of settings than elu show both numbers" in outcome.out
@@ -154,7 +169,15 @@ def test_the_file_of_a_tuned_study_holds_the_values_of_set(tuned, tune, cli, wit
         "seeds=3-4",
     )
     outcome = tuned(
-        "--search", "alpha=[0.5, 2.0]", "--reference", "elu", "--trials", "1", "--fresh", "1", *changes
+        "--search",
+        "alpha=[0.5, 2.0]",
+        "--reference",
+        "elu",
+        "--trials",
+        "1",
+        "--fresh",
+        "1",
+        *changes,
     )
     table = outcome.out[outcome.out.index("elu tuned against elu") :].partition("Verdict")[0]
     assert table in cli("study", "show", "runs/tiny-tuned.yaml").out
@@ -189,11 +212,14 @@ def test_the_search_alone_is_a_stage(tune, cli, tmp_path, without_page):
 def test_trials_count_with_their_last_values_where_the_study_says_so(tuned, tmp_path, without_page):
     text = STUDY.replace("max_epochs: 1", "max_epochs: 4") + "select: {at: last}\n"
     (tmp_path / "tiny.yaml").write_text(text)
-    outcome = tuned(
-        "--search", f"{LR}=[0.3, 0.6]", "--reference", "gelu", "--fresh", "1"
-    )  # so high that the loss rises again
-    assert "the median over seeds of the last val/loss selected one" in " ".join(outcome.out.split())
-    losses = [result["summary"]["val/loss"][""] for result in results_of(tmp_path) if result["seed"] == 0]
+    # So high that the loss rises again
+    outcome = tuned("--search", f"{LR}=[0.3, 0.6]", "--reference", "gelu", "--fresh", "1")
+    assert "the median over seeds of the last val/loss selected one" in " ".join(
+        outcome.out.split()
+    )
+    losses = [
+        result["summary"]["val/loss"][""] for result in results_of(tmp_path) if result["seed"] == 0
+    ]
     assert any(loss["last"] > loss["lowest"] for loss in losses)
     trials = {value.split()[-1] for found in trials_of(outcome).values() for _, value in found}
     assert trials == {f"{loss['last']:.4g}" for loss in losses}
@@ -210,7 +236,9 @@ def test_more_trials_continue_a_search_which_then_selects_again(tune, tmp_path, 
     assert sorted(entry["tried"] for entry in stored.values()) == [1, 1, 4]
 
 
-def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(tune, tmp_path, without_page):
+def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
+    tune, tmp_path, without_page
+):
     text = STUDY.replace(", {metric: val/loss, at: best}]", "]")
     (tmp_path / "tiny.yaml").write_text(text)
     words = ("--search", f"{LR}=[1e-2, 1e-3]", "--reference", "gelu", "--trials", "1", "--fresh")
@@ -262,7 +290,9 @@ def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
 
 
 def test_a_trial_that_diverges_is_the_worst(cli, tune, tuned, tmp_path, without_page):
-    outcome = tuned("--search", f"{LR}=[1e-3, 1e+30]", "--reference", "gelu", "--trials", "5", "--fresh", "1")
+    outcome = tuned(
+        "--search", f"{LR}=[1e-3, 1e+30]", "--reference", "gelu", "--trials", "5", "--fresh", "1"
+    )
     assert "lr 1e+30: diverged" in outcome.out
     assert any(value == "diverged" for found in trials_of(outcome).values() for _, value in found)
     assert {r["point"][LR] for r in results_of(tmp_path) if r["seed"] == 100} == {1e-3}
@@ -272,7 +302,9 @@ def test_a_trial_that_diverges_is_the_worst(cli, tune, tuned, tmp_path, without_
     assert "(best" not in outcome.out
 
 
-def test_an_own_activation_needs_no_default_and_fails_with_its_message(tune, tmp_path, without_page):
+def test_an_own_activation_needs_no_default_and_fails_with_its_message(
+    tune, tmp_path, without_page
+):
     (tmp_path / "mine.py").write_text(MINE)
     words = ("--search", "slope=0.5..2.0", "--trials", "1", "--fresh", "1")
     needy = tune("--activation", "./mine.py:needy", *words)
@@ -300,8 +332,14 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(tune, tmp
         (["--search", "alpha=1..2", "--search", "alpha=2..3"], ["'alpha=2..3'", "each KEY once"]),
         (["--search", "name=[relu, elu]"], ["'name'"]),
         (["--search", "slope=1..2"], ["parameter of elu 'slope'", "Allowed: alpha"]),
-        (["--search", "model.optimizer.lrr=0.1..1"], ["'model.optimizer.lrr'", "'model.optimizer.lr'"]),
-        (["--search", "model.activation.alpha=0.1..1"], ["a dotted config key that is not in the grid"]),
+        (
+            ["--search", "model.optimizer.lrr=0.1..1"],
+            ["'model.optimizer.lrr'", "'model.optimizer.lr'"],
+        ),
+        (
+            ["--search", "model.activation.alpha=0.1..1"],
+            ["a dotted config key that is not in the grid"],
+        ),
         (
             ["--search", "alpha=1..2", "--seeds", "100-102", "--fresh", "102-104"],
             ["stages search and compare both have seed 102"],
@@ -334,7 +372,10 @@ UNTUNABLE = {
         "seeds: 1\nselect: {metric: test/error}",
         "'select: metric: test/error' is not a validation metric",
     ),
-    "[relu, gelu]": ("[relu], model.network.dropout: [0.0, 0.5]", "2 values of model.network.dropout"),
+    "[relu, gelu]": (
+        "[relu], model.network.dropout: [0.0, 0.5]",
+        "2 values of model.network.dropout",
+    ),
     "model.activation: [relu, gelu]": ("model.optimizer.lr: [0.1]", "cannot be tuned"),
     "grid: {model.activation: [relu, gelu]}": (
         "blocks: [{grid: {model.activation: [relu]}}, {name: b, grid: {model.activation: [elu]}}]",
@@ -343,7 +384,9 @@ UNTUNABLE = {
 }
 
 
-@pytest.mark.parametrize(("text", "change"), UNTUNABLE.items(), ids=["metric", "grid", "activation", "blocks"])
+@pytest.mark.parametrize(
+    ("text", "change"), UNTUNABLE.items(), ids=["metric", "grid", "activation", "blocks"]
+)
 def test_a_study_that_cannot_be_tuned_is_rejected(tune, tmp_path, text, change):
     (tmp_path / "tiny.yaml").write_text(STUDY.replace(text, change[0]))
     assert change[1] in tune("--search", "alpha=0.1..3").rejection
@@ -352,7 +395,9 @@ def test_a_study_that_cannot_be_tuned_is_rejected(tune, tmp_path, text, change):
 @pytest.mark.parametrize(
     ("words", "seeds"), [([], (0,)), (["--seeds", "3"], (0, 1, 2)), (["--seeds", "1-2"], (1, 2))]
 )
-def test_a_study_is_tuned_on_seeds_of_the_first_stage_at_settings_of_the_last(plan, tmp_path, words, seeds):
+def test_a_study_is_tuned_on_seeds_of_the_first_stage_at_settings_of_the_last(
+    plan, tmp_path, words, seeds
+):
     grid = "[relu, gelu], model.network.dropout: [0.0]"
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
     tuned = plan(*words, file="tiny.yaml")
@@ -392,7 +437,10 @@ def test_a_study_file_searches_then_compares(cli, succeed, tmp_path, monkeypatch
     succeed("study", "run", "tiny.yaml")
     assert len({*trained}) == len(trained) == 5
     for path in (tmp_path / "straight/tiny").glob("*/metrics.parquet"):
-        assert path.read_bytes() == (tmp_path / "runs/tiny" / path.parent.name / path.name).read_bytes()
+        assert (
+            path.read_bytes()
+            == (tmp_path / "runs/tiny" / path.parent.name / path.name).read_bytes()
+        )
     stored = json.loads((tmp_path / "runs/tiny/selection.json").read_text())["compare"]
     assert stored == json.loads((tmp_path / "straight/tiny/selection.json").read_text())["compare"]
     assert [len(entry["runs"]) for entry in stored.values()] == [3, 3]
@@ -435,8 +483,12 @@ def test_searched_arguments_join_those_of_each_spelling(tmp_path):
     grid = "model.activation: [{class_path: torch.nn.Hardtanh, init_args: {max_val: 6.0}}]"
     space = '"torch.nn.Hardtanh(max_val=6)": {min_val: [-2.0, -1.0]}'
     stages = "stages: [{name: search, seeds: 1, trials: 2, search: {SPACE}}, {name: compare, seeds: 5-6}]\n"
-    (tmp_path / "tiny.yaml").write_text(study_text(grid, stages.replace("SPACE", space), seeds=1, epochs=1))
+    (tmp_path / "tiny.yaml").write_text(
+        study_text(grid, stages.replace("SPACE", space), seeds=1, epochs=1)
+    )
     study = load(str(tmp_path / "tiny.yaml"))
     trials = opening.planned(study, study.stages[0]).blocks
     found = [value for block in trials for value in block.grid["model.activation"]]
-    assert found == [{"name": "torch.nn:Hardtanh", "max_val": 6.0, "min_val": low} for low in (-2.0, -1.0)]
+    assert found == [
+        {"name": "torch.nn:Hardtanh", "max_val": 6.0, "min_val": low} for low in (-2.0, -1.0)
+    ]

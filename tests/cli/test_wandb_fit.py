@@ -7,11 +7,30 @@ from actlab.storage.mappings import parse
 
 QUICK = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
-    *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "4", "--trainer.limit_val_batches", "1"),
-    *("--trainer.limit_test_batches", "1", "--trainer.log_every_n_steps", "2", "--model.activation", "elu"),
+    *(
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "4",
+        "--trainer.limit_val_batches",
+        "1",
+    ),
+    *(
+        "--trainer.limit_test_batches",
+        "1",
+        "--trainer.log_every_n_steps",
+        "2",
+        "--model.activation",
+        "elu",
+    ),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
-MONITOR = ["--trainer.callbacks+", "LearningRateMonitor", "--trainer.callbacks.logging_interval", "step"]
+MONITOR = [
+    "--trainer.callbacks+",
+    "LearningRateMonitor",
+    "--trainer.callbacks.logging_interval",
+    "step",
+]
 
 
 @pytest.fixture
@@ -27,7 +46,11 @@ def run(succeed, tmp_path):
 def test_it_has_name_group_tags_losses_of_steps_and_learning_rates(run):
     (log,) = run("fit", *MONITOR)
     folder, header = log.parents[2], wandb_logs.header(log)
-    assert (header.display_name, header.run_group, [*header.tags]) == (folder.name, "mnist_classifier", ["elu"])
+    assert (header.display_name, header.run_group, [*header.tags]) == (
+        folder.name,
+        "mnist_classifier",
+        ["elu"],
+    )
     rows = wandb_logs.history(folder)
     assert sum("train/loss_step" in row for row in rows) == 2
     assert {row["lr-Adam"] for row in rows if "lr-Adam" in row} == {0.001}
@@ -53,7 +76,11 @@ def test_every_logger_gets_the_config(run):
     (log,) = run("fit", "--trainer.logger=[CSVLogger, actlab.reports.wandb.RunLogger]")
     (kept,) = log.parents[2].glob("**/hparams.yaml")
     assert parse(kept.read_text())["model"]["init_args"]["activation"] == "elu"
-    logged = [wandb_logs.items(r.config.update) for r in wandb_logs.log_records(log) if r.HasField("config")]
+    logged = [
+        wandb_logs.items(r.config.update)
+        for r in wandb_logs.log_records(log)
+        if r.HasField("config")
+    ]
     assert any("activation" in values for values in logged)
 
 

@@ -15,7 +15,8 @@ from actlab.config.messages import one_line_errors
 from actlab.errors import ActlabError
 from toys import Frames, FrameTask, fitted
 
-pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
+# Each resume has a folder of its own
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
 GONE = object()  # deletes the key
 WEIGHT = ("state_dict", "network.0.weight")
 STATE, GROUP = ("optimizer_states", 0, "state"), ("optimizer_states", 0, "param_groups", 0)
@@ -122,7 +123,9 @@ def test_what_is_not_changed_resumes(saved, file, tmp_path, which):
 
 
 @pytest.mark.parametrize(("which", "path", "values"), CASES)
-def test_wrong_content_is_rejected_in_one_line_before_training(saved, file, tmp_path, which, path, values):
+def test_wrong_content_is_rejected_in_one_line_before_training(
+    saved, file, tmp_path, which, path, values
+):
     for value in values:
         torch.save(changed(saved[which], path, value), file)
         with pytest.raises(ActlabError, match=r"\A.*give .*\Z"), one_line_errors():
@@ -131,7 +134,12 @@ def test_wrong_content_is_rejected_in_one_line_before_training(saved, file, tmp_
 
 
 WORDS = [
-    *("--model", "programs.plain_lightning.WithMomentum", "--data", "programs.plain_lightning.MyData"),
+    *(
+        "--model",
+        "programs.plain_lightning.WithMomentum",
+        "--data",
+        "programs.plain_lightning.MyData",
+    ),
     *("--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
     *("--trainer.enable_model_summary", "false", "--trainer.default_root_dir"),
 ]
@@ -167,15 +175,23 @@ OF_WORDS = [  # one of the reader, of the record, of the loops, of the weights, 
         "x",
         "has str at optimizer_states.0.param_groups.0.lr, where a number was",
     ),
-    ("whole", ("lr_schedulers",), [{}], "has 1 lr_schedulers, where 0 were built: give another file"),
+    (
+        "whole",
+        ("lr_schedulers",),
+        [{}],
+        "has 1 lr_schedulers, where 0 were built: give another file",
+    ),
     ("whole", WEIGHT, GONE, "cannot be restored"),
     ("whole", STATE, {}, "has no optimizer_states.0.state.0: give another file"),
     ("within", LOADER, [{}], "cannot be restored (RuntimeError: The CombinedLoader has 0 stateful"),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended")  # of a loader without state
-def test_wrong_content_of_a_third_party_module_is_one_line(cli, succeed, third_party, file, tmp_path):
+# Of a loader without state
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended")
+def test_wrong_content_of_a_third_party_module_is_one_line(
+    cli, succeed, third_party, file, tmp_path
+):
     words = [*WORDS, tmp_path / "r", "--trainer.max_epochs", "2", "--ckpt_path", file]
     for which, path, value, said in OF_WORDS:
         torch.save(changed(third_party[which], path, value), file)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,20 +22,30 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 HEAD, NODE = "127.0.0.2", "127.0.0.3"
 SOURCES = str(Path(__file__).parents[2] / "src")
 TWO_STACKS = [
-    f"--set={s}" for s in ("model.activation=soi", "model.network.dropout=0.3", "trainer.max_epochs=40")
+    f"--set={s}"
+    for s in ("model.activation=soi", "model.network.dropout=0.3", "trainer.max_epochs=40")
 ]
 
 
 def environment(scratch, **more):
-    paths = os.pathsep.join(filter(None, [more.pop("first", ""), SOURCES, os.environ.get("PYTHONPATH", "")]))
-    own = {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", "ACTLAB_CACHE": str(scratch / "node-cache")}
+    paths = os.pathsep.join(
+        filter(None, [more.pop("first", ""), SOURCES, os.environ.get("PYTHONPATH", "")])
+    )
+    own = {
+        "PYTHONPATH": paths,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "ACTLAB_CACHE": str(scratch / "node-cache"),
+    }
     return {**os.environ, **own, **more}
 
 
 def end(process):
     """Kill a process with all processes that it started, by their ids."""
     try:
-        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        family = [
+            *psutil.Process(process.pid).children(recursive=True),
+            psutil.Process(process.pid),
+        ]
     except psutil.NoSuchProcess:
         family = []
     for one in family:
@@ -88,7 +99,11 @@ class Ray:
 
     def start_node(self, **options):
         node = self._start(
-            f"--address={self.address}", f"--node-ip-address={NODE}", "--num-cpus=2", "--num-gpus=0", **options
+            f"--address={self.address}",
+            f"--node-ip-address={NODE}",
+            "--num-cpus=2",
+            "--num-gpus=0",
+            **options,
         )
         self.nodes.append(node)
         return node
@@ -133,7 +148,12 @@ def command(folder, runs, *words):
 def run(folder, runs, *words, code=0):
     variables = environment(folder, ACTLAB_CACHE=os.environ["ACTLAB_CACHE"])
     done = subprocess.run(
-        command(folder, runs, *words), cwd=folder, env=variables, capture_output=True, text=True, check=False
+        command(folder, runs, *words),
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -150,7 +170,8 @@ def wait_for(condition, process):
 def assert_equal(folder, one, other):
     """All runs have the same files: metrics and configs by their bytes, weights by their values."""
     files = [
-        sorted(p.relative_to(folder / n) for p in (folder / n).glob("tiny/[!.]*/**/*")) for n in (one, other)
+        sorted(p.relative_to(folder / n) for p in (folder / n).glob("tiny/[!.]*/**/*"))
+        for n in (one, other)
     ]
     assert files[0] == files[1]
     assert any(file.name == "result.json" for file in files[0])
@@ -161,7 +182,10 @@ def assert_equal(folder, one, other):
         elif file.suffix == ".ckpt":
             first, second = (torch.load(path, weights_only=True) for path in paths)
             assert first["actlab"] == second["actlab"]
-            assert all(value.equal(second["state_dict"][name]) for name, value in first["state_dict"].items())
+            assert all(
+                value.equal(second["state_dict"][name])
+                for name, value in first["state_dict"].items()
+            )
         elif file.name == "result.json":
             first, second = ({**json.loads(p.read_text())} for p in paths)
             ignored = {"seconds": 0, "stack": None}  # how runs were packed changes nothing else
@@ -178,7 +202,7 @@ def test_equal_to_two_processes_after_home_and_a_node_were_killed(ray, tmp_path)
         with log.open("w") as file:
             home = subprocess.Popen(words, cwd=tmp_path, env=own, stdout=file, stderr=file)
         try:
-            wait_for(lambda: any(before.get(p) != p.stat().st_mtime_ns for p in checkpoints(tmp_path)), home)  # noqa: B023
+            wait_for(partial(written_since, before, tmp_path), home)
             assert not list((tmp_path / "remote").glob("tiny/*/result.json")), "killed too late"
             if dies == "node":
                 kill_raylet(node)
@@ -191,6 +215,10 @@ def test_equal_to_two_processes_after_home_and_a_node_were_killed(ray, tmp_path)
 
 def checkpoints(folder):
     return list((folder / "remote").glob("tiny/stacks/*/stack.ckpt"))
+
+
+def written_since(before, folder):
+    return any(before.get(path) != path.stat().st_mtime_ns for path in checkpoints(folder))
 
 
 def kill_raylet(node):

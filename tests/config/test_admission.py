@@ -30,10 +30,15 @@ TASK = {
         "activation": "elu",
         "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [4]}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
-        "schedules": {"lr": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {1: 0.5}}}},
+        "schedules": {
+            "lr": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {1: 0.5}}}
+        },
         "l2": {"strength": 0.001},
         "metrics": {
-            "f1": {"class_path": "torchmetrics.F1Score", "init_args": {"task": "multiclass", "num_classes": 10}}
+            "f1": {
+                "class_path": "torchmetrics.F1Score",
+                "init_args": {"task": "multiclass", "num_classes": 10},
+            }
         },
         "num_classes": 10,
         "input_shape": [1, 28, 28],
@@ -48,7 +53,9 @@ SCHEDULERS = [torch.optim.lr_scheduler.StepLR, torch.optim.lr_scheduler.LambdaLR
 
 def public(module, base):
     found = [getattr(module, name) for name in module.__all__]
-    return [c for c in found if inspect.isclass(c) and issubclass(c, base) and not inspect.isabstract(c)]
+    return [
+        c for c in found if inspect.isclass(c) and issubclass(c, base) and not inspect.isabstract(c)
+    ]
 
 
 def path_of(kind):
@@ -64,28 +71,56 @@ CLASSES = {
     "model.scheduler": SCHEDULERS,
     "model.schedules.lr": public(optim, optim.Schedule),
     "model.l2": [optim.L2],
-    "model.metrics.f1": [torchmetrics.F1Score, MulticlassAUROC, MeanSquaredError, PeakSignalNoiseRatio],
+    "model.metrics.f1": [
+        torchmetrics.F1Score,
+        MulticlassAUROC,
+        MeanSquaredError,
+        PeakSignalNoiseRatio,
+    ],
 }
 PLACES = [
-    (place, kind, name) for place, kinds in CLASSES.items() for kind in kinds for name in parameters(kind)
+    (place, kind, name)
+    for place, kinds in CLASSES.items()
+    for kind in kinds
+    for name in parameters(kind)
 ]
 
 
 def hostile(folder):
     """Values that run code or write files where they are imported, built or called."""
     command = f"touch {folder}/ran"
-    texts = ["os.system", "os:system", "shutil:rmtree", "runpy:run_path", "evil.Evil", "evil:Evil", FILE]
+    texts = [
+        "os.system",
+        "os:system",
+        "shutil:rmtree",
+        "runpy:run_path",
+        "evil.Evil",
+        "evil:Evil",
+        FILE,
+    ]
     mappings = [
         {"class_path": "os.system", "init_args": {"command": command}},
         {"class_path": "subprocess.getoutput", "init_args": {"cmd": command}},
         {"class_path": "evil.Evil"},
         {"name": "os:system", "command": command},
         {"name": FILE},
-        {"class_path": "torch.optim.lr_scheduler.LambdaLR", "init_args": {"lr_lambda": "os.system"}},
+        {
+            "class_path": "torch.optim.lr_scheduler.LambdaLR",
+            "init_args": {"lr_lambda": "os.system"},
+        },
     ]
-    yaml = [f"{{class_path: os.system, init_args: {{command: '{command}'}}}}", "{lr: {class_path: evil.Evil}}"]
+    yaml = [
+        f"{{class_path: os.system, init_args: {{command: '{command}'}}}}",
+        "{lr: {class_path: evil.Evil}}",
+    ]
     inner = [texts[0], mappings[0], mappings[3], mappings[4], yaml[0]]
-    return [*texts, *mappings, *yaml, *([value] for value in inner), *({"inner": value} for value in inner)]
+    return [
+        *texts,
+        *mappings,
+        *yaml,
+        *([value] for value in inner),
+        *({"inner": value} for value in inner),
+    ]
 
 
 @pytest.fixture
@@ -98,7 +133,10 @@ def trap(tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text(body + "class Evil(torch.nn.ReLU):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    yield lambda: (*ran, *(["evil"] if "evil" in sys.modules or (tmp_path / "ran").exists() else []))
+    yield lambda: (
+        *ran,
+        *(["evil"] if "evil" in sys.modules or (tmp_path / "ran").exists() else []),
+    )
     sys.modules.pop("evil", None)
 
 
@@ -113,7 +151,10 @@ def with_value(place, kind, name, value):
         holder[last][name] = value
     else:
         known = holder.get(last) or {}
-        same = known.get("class_path", "").rpartition(".")[2] == kind.__name__ or place in ("model", "data")
+        same = known.get("class_path", "").rpartition(".")[2] == kind.__name__ or place in (
+            "model",
+            "data",
+        )
         arguments = {**(known["init_args"] if same else {}), name: value}
         holder[last] = {"class_path": path_of(kind), "init_args": arguments}
     return record
@@ -121,15 +162,17 @@ def with_value(place, kind, name, value):
 
 @pytest.mark.parametrize(
     "at_length",
+    # Each value at each place, and 2,211 loads: 90 s
     [
         False,
         pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
-    ],  # each value at each place, and 2,211 loads: 90 s
+    ],
     ids=["some values", "every value"],
 )
 def test_no_place_of_a_record_runs_anything(at_length, trap, tmp_path, monkeypatch):
     """Every value once for each class and each annotation, where one is loaded; some values elsewhere."""
-    monkeypatch.setattr(pl.Trainer, "__init__", lambda self, **kwargs: None)  # only sections are built
+    # Only sections are built
+    monkeypatch.setattr(pl.Trainer, "__init__", lambda self, **kwargs: None)
     met: set[object] = set()
     for place, kind, name in PLACES:
         annotation, records = parameters(kind)[name].annotation, []
@@ -169,7 +212,8 @@ def test_what_a_trainer_does_is_never_taken_from_a_record(tmp_path):
         for value in hostile(tmp_path):
             found = admitted({**RECORD, "trainer": {name: value}}, "trust it").get("trainer", {})
             assert name in TRAINER or not found
-            assert all(isinstance(kept, str) for kept in found.values())  # the Trainer rejects an unknown word
+            # The Trainer rejects an unknown word
+            assert all(isinstance(kept, str) for kept in found.values())
 
 
 @pytest.mark.parametrize(
@@ -177,8 +221,14 @@ def test_what_a_trainer_does_is_never_taken_from_a_record(tmp_path):
     [
         ("torchmetrics.text.bert.BERTScore", {"model_name_or_path": "stranger/model"}),
         ("torchmetrics.multimodal.clip_score.CLIPScore", {"model_name_or_path": "stranger/model"}),
-        ("torchmetrics.image.fid.FrechetInceptionDistance", {"feature_extractor_weights_path": "evil.pt"}),
-        ("torchmetrics.wrappers.BootStrapper", {"base_metric": {"class_path": "torchmetrics.text.BERTScore"}}),
+        (
+            "torchmetrics.image.fid.FrechetInceptionDistance",
+            {"feature_extractor_weights_path": "evil.pt"},
+        ),
+        (
+            "torchmetrics.wrappers.BootStrapper",
+            {"base_metric": {"class_path": "torchmetrics.text.BERTScore"}},
+        ),
     ],
 )
 def test_a_record_names_no_metric_that_fetches_a_model(path, arguments):
@@ -192,7 +242,8 @@ def test_a_record_names_no_metric_that_fetches_a_model(path, arguments):
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     trainer, task, data = build(
-        {**RECORD, "trainer": {"max_epochs": 1, "limit_train_batches": 1}}, default_root_dir=str(folder)
+        {**RECORD, "trainer": {"max_epochs": 1, "limit_train_batches": 1}},
+        default_root_dir=str(folder),
     )
     trainer.fit(task, datamodule=data)
     trainer.save_checkpoint(folder / "a.ckpt")
@@ -204,9 +255,18 @@ LAMBDA = "pytorch_lightning.callbacks.LambdaCallback"
 CRAFTED = {
     "activation": ("model.init_args.activation", {"name": "os:system", "command": "true"}),
     "file": ("model.init_args.activation", FILE),
-    "optimizer": ("model.init_args.optimizer", {"class_path": "os.system", "init_args": {"command": "true"}}),
-    "scheduler": ("model.init_args.scheduler", {"class_path": "os.system", "init_args": {"command": "true"}}),
-    "network": ("model.init_args.network", {"class_path": "os.system", "init_args": {"command": "true"}}),
+    "optimizer": (
+        "model.init_args.optimizer",
+        {"class_path": "os.system", "init_args": {"command": "true"}},
+    ),
+    "scheduler": (
+        "model.init_args.scheduler",
+        {"class_path": "os.system", "init_args": {"command": "true"}},
+    ),
+    "network": (
+        "model.init_args.network",
+        {"class_path": "os.system", "init_args": {"command": "true"}},
+    ),
     "network as a word": ("model.init_args.network", "os.system"),
     "model": ("model.class_path", "evil.Evil"),
     "data": ("data.class_path", "evil.Evil"),
@@ -225,7 +285,9 @@ def crafted(checkpoint, folder, key, value):
 
 
 @pytest.mark.parametrize("case", CRAFTED)
-def test_the_command_names_what_would_be_imported_and_how_to_allow_it(cli, checkpoint, trap, tmp_path, case):
+def test_the_command_names_what_would_be_imported_and_how_to_allow_it(
+    cli, checkpoint, trap, tmp_path, case
+):
     key, value = CRAFTED[case]
     path = crafted(checkpoint, tmp_path, key, value)
     command = {"model": "validate", "data": "predict"}.get(case, "test")
@@ -248,7 +310,10 @@ def test_callbacks_loggers_and_folders_of_a_record_are_ignored(
     found = copy.deepcopy(checkpoint)
     found["actlab"]["trainer"] |= {
         "callbacks": [{"class_path": LAMBDA, "init_args": {"on_test_start": "os.system"}}],
-        "profiler": {"class_path": "SimpleProfiler", "init_args": {"dirpath": "w", "filename": "f"}},
+        "profiler": {
+            "class_path": "SimpleProfiler",
+            "init_args": {"dirpath": "w", "filename": "f"},
+        },
         "logger": {"class_path": "CSVLogger", "init_args": {"save_dir": "w"}},
         "default_root_dir": "w",
         "plugins": ["evil.Evil"],
@@ -273,7 +338,9 @@ def test_a_user_who_trusts_or_names_the_code_gets_it(cli, checkpoint, trap, tmp_
     assert type(task.units[0]).__name__ == "Evil"
 
 
-def test_with_a_config_another_record_is_a_difference_and_runs_nothing(cli, checkpoint, trap, tmp_path):
+def test_with_a_config_another_record_is_a_difference_and_runs_nothing(
+    cli, checkpoint, trap, tmp_path
+):
     (tmp_path / "c.yaml").write_text(str({**RECORD, "trainer": {"logger": False}}))
     for key, value in (CRAFTED["file"], CRAFTED["optimizer"], CRAFTED["network as a word"]):
         path = crafted(checkpoint, tmp_path, key, value)

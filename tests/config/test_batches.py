@@ -50,7 +50,11 @@ def whole_numbers(value, where=()):
     """The whole numbers in nested values, by place."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {key: one for name, inner in items for key, one in whole_numbers(inner, (*where, name)).items()}
+        return {
+            key: one
+            for name, inner in items
+            for key, one in whole_numbers(inner, (*where, name)).items()
+        }
     return {where: value} if type(value) is int else {}
 
 
@@ -62,10 +66,12 @@ def test_the_whole_numbers_of_every_config_stay_whole(primed):
         found = resolved.resolved(config, {}).as_dict()
         for section in ("trainer", "model", "data"):
             given, kept = (whole_numbers(plain(one[section])) for one in (config, found))
-            lost = {place: number for place, number in given.items() if kept.get(place) is not number}
-            assert not {place: n for place, n in lost.items() if place[-1] in LIMITS or "schedules" in place}, (
-                path
-            )
+            lost = {
+                place: number for place, number in given.items() if kept.get(place) is not number
+            }
+            assert not {
+                place: n for place, n in lost.items() if place[-1] in LIMITS or "schedules" in place
+            }, path
 
 
 def test_a_schedule_in_epochs_is_built(primed):
@@ -73,7 +79,9 @@ def test_a_schedule_in_epochs_is_built(primed):
     config["data"]["init_args"]["sample"] = True
     config["trainer"] |= LIMITS
     trainer, task, _ = experiments.build(config)
-    assert {name: type(getattr(trainer, name)) for name in LIMITS} == {k: type(v) for k, v in LIMITS.items()}
+    assert {name: type(getattr(trainer, name)) for name in LIMITS} == {
+        k: type(v) for k, v in LIMITS.items()
+    }
     assert (task.schedules["lr"].end, type(task.schedules["lr"].end)) == (200, int)
 
 
@@ -96,7 +104,9 @@ NUMBERS: list[Any] = []
 
 
 @pytest.mark.parametrize(("first", "second"), [(200, 200.0), (200.0, 200)])
-def test_the_numbers_of_a_users_class_keep_their_types(primed, cli, tmp_path, monkeypatch, first, second):
+def test_the_numbers_of_a_users_class_keep_their_types(
+    primed, cli, tmp_path, monkeypatch, first, second
+):
     monkeypatch.chdir(tmp_path)
     model = {"class_path": f"{__name__}.Own", "init_args": {"first": first, "second": second}}
     data = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}

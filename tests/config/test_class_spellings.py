@@ -58,9 +58,15 @@ def test_runs_of_a_study_are_the_same_for_each_spelling(folder, net):
 def test_a_fit_records_import_paths(cli, folder, monkeypatch, key):
     monkeypatch.syspath_prepend(folder)
     words = ("fit", "-c", "mnist_classifier", "--print_config", "--data.sample", "true")
-    shown = [cli(*words, f"--{key}", net) for net in ("own.nets.Net", "own.nets:Net", "./own/nets.py:Net")]
+    shown = [
+        cli(*words, f"--{key}", net)
+        for net in ("own.nets.Net", "own.nets:Net", "./own/nets.py:Net")
+    ]
     assert [one.out for one in shown] == [shown[0].out] * 3
-    assert yaml.safe_load(shown[0].out)["model"]["init_args"]["network"]["class_path"] == "own.nets.Net"
+    assert (
+        yaml.safe_load(shown[0].out)["model"]["init_args"]["network"]["class_path"]
+        == "own.nets.Net"
+    )
 
 
 def test_the_own_class_in_another_spelling_keeps_its_arguments(cli, folder):
@@ -72,18 +78,27 @@ def test_the_own_class_in_another_spelling_keeps_its_arguments(cli, folder):
 @pytest.mark.parametrize("file", ["../nets.py", "./my-nets.py"])
 def test_a_file_that_cannot_be_imported_is_one_line(cli, folder, file):
     outcome = cli("fit", "-c", "mnist_classifier", "--model.network.class_path", f"{file}:Net")
-    assert f"model.network.class_path '{file}:Net': the file of a class is imported" in outcome.rejection
+    assert (
+        f"model.network.class_path '{file}:Net': the file of a class is imported"
+        in outcome.rejection
+    )
 
 
 def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
-    outcome = cli("study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet")
+    outcome = cli(
+        "study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet"
+    )
     fault = "'model.network.hidden'. Allowed: channels_last, depth. In actlab.networks.ResNet."
     assert fault in outcome.rejection
 
 
 def test_a_key_that_is_no_text_is_named(cli):
     outcome = cli(
-        "study", "plan", "demo", "--set", "model.network={class_path: actlab.networks.MLP, init_args: {1: 2}}"
+        "study",
+        "plan",
+        "demo",
+        "--set",
+        "model.network={class_path: actlab.networks.MLP, init_args: {1: 2}}",
     )
     assert "unknown config key 'model.network.1'. Allowed: " in outcome.rejection
 

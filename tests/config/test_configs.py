@@ -46,9 +46,13 @@ def test_every_config_passes_unchanged(path):
 
 def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
     configs = {path.stem: yaml.safe_load(path.read_text()) for path in CONFIGS}
-    on_all = {name: c for name, c in configs.items() if (c["data"]["init_args"]).get("train_on_all")}
+    on_all = {
+        name: c for name, c in configs.items() if (c["data"]["init_args"]).get("train_on_all")
+    }
     assert len(on_all) == 8
-    arguments = [cb.get("init_args", {}) for c in on_all.values() for cb in c["trainer"]["callbacks"]]
+    arguments = [
+        cb.get("init_args", {}) for c in on_all.values() for cb in c["trainer"]["callbacks"]
+    ]
     assert not any("monitor" in given for given in arguments)
 
 
@@ -56,7 +60,11 @@ def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
     ("key", "value", "parts"),
     [
         ("ckpt_path", "last", ["'ckpt_path'"]),
-        ("model.network.hiden", [1], ["network.hiden'", "'model.network.hidden'", "actlab.networks.MLP"]),
+        (
+            "model.network.hiden",
+            [1],
+            ["network.hiden'", "'model.network.hidden'", "actlab.networks.MLP"],
+        ),
         ("model.network.act", "gelu", ["model.network.act"]),
         ("model.optimizer.params", [], ["model.optimizer.params"]),
         ("model.network", "actlab.networks.MLPP", ["'MLPP'"]),
@@ -69,7 +77,11 @@ def test_no_config_selects_a_checkpoint_by_images_that_it_trains_on():
         ("optimizer", {"class_path": "torch.optim.SGD"}, ["model.optimizer"]),
         ("data.batch_size", "many", ["data.batch_size", "'many'", "int"]),
         ("model.network.hidden", ["a"], ["model.network.hidden", "['a']", "Sequence[int]"]),
-        ("model.scheduler_interval", "year", ["model.scheduler_interval", "'year'", "'epoch', 'step'"]),
+        (
+            "model.scheduler_interval",
+            "year",
+            ["model.scheduler_interval", "'year'", "'epoch', 'step'"],
+        ),
         ("trainer.max_epochs", 1.5, ["trainer.max_epochs", "1.5", "int"]),
     ],
 )
@@ -88,7 +100,10 @@ def test_malformed_keys_and_values_are_rejected(config, key, value, parts):
         ("model.activation", {"class_path": "no.class"}),  # for the activations to refuse
         ("model.network", "MLP"),
         ("model.scheduler", None),
-        ("model.schedules", {"lr": {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}}),
+        (
+            "model.schedules",
+            {"lr": {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}},
+        ),
         ("trainer.strategy", "ddp"),
         ("trainer.callbacks", None),
         ("trainer.callbacks", {"class_path": "ModelCheckpoint"}),
@@ -106,7 +121,9 @@ def test_values_that_are_none_of_its_business(config, key, value):
 def test_ambiguous_bare_names_are_those_of_our_networks():
     ours = {name for name in networks.__all__ if inspect.isclass(getattr(networks, name))}
     assert {*NETWORKS} == ours - {"Dropout"}  # a layer
-    assert with_import_paths({"model": {"network": "MLP"}}) == {"model": {"network": "actlab.networks.MLP"}}
+    assert with_import_paths({"model": {"network": "MLP"}}) == {
+        "model": {"network": "actlab.networks.MLP"}
+    }
     given = {"class_path": "MLP", "init_args": {"hidden": [4]}}
     found = with_import_paths({"model": {"init_args": {"network": given}}})
     assert found["model"]["init_args"]["network"] == {**given, "class_path": "actlab.networks.MLP"}
@@ -121,14 +138,18 @@ def test_a_command_brings_its_arguments(config):
 def test_a_class_of_a_users_own(theirs):
     typed(theirs)
     set_dotted(theirs, "model.options", {"class_path": "free"})
-    set_dotted(theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}})
+    set_dotted(
+        theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}}
+    )
     typed(theirs)
 
 
 def test_an_argument_without_type_and_default_is_needed(config, theirs):
     """The parser would put None."""
     set_dotted(config, "model.network", {"class_path": "odd_signatures.Net"})
-    with pytest.raises(ActlabError, match=r"odd_signatures\.Net needs 'width': give model\.network\.width"):
+    with pytest.raises(
+        ActlabError, match=r"odd_signatures\.Net needs 'width': give model\.network\.width"
+    ):
         typed(config)
     set_dotted(config, "model.network.width", 3)
     typed(config)
@@ -137,7 +158,11 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
-        ("model", {"class_path": "odd_signatures.Model"}, ["'required'", "model.required", "tures.Model"]),
+        (
+            "model",
+            {"class_path": "odd_signatures.Model"},
+            ["'required'", "model.required", "tures.Model"],
+        ),
         ("model.requird", 1, ["'model.requird'", "'model.required'"]),
         ("model", "odd_signatures.model", ["model must name a class"]),
     ],

@@ -45,7 +45,9 @@ def number_kept():
 
 def test_runs_that_differ_in_seed_are_what_they_are_alone():
     """One config of each task and kind of data."""
-    classes = {(c["model"]["class_path"], c["data"]["class_path"]): path for path, c in read().items()}
+    classes = {
+        (c["model"]["class_path"], c["data"]["class_path"]): path for path, c in read().items()
+    }
     assert len(classes) > 8
     for path in classes.values():
         resolved._kept.cache_clear()
@@ -74,7 +76,9 @@ def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkey
         )
         sys.modules.pop("nets", None)
         config = config_of(path, 0, network={"class_path": "nets.Net"})
-        assert json.loads(told(config))["model"]["init_args"]["network"]["init_args"]["width"] == width
+        assert (
+            json.loads(told(config))["model"]["init_args"]["network"]["init_args"]["width"] == width
+        )
 
 
 def test_each_config_has_its_own_links_and_defaults():

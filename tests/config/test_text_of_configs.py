@@ -10,7 +10,14 @@ from actlab.errors import ActlabError
 from actlab.storage.resources import resource
 from actlab.studies.reading import load
 
-BRIEF = ["--trainer.fast_dev_run", "1", "--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
+BRIEF = [
+    "--trainer.fast_dev_run",
+    "1",
+    "--trainer.logger",
+    "false",
+    "--trainer.enable_progress_bar",
+    "false",
+]
 SAMPLED = ["--data.sample", "true"]
 
 
@@ -39,7 +46,11 @@ def test_the_sample_is_taken_over_the_dataset_of_a_config(cli, config):
         ({}, [*SAMPLED, "--data.dataset", "here"], ("the command line", "the command line")),
         ({}, ["--data.init_args.dataset=here", *SAMPLED], ("the command line", "the command line")),
         ({"sample": True, "dataset": "here"}, [], ("mine.yaml", "mine.yaml")),
-        ({"sample": True, "dataset": None}, ["--data.dataset", "here"], ("the command line", "mine.yaml")),
+        (
+            {"sample": True, "dataset": None},
+            ["--data.dataset", "here"],
+            ("the command line", "mine.yaml"),
+        ),
     ],
     ids=["command line", "other order", "file", "over a file"],
 )
@@ -53,7 +64,9 @@ def test_a_dataset_that_the_sample_would_replace_is_rejected(cli, config, values
 
 
 def test_a_dataset_is_taken_over_a_sample_that_is_switched_off(cli, config):
-    code, _, err = cli("fit", "-c", config(sample=True, dataset=None), "--data.dataset", "./nowhere", *BRIEF)
+    code, _, err = cli(
+        "fit", "-c", config(sample=True, dataset=None), "--data.dataset", "./nowhere", *BRIEF
+    )
     assert "has no effect" in err
     code, _, err = cli(
         "fit", "-c", "mine.yaml", "--data.dataset", "./nowhere", "--data.sample", "false", *BRIEF
@@ -65,7 +78,10 @@ def test_a_dataset_is_taken_over_a_sample_that_is_switched_off(cli, config):
 def test_the_recorded_config_of_a_fit_on_the_sample_runs_again(cli, config, tmp_path):
     config()
     few = ["--trainer.limit_train_batches", "1"]
-    assert cli("fit", "-c", "mine.yaml", *SAMPLED, *BRIEF[2:], "--trainer.max_epochs", "1", *few).code == 0
+    assert (
+        cli("fit", "-c", "mine.yaml", *SAMPLED, *BRIEF[2:], "--trainer.max_epochs", "1", *few).code
+        == 0
+    )
     (recorded,) = tmp_path.glob("runs/**/config.yaml")
     arguments = yaml.safe_load(recorded.read_text())["data"]["init_args"]
     assert (arguments["sample"], arguments["dataset"]) == (True, None)

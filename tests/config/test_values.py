@@ -39,9 +39,24 @@ data: {class_path: actlab.datamodules.MNISTDataModule, init_args: {sample: true}
 trainer: {max_epochs: 1, callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]}
 """
 OWN = BASE.replace(
-    "actlab.datamodules.MNISTDataModule, init_args: {sample: true}", "labelled_data.Labelled, init_args: {}"
+    "actlab.datamodules.MNISTDataModule, init_args: {sample: true}",
+    "labelled_data.Labelled, init_args: {}",
 )
-TEXTS = ["1.10", "1.1", "1e3", "1000", "0", "00", "1_0", "10", "no", "007", "12:30", "", "2024-01-01"]
+TEXTS = [
+    "1.10",
+    "1.1",
+    "1e3",
+    "1000",
+    "0",
+    "00",
+    "1_0",
+    "10",
+    "no",
+    "007",
+    "12:30",
+    "",
+    "2024-01-01",
+]
 TEXTS += ["null", "a #b"]
 
 
@@ -67,7 +82,9 @@ def revisions(found: Any) -> list[Any]:
 def test_a_float_of_yaml_is_a_number_in_every_reader(word, cli):
     assert parse(f"[{word}, '{word}', {{a: {word}}}]") == [float(word), word, {"a": float(word)}]
     assert parse(written(["1e-3", 1e-3, word, float(word)])) == ["1e-3", 1e-3, word, float(word)]
-    Path("base.yaml").write_text(BASE.replace("optim.Adam", f"optim.Adam, init_args: {{lr: {word}}}"))
+    Path("base.yaml").write_text(
+        BASE.replace("optim.Adam", f"optim.Adam, init_args: {{lr: {word}}}")
+    )
     shown = yaml.safe_load(cli("fit", "-c", "base.yaml", "--print_config").out)
     assert shown["model"]["init_args"]["optimizer"]["init_args"]["lr"] == float(word)
     run = study(overrides=[f"trainer.gradient_clip_val={word}"]).runs()[0]
@@ -83,7 +100,10 @@ def test_texts_that_look_like_one_number_are_different_runs():
 
 
 def test_an_integer_is_its_float_up_to_the_largest_that_has_one():
-    ids = [study(overrides=[f"trainer.gradient_clip_val={word}"]).runs()[0].id for word in ("1", "1.0", "1e0")]
+    ids = [
+        study(overrides=[f"trainer.gradient_clip_val={word}"]).runs()[0].id
+        for word in ("1", "1.0", "1e0")
+    ]
     assert len(set(ids)) == 1
     large = [study(settings={"data.split_seed": 2**53 + n}).runs()[0].id for n in range(3)]
     assert len(set(large)) == 3
@@ -92,9 +112,18 @@ def test_an_integer_is_its_float_up_to_the_largest_that_has_one():
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
-        ("model.activation: [relu], trainer.max_epochs: [1, 1.0]", r"of trainer.max_epochs, 1 and 1.0"),
-        ("model.activation: [relu], model.optimizer.lr: [1e-3, 0.001]", r"model.optimizer.lr, 0.001 and 0.001"),
-        ("model.activation: [relu, {name: relu}]", r"model.activation, 'relu' and {'name': 'relu'}"),
+        (
+            "model.activation: [relu], trainer.max_epochs: [1, 1.0]",
+            r"of trainer.max_epochs, 1 and 1.0",
+        ),
+        (
+            "model.activation: [relu], model.optimizer.lr: [1e-3, 0.001]",
+            r"model.optimizer.lr, 0.001 and 0.001",
+        ),
+        (
+            "model.activation: [relu, {name: relu}]",
+            r"model.activation, 'relu' and {'name': 'relu'}",
+        ),
         ("model.activation: [./a.py:f, a.py:f]", r"model.activation, './a.py:f' and 'a.py:f'"),
     ],
 )
@@ -121,7 +150,8 @@ def test_copies_of_a_file_that_would_be_one_run_are_rejected():
         Path(name).mkdir()
         Path(f"{name}/unit.py").write_text("def bent(x):\n    return x.relu()\n")
     with pytest.raises(
-        ActlabError, match=r"model.activation: .*/a/unit\.py:bent and .*/b/unit\.py:bent have the same"
+        ActlabError,
+        match=r"model.activation: .*/a/unit\.py:bent and .*/b/unit\.py:bent have the same",
     ):
         actlab.load_study("s.yaml", activations=["./a/unit.py:bent", "./b/unit.py:bent"]).runs()
 
@@ -134,7 +164,10 @@ def own_study(**options: Any) -> Any:
 @pytest.mark.parametrize("text", [text for text in TEXTS if text not in ("", "null")])
 def test_a_text_key_takes_a_word_of_the_command_line_as_it_stands(text):
     assert revisions(study(overrides=[f"data.revision={text}"])) == [text, text]
-    assert get_dotted(own_study(overrides=[f"data.label={text}"]).runs()[0].config, "data.label") == text
+    assert (
+        get_dotted(own_study(overrides=[f"data.label={text}"]).runs()[0].config, "data.label")
+        == text
+    )
     for config, key in ((BASE, "revision"), (OWN, "label")):
         Path("base.yaml").write_text(config)
         words = ["-c", "base.yaml", f"--data.{key}", text, "--trainer.max_time", "12:00:00:00"]
@@ -144,12 +177,21 @@ def test_a_text_key_takes_a_word_of_the_command_line_as_it_stands(text):
 
 
 def test_other_keys_take_the_value_that_yaml_reads():
-    words = ["data.size=007", "data.either=1.10", "data.anything=1.10", "data.bare=no", "trainer.max_epochs=3"]
+    words = [
+        "data.size=007",
+        "data.either=1.10",
+        "data.anything=1.10",
+        "data.bare=no",
+        "trainer.max_epochs=3",
+    ]
     words += ["data.table=a: 1", "data.rates=[1, 1e-3]"]
     config = own_study(overrides=words).runs()[0].config
-    assert config["data"]["init_args"] == {"size": 7, "either": 1.1, "anything": 1.1, "bare": False} | {
-        **{"table": {"a": 1}, "rates": [1, 0.001]}
-    }
+    assert config["data"]["init_args"] == {
+        "size": 7,
+        "either": 1.1,
+        "anything": 1.1,
+        "bare": False,
+    } | {**{"table": {"a": 1}, "rates": [1, 0.001]}}
     assert config["trainer"]["max_epochs"] == 3
 
 
@@ -160,16 +202,29 @@ def test_words_in_quotes_lists_null_and_nothing():
         changed = study(overrides=[f"data.revision={word}"])
         assert changed.blocks[0].settings["data.revision"] == value
     text = STUDY.replace("set: {data.revision: REVISION}\ngrid: {", "grid: {data.revision: [a], ")
-    assert revisions(study(text, overrides=["data.revision=[1.10, 1.1]"])) == ["1.10", "1.10", "1.1", "1.1"]
+    assert revisions(study(text, overrides=["data.revision=[1.10, 1.1]"])) == [
+        "1.10",
+        "1.10",
+        "1.1",
+        "1.1",
+    ]
 
 
 @pytest.mark.parametrize(
     ("value", "quoted"),
-    [("1.25", '"1.25"'), ("1e3", '"1000.0"'), ("3", '"3"'), ("no", '"no"'), ("2024-01-01", '"2024-01-01"')],
+    [
+        ("1.25", '"1.25"'),
+        ("1e3", '"1000.0"'),
+        ("3", '"3"'),
+        ("no", '"no"'),
+        ("2024-01-01", '"2024-01-01"'),
+    ],
 )
 def test_a_number_for_a_text_key_in_yaml_is_rejected_with_the_quoting(cli, value, quoted):
     found = study(STUDY.replace("REVISION", value))
-    with pytest.raises(ActlabError, match=f"data.revision .* expects str | None.* quotes: revision: {quoted}"):
+    with pytest.raises(
+        ActlabError, match=f"data.revision .* expects str | None.* quotes: revision: {quoted}"
+    ):
         configs.check(found)
     Path("base.yaml").write_text(BASE.replace("sample: true", f"revision: {value}"))
     outcome = cli("fit", "-c", "base.yaml", "--print_config")
@@ -204,24 +259,37 @@ def test_a_text_reaches_a_class_as_text():
 
 def test_a_setting_from_python_is_passed_as_it_is():
     for text in TEXTS:
-        assert revisions(actlab.load_study("s.yaml", settings={"data.revision": text})) == [text, text]
+        assert revisions(actlab.load_study("s.yaml", settings={"data.revision": text})) == [
+            text,
+            text,
+        ]
 
 
 def test_values_and_classes_from_python_are_passed_as_values():
     class Whole(int):
         """As NumPy's numbers are."""
 
-    settings = {"a.b": Whole(3), "a.c": (1, "1"), "a.d": {"e": inspect.signature}, "a.f": None, "a.g": True}
+    settings = {
+        "a.b": Whole(3),
+        "a.c": (1, "1"),
+        "a.d": {"e": inspect.signature},
+        "a.f": None,
+        "a.g": True,
+    }
     found = actlab.load_study("s.yaml", settings=settings).blocks[0].settings
     assert {key: found[key] for key in settings} == {
         **{"a.b": 3, "a.c": [1, "1"], "a.d": {"e": "inspect:signature"}, "a.f": None, "a.g": True}
     }
     assert type(found["a.b"]) is int
-    with pytest.raises(ActlabError, match=r"settings: a.b: give text, a number, .* not datetime.date"):
+    with pytest.raises(
+        ActlabError, match=r"settings: a.b: give text, a number, .* not datetime.date"
+    ):
         actlab.load_study("s.yaml", settings={"a.b": datetime.date(2024, 1, 1)})
 
 
-@pytest.mark.parametrize("name", ["a #b.py", "a,b.py", "{a}.py", "[a].py", "a: b.py", "'a'.py", "1e3.py"])
+@pytest.mark.parametrize(
+    "name", ["a #b.py", "a,b.py", "{a}.py", "[a].py", "a: b.py", "'a'.py", "1e3.py"]
+)
 def test_an_activation_in_a_file_of_any_name_arrives_whole(name, cli):
     Path(name).write_text("def bent(x):\n    return x.relu()\n")
     (*_, run) = actlab.load_study("s.yaml", activations=[f"./{name}:bent"]).runs()
@@ -232,7 +300,9 @@ def test_an_activation_in_a_file_of_any_name_arrives_whole(name, cli):
 
 
 def test_a_text_names_a_value_of_the_grid_where_studies_refer_to_one():
-    text = STUDY.replace("[relu, elu]", "[relu, {name: elu, alpha: 2}], model.network.dropout: [0.0, 0.5]")
+    text = STUDY.replace(
+        "[relu, elu]", "[relu, {name: elu, alpha: 2}], model.network.dropout: [0.0, 0.5]"
+    )
     more = """\
 reference: elu(alpha=2)
 published:
@@ -242,7 +312,10 @@ figures: [{lines: model.activation, panels: [{where: {model.network.dropout: "0"
     found = study(text + more)
     elu = {"name": "elu", "alpha": 2}
     assert found.reference == elu
-    assert found.published["values"][0]["where"] == {"model.activation": elu, "model.network.dropout": 0.5}
+    assert found.published["values"][0]["where"] == {
+        "model.activation": elu,
+        "model.network.dropout": 0.5,
+    }
     assert found.figures[0]["panels"][0]["where"] == {"model.network.dropout": 0.0}
     dropout = "compare: model.network.dropout\n"
     assert study(text + dropout, reference=reading.activation("5e-1")).reference == 0.5
@@ -253,7 +326,9 @@ def own_classes() -> dict[str, type]:
     found: dict[str, type] = {"Trainer": pl.Trainer}
     for name in ("tasks", "networks", "optim", "datamodules", "callbacks"):
         module = importlib.import_module(f"actlab.{name}")
-        classes = {key: one for key, one in vars(module).items() if inspect.isclass(one) and key[0] != "_"}
+        classes = {
+            key: one for key, one in vars(module).items() if inspect.isclass(one) and key[0] != "_"
+        }
         found |= {key: one for key, one in classes.items() if one.__module__.startswith("actlab")}
     return found
 
@@ -266,7 +341,12 @@ def test_text_arguments_are_those_of_the_signatures():
 
 
 def test_numbers_for_known_classes_load_nothing_heavy():
-    words = ["data.revision=1.10", "model.optimizer.lr=0.1", "trainer.max_epochs=3", "model.network.dropout=0"]
+    words = [
+        "data.revision=1.10",
+        "model.optimizer.lr=0.1",
+        "trainer.max_epochs=3",
+        "model.network.dropout=0",
+    ]
     code = (
         "import sys; from actlab.studies import reading; "
         f"reading.load('s.yaml', overrides={words}).runs(); "

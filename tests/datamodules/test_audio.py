@@ -12,7 +12,11 @@ from actlab.datamodules.speech.audio import torchaudio
 def dropped():
     """Take torchaudio out of the loaded modules, and return what it was."""
     torchaudio.cache_clear()
-    return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "torchaudio"}
+    return {
+        name: sys.modules.pop(name)
+        for name in [*sys.modules]
+        if name.partition(".")[0] == "torchaudio"
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +42,8 @@ def test_an_extension_that_does_not_fit_is_left_out(monkeypatch, error):
 
 def test_an_extension_that_has_loaded_stays():
     stand_in = types.ModuleType("torchaudio._extension")  # this one has no native code
-    vars(stand_in).update(_IS_TORCHAUDIO_EXT_AVAILABLE=False, fail_if_no_align=lambda function: function)
+    vars(stand_in).update(
+        _IS_TORCHAUDIO_EXT_AVAILABLE=False, fail_if_no_align=lambda function: function
+    )
     sys.modules["torchaudio._extension"] = stand_in
     assert torchaudio()._extension is stand_in

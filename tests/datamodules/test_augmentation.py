@@ -103,7 +103,9 @@ def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored_with_noise
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
     for number in range(SIZE):
         found = {tuple(image.flatten().tolist()) for image in images[labels == number]}
-        assert found == {tuple(x.flatten().tolist()) for x in (IMAGES[number], IMAGES[number].flip(-1))}
+        assert found == {
+            tuple(x.flatten().tolist()) for x in (IMAGES[number], IMAGES[number].flip(-1))
+        }
     noisy = BothWays(IMAGES, LABELS, Augmentation(noise=1))
     first, second = (noisy.__getitems__(at(0, 0, torch.tensor([n])))[0] for n in (3, 3 + SIZE))
     assert not torch.isclose(first - IMAGES[3], second - IMAGES[3].flip(-1)).any()
@@ -117,7 +119,8 @@ def test_data_are_left_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("crop", -1), ("crop", 1.5), ("crop", "four"), ("noise", -0.1), ("noise", float("nan"))]
+    ("name", "value"),
+    [("crop", -1), ("crop", 1.5), ("crop", "four"), ("noise", -0.1), ("noise", float("nan"))],
 )
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ActlabError, match=f"Augmentation: {name}: expected a .*, got {value!r}"):

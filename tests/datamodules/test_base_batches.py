@@ -86,14 +86,22 @@ def test_order_is_a_function_of_seed_and_epoch_alone():
 
 def test_position_has_the_seeds_and_the_epoch():
     assert all(position[:2] == ((3,), 2) for position in positions_of(3, 2))
-    assert all(position[:2] == ((7, 3, 7), 2) for position in positions_of([7, 3, 7], 2, rank=1, world_size=2))
+    assert all(
+        position[:2] == ((7, 3, 7), 2)
+        for position in positions_of([7, 3, 7], 2, rank=1, world_size=2)
+    )
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4, 5]])
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ranks_hold_contiguous_slices_of_the_global_batch(seed, world_size):
-    ranks = [batches_of(seed, epoch=1, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert same([torch.cat(slices, dim=-1) for slices in zip(*ranks, strict=True)], batches_of(seed, epoch=1))
+    ranks = [
+        batches_of(seed, epoch=1, rank=rank, world_size=world_size) for rank in range(world_size)
+    ]
+    assert same(
+        [torch.cat(slices, dim=-1) for slices in zip(*ranks, strict=True)],
+        batches_of(seed, epoch=1),
+    )
 
 
 def test_member_of_a_stack_gets_the_batches_it_has_alone():
@@ -126,7 +134,9 @@ def test_each_device_evaluates_its_part_of_each_batch(size):
 
 @pytest.mark.parametrize(("size", "batch"), [(2, 8), (8, 2)])
 def test_fewer_samples_than_devices_are_refused(size, batch):
-    with pytest.raises(ActlabError, match="2 samples at a time on 3 devices: give a larger eval_batch_size"):
+    with pytest.raises(
+        ActlabError, match="2 samples at a time on 3 devices: give a larger eval_batch_size"
+    ):
         BatchesInOrder(SequentialSampler(range(size)), batch, False, 0, 3)
 
 

@@ -85,7 +85,9 @@ def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_pat
     run = trainer(tmp_path, max_epochs=1)
     run.fit(first, datamodule=Numbers(BATCH, 20, 3))
     run.save_checkpoint(checkpoint)
-    trainer(tmp_path, max_epochs=3).fit(second, datamodule=Numbers(BATCH, 20, 3), ckpt_path=checkpoint)
+    trainer(tmp_path, max_epochs=3).fit(
+        second, datamodule=Numbers(BATCH, 20, 3), ckpt_path=checkpoint
+    )
     assert sorted(second.seen) == [1, 2]
     assert all(same(second.seen[epoch], whole.seen[epoch]) for epoch in (1, 2))
 
@@ -127,7 +129,9 @@ def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(options, 
             self.tested += len(batch[1])
 
     witness = Tested()
-    run = trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[TestEveryEpoch()], **options)
+    run = trainer(
+        tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[TestEveryEpoch()], **options
+    )
     run.fit(witness, datamodule=Numbers(BATCH, 20, 3))
     assert witness.tested == tested
     if tested:
@@ -142,7 +146,9 @@ def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path):
     class Tested(Witness):
         tested_by_steps = True  # as tasks declare; for others it is Lightning's line
 
-    with pytest.raises(ActlabError, match=r"limit_test_batches 0\.1: less than one of 3 batches; .* 0\.333"):
+    with pytest.raises(
+        ActlabError, match=r"limit_test_batches 0\.1: less than one of 3 batches; .* 0\.333"
+    ):
         run.fit(Tested(), datamodule=Numbers(BATCH, 20, 3))
 
 
@@ -206,7 +212,9 @@ def loader_on(rank: int, data: type, part: str, **trainer: Any) -> Any:
     run.trainer.strategy.connect(run.task)
     run.data.setup("fit")
     loader: Any = getattr(run.data, f"{part}_dataloader")()
-    return run.trainer._data_connector._prepare_dataloader(loader, part == "train", RunningStage.TRAINING)
+    return run.trainer._data_connector._prepare_dataloader(
+        loader, part == "train", RunningStage.TRAINING
+    )
 
 
 @pytest.mark.parametrize("data", [Plain, OwnLoader, Ours])
@@ -234,7 +242,9 @@ def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler):
 
 @pytest.mark.parametrize(("training", "evaluation"), [(0, 5), (5, 0), (-1, 5)])
 def test_batch_sizes_must_be_positive(training, evaluation):
-    with pytest.raises(ActlabError, match="batch_size: expected a number greater than or equal to 1"):
+    with pytest.raises(
+        ActlabError, match="batch_size: expected a number greater than or equal to 1"
+    ):
         Numbers(training, evaluation, 0)
 
 
@@ -292,7 +302,9 @@ def test_part_that_was_not_loaded_is_named():
             super().load(device)
             self.val = None
 
-    with pytest.raises(ActlabError, match=r"TrainOnly has no val samples; `load` sets train, val and test"):
+    with pytest.raises(
+        ActlabError, match=r"TrainOnly has no val samples; `load` sets train, val and test"
+    ):
         TrainOnly(BATCH, 20, 0).val_dataloader()
 
 
@@ -318,8 +330,13 @@ def test_stacked_batches_are_those_of_each_seed_alone(kind, options):
     assert stack.stackable
     together = [*stack.train_dataloader()]
     for member, seed in enumerate(stack.seed):
-        for alone, both in zip(kind(**options, seed=seed).train_dataloader(), together, strict=True):
-            assert all(torch.equal(part, of_both[member]) for part, of_both in zip(alone, both, strict=True))
+        for alone, both in zip(
+            kind(**options, seed=seed).train_dataloader(), together, strict=True
+        ):
+            assert all(
+                torch.equal(part, of_both[member])
+                for part, of_both in zip(alone, both, strict=True)
+            )
 
 
 def test_a_users_datamodule_may_be_stacked_unless_its_loader_is_its_own():

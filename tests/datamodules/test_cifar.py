@@ -25,7 +25,9 @@ def module(hub_folder: HubFolder) -> Callable[..., CIFARDataModule]:
     def build(folder: Path | None = None, **options: Any) -> CIFARDataModule:
         folder = folder or hub_folder("cifar", shape=(32, 32, 3), columns=("img", "label"))
         options = {"validation": VALIDATION, "batch_size": 5, "eval_batch_size": 4} | options
-        return CIFARDataModule(dataset=str(folder), cache_dir=str(folder.parent / "cache"), **options)
+        return CIFARDataModule(
+            dataset=str(folder), cache_dir=str(folder.parent / "cache"), **options
+        )
 
     return build
 
@@ -35,7 +37,9 @@ Build = Callable[..., CIFARDataModule]
 
 @pytest.mark.parametrize(("train_on_all", "first"), [(False, VALIDATION), (True, 0)])
 def test_statistics_are_of_what_is_trained_on(module, train_on_all, first):
-    data = module(preprocessing=["mean"], train_on_all=train_on_all, batch_size=SIZES["train"] - first)
+    data = module(
+        preprocessing=["mean"], train_on_all=train_on_all, batch_size=SIZES["train"] - first
+    )
     train, test = (floats(split, 32, 32, 3) * 255 for split in ("train", "test"))
     mean = train[first:].mean(0)
     images, labels = collected(data.train_dataloader())
@@ -48,7 +52,9 @@ def test_statistics_are_of_what_is_trained_on(module, train_on_all, first):
 def test_training_images_are_augmented_and_the_others_are_not(module):
     plain, data = module(preprocessing=["scale", "zca"]), module(**AUGMENTED)
     for loader in ("val_dataloader", "test_dataloader"):
-        assert torch.equal(collected(getattr(plain, loader)())[0], collected(getattr(data, loader)())[0])
+        assert torch.equal(
+            collected(getattr(plain, loader)())[0], collected(getattr(data, loader)())[0]
+        )
     before, after = (collected(one.train_dataloader()) for one in (plain, data))
     assert torch.equal(before[1], after[1])
     assert not torch.isclose(before[0], after[0]).flatten(1).all(1).any()
@@ -76,7 +82,9 @@ def test_both_ways_doubles_the_epoch(module):
 
 
 def test_labels_of_cifar100():
-    fine, coarse = (CIFARDataModule("cifar100", sample=True, label=label) for label in (None, "coarse_label"))
+    fine, coarse = (
+        CIFARDataModule("cifar100", sample=True, label=label) for label in (None, "coarse_label")
+    )
     assert (fine.num_classes, coarse.num_classes) == (100, 20)
     parents: dict[int, set[int]] = {}
     for split in ("train", "test"):
@@ -85,7 +93,9 @@ def test_labels_of_cifar100():
             parents.setdefault(child, set()).add(parent)
     assert len(parents) == 100
     assert {len(found) for found in parents.values()} == {1}
-    assert sorted(parent for found in parents.values() for parent in found) == sorted(5 * list(range(20)))
+    assert sorted(parent for found in parents.values() for parent in found) == sorted(
+        5 * list(range(20))
+    )
     assert parents[0] == {4}  # apple: fruit and vegetables
     assert parents[99] == {13}  # worm: invertebrates but insects
 
@@ -95,7 +105,19 @@ def test_sample_is_the_first_images_of_cifar10():
     _, labels = collected(data.val_dataloader())
     assert labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]  # frog, truck, truck, deer, …
     _, test_labels = collected(data.test_dataloader())
-    assert test_labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # cat, ship, ship, airplane, …
+    # cat, ship, ship, airplane, …
+    assert test_labels[:10].tolist() == [
+        3,
+        8,
+        8,
+        0,
+        6,
+        6,
+        1,
+        6,
+        3,
+        1,
+    ]
     assert data.train is not None
     assert (len(data.train), len(labels), len(test_labels)) == (150, 50, 50)
     # Means of the channels over all of CIFAR-10 are 0.4914, 0.4822 and 0.4465.

@@ -19,14 +19,19 @@ def write_folder(folder: Path, size: tuple[int, ...] = (28, 28), each: int = 6) 
         for number in range(each):
             picture = np.full(size, 10 * kind + number, np.uint8)
             write_pictures(
-                folder, dict.fromkeys((f"{s}/{name}/{number}.png" for s in ("train", "test")), picture)
+                folder,
+                dict.fromkeys((f"{s}/{name}/{number}.png" for s in ("train", "test")), picture),
             )
     return folder
 
 
 def module(folder: Path, tmp_path: Path, **options):
     return MNISTDataModule(
-        dataset=str(folder), validation=6, batch_size=4, cache_dir=str(tmp_path / "cache"), **options
+        dataset=str(folder),
+        validation=6,
+        batch_size=4,
+        cache_dir=str(tmp_path / "cache"),
+        **options,
     )
 
 
@@ -50,7 +55,9 @@ def test_an_edited_picture_is_read_again(tmp_path):
     Image.fromarray(np.full((28, 28), 255, np.uint8)).save(folder / "test/cat/0.png")
     after = module(folder, tmp_path)
     after.setup("test")
-    brightest = [max(float(batch[0].max()) for batch in data.test_dataloader()) for data in (before, after)]
+    brightest = [
+        max(float(batch[0].max()) for batch in data.test_dataloader()) for data in (before, after)
+    ]
     assert brightest == [pytest.approx(25 / 255), 1.0]
 
 
@@ -67,7 +74,9 @@ def test_pictures_are_found_as_torchvision_finds_them(tmp_path):
             (place / "more").mkdir()
             Image.fromarray(np.full((28, 28), 10 * kind + 4, np.uint8)).save(place / "more/4.png")
             for number, suffix in enumerate(("tif", "pgm"), 5):
-                Image.fromarray(np.full((28, 28), 10 * kind + number, np.uint8)).save(place / f"x.{suffix}")
+                Image.fromarray(np.full((28, 28), 10 * kind + number, np.uint8)).save(
+                    place / f"x.{suffix}"
+                )
     (folder / "train/cat/Thumbs.db").write_bytes(b"")
     (folder / "train/cat/clip.gif").write_bytes(b"")
     data = module(folder, tmp_path)
@@ -92,14 +101,26 @@ def test_orientation_tags_are_applied(tmp_path):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (spoiled(lambda folder: (folder / "test").rename(folder / "text")), "no 'test' images; it has train"),
-        (spoiled(lambda folder: (folder / "test/eel").rename(folder / "test/elk")), "'eel' is only in"),
+        (
+            spoiled(lambda folder: (folder / "test").rename(folder / "text")),
+            "no 'test' images; it has train",
+        ),
+        (
+            spoiled(lambda folder: (folder / "test/eel").rename(folder / "test/elk")),
+            "'eel' is only in",
+        ),
         (
             spoiled(lambda folder: [file.unlink() for file in (folder / "train/cat").iterdir()]),
             ".tif, .tiff, .webp), got none. Add some, or remove the folders of this class.",
         ),
-        (spoiled(lambda folder: (folder / "train/cat/0.png").write_bytes(b"")), "train/cat/0.png cannot be"),
-        (spoiled(lambda folder: (folder / "train").rename(folder / "rest")), "class folders, train/CLASS"),
+        (
+            spoiled(lambda folder: (folder / "train/cat/0.png").write_bytes(b"")),
+            "train/cat/0.png cannot be",
+        ),
+        (
+            spoiled(lambda folder: (folder / "train").rename(folder / "rest")),
+            "class folders, train/CLASS",
+        ),
         (lambda folder: folder.mkdir(), "pets holds no parquet files; expected the hub's layout"),
     ],
 )

@@ -31,7 +31,10 @@ def load(folder: Path, cache: str, label: str | None = None) -> Images:
 
 
 def named(
-    hub_folder: HubFolder, first: Sequence[str] | None, second: Sequence[str] | None, column: str = "label"
+    hub_folder: HubFolder,
+    first: Sequence[str] | None,
+    second: Sequence[str] | None,
+    column: str = "label",
 ) -> Path:
     hub_folder(splits=("train",), classes=3, names=first, columns=("image", column))
     return hub_folder(splits=("test",), classes=3, names=second, columns=("image", column))
@@ -42,7 +45,9 @@ def named(
 def test_files_that_number_their_classes_differently_are_named(hub_folder, cache, second, column):
     folder = named(hub_folder, ANIMALS, second, column)
     message = refusal(load, folder, cache, column)
-    test, train = (str(folder / "data" / f"{part}-00000-of-00001.parquet") for part in ("test", "train"))
+    test, train = (
+        str(folder / "data" / f"{part}-00000-of-00001.parquet") for part in ("test", "train")
+    )
     assert message.startswith(f"{test} and {train} number their classes differently")
     assert "rewrite them with one order of names" in message
 

@@ -19,7 +19,10 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
 @pytest.mark.parametrize(
     ("config", "lines"),
     [
-        ("mnist_classifier", ["train: 5,000 (published: 60,000)", "test: 1,000 (published: 10,000)"]),
+        (
+            "mnist_classifier",
+            ["train: 5,000 (published: 60,000)", "test: 1,000 (published: 10,000)"],
+        ),
         ("cifar100_elu11", ["train: 200 (published: 50,000)", "test: 100 (published: 10,000)"]),
         pytest.param(
             "imagenet_elu15",
@@ -28,7 +31,11 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
         ),
         (
             "timit_frames",
-            ["train: 128 (published: 3,696)", "val: 8 (published: 1,152)", "test: 8 (published: 192)"],
+            [
+                "train: 128 (published: 3,696)",
+                "val: 8 (published: 1,152)",
+                "test: 8 (published: 192)",
+            ],
         ),
         (
             "twitter_pos",
@@ -60,7 +67,9 @@ def test_rows_of_text_are_counted(tmp_path):
 
 def test_fetch_puts_files_where_it_says(cli, monkeypatch):
     asked = []
-    monkeypatch.setattr(twitter_pos, "fetch", lambda folder: asked.append(folder) or [Path(folder, "a")])
+    monkeypatch.setattr(
+        twitter_pos, "fetch", lambda folder: asked.append(folder) or [Path(folder, "a")]
+    )
     assert cli("data", "fetch", "twitter_pos").out == f"{twitter_pos.FOLDER}/a\n"
     assert cli("data", "fetch", "twitter_pos", "--folder", "there").out == "there/a\n"
     assert asked == [twitter_pos.FOLDER, "there"]

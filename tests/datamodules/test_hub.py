@@ -55,7 +55,9 @@ def test_an_unreachable_hub_is_one_line(cli, online, listens, caplog):
         if listens:
             server.listen()  # the kernel takes the connection, and nobody answers
         online(url := f"http://127.0.0.1:{server.getsockname()[1]}")
-        code, out, err = cli("fit", "-c", "mnist_classifier", "--data.dataset", "nobody/of-this-name")
+        code, out, err = cli(
+            "fit", "-c", "mnist_classifier", "--data.dataset", "nobody/of-this-name"
+        )
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"{url} does not answer within 0.3 s" in err
     assert {record.name for record in caplog.records} <= {"lightning_fabric.utilities.seed"}
@@ -86,7 +88,11 @@ def cached(hub_folder, monkeypatch, tmp_path):
         file = place / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(commit)
-    options: dict[str, Any] = {"channels": 1, "test_split": None, "cache_dir": str(tmp_path / "cache")}
+    options: dict[str, Any] = {
+        "channels": 1,
+        "test_split": None,
+        "cache_dir": str(tmp_path / "cache"),
+    }
     return lambda revision: ImageDataModule("someone/digits", revision=revision, **options).images
 
 
@@ -98,7 +104,9 @@ def cached(hub_folder, monkeypatch, tmp_path):
 def test_a_pinned_revision_is_read_from_the_cache(cached, revision, commit):
     found = cached(revision)
     assert found.revision == commit
-    assert found.tensors["train_labels"].tolist() == labels_of("train")[:: 1 if commit == OLD else -1]
+    assert (
+        found.tensors["train_labels"].tolist() == labels_of("train")[:: 1 if commit == OLD else -1]
+    )
 
 
 def test_a_commit_is_decoded_once(cached, monkeypatch):

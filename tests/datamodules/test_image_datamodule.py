@@ -46,7 +46,9 @@ def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module):
 
 
 def test_splits_and_columns_may_have_any_name(module, hub_folder):
-    renamed = hub_folder("renamed", splits=("train", "test"), shape=(24, 24, 3), columns=("picture", "sign"))
+    renamed = hub_folder(
+        "renamed", splits=("train", "test"), shape=(24, 24, 3), columns=("picture", "sign")
+    )
     names = {"train_split": "test", "val_split": "train", "image": "picture", "label": "sign"}
     data = module(renamed, **names)
     assert torch.equal(collected(data.val_dataloader())[0], floats("train", 24, 24, 3))
@@ -62,7 +64,9 @@ def test_preprocessing_and_augmentation_are_those_of_cifar(hub_folder, module):
     ours = module(cifar, val_split=None, test_split="test", augmentation=augmentation, **settings)
     theirs = CIFARDataModule(dataset=str(cifar), **settings, **augmentation, **sizes)
     for loader in ("train_dataloader", "val_dataloader", "test_dataloader"):
-        assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (ours, theirs))))
+        assert all(
+            map(torch.equal, *(collected(getattr(data, loader)()) for data in (ours, theirs)))
+        )
 
 
 def test_images_are_preprocessed_once_a_process(module):
@@ -79,8 +83,14 @@ def test_images_are_preprocessed_once_a_process(module):
 
 
 def test_class_folders_may_have_a_validation_set_and_no_test_set(module, tmp_path):
-    places = [f"{part}/{n}.png" for part in ("train/cat", "train/dog", "val/cat", "val/dog") for n in range(4)]
-    data = module(write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((9, 7, 3), np.uint8))))
+    places = [
+        f"{part}/{n}.png"
+        for part in ("train/cat", "train/dog", "val/cat", "val/dog")
+        for n in range(4)
+    ]
+    data = module(
+        write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((9, 7, 3), np.uint8)))
+    )
     assert data.input_shape == (3, 9, 7)
     assert sorted(collected(data.val_dataloader())[1].tolist()) == [0] * 4 + [1] * 4
 
@@ -94,10 +104,22 @@ def test_what_does_not_fit_is_named(module):
         ({"channels": 2}, "channels: expected 1 or 3, got 2"),
         ({"test": 0.1}, "data.test_split None: leave out data.test"),
         ({"val_split": None, "validation": 1.5}, "validation: expected .*, got 1.5"),
-        ({"size": [4, 4, 4]}, r"data.size: expected a number or \[height, width\], got \[4, 4, 4\]"),
-        ({"leave_out": ["a.png"]}, "data.leave_out: expected class folders of pictures, got parquet files"),
-        ({"augmentation": {"crops": 4}}, "Augmentation: unknown argument crops; allowed: crop, flip, noise"),
-        ({"augmentation": {"flip": "up"}}, "Augmentation: flip: expected 'none', 'random' or 'both', got 'up'"),
+        (
+            {"size": [4, 4, 4]},
+            r"data.size: expected a number or \[height, width\], got \[4, 4, 4\]",
+        ),
+        (
+            {"leave_out": ["a.png"]},
+            "data.leave_out: expected class folders of pictures, got parquet files",
+        ),
+        (
+            {"augmentation": {"crops": 4}},
+            "Augmentation: unknown argument crops; allowed: crop, flip, noise",
+        ),
+        (
+            {"augmentation": {"flip": "up"}},
+            "Augmentation: flip: expected 'none', 'random' or 'both', got 'up'",
+        ),
         ({"augmentation": {"crop": 24}}, "crop 24: give fewer than the 24 pixels"),
         ({"image": "picture"}, "has no image column: looked for picture among image, label"),
         ({"label": "kind"}, "among image, label; name it by data.label of ImageDataModule"),
@@ -141,7 +163,10 @@ def test_a_fit_without_a_test_set_has_no_test_metrics(cli, config):
     assert "next: actlab validate -c " in cli("fit", *words).succeeded()
     outcome = cli("test", *words, "--ckpt_path", "last")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "ImageDataModule has no test samples; data.test_split is null: use actlab validate" in outcome.err
+    assert (
+        "ImageDataModule has no test samples; data.test_split is null: use actlab validate"
+        in outcome.err
+    )
 
 
 def test_a_study_without_a_test_set_has_no_test_metrics(cli, config):

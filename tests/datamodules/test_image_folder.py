@@ -48,7 +48,9 @@ def pets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "cache"))
     for number in range(20):
         mode = MODES[number % len(MODES)]
-        path = tmp_path / "pets" / ("cat", "dog")[number // 10] / f"{number}.{KINDS.get(mode, 'png')}"
+        path = (
+            tmp_path / "pets" / ("cat", "dog")[number // 10] / f"{number}.{KINDS.get(mode, 'png')}"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.full((9 + number, 12, 3), 10 * number, np.uint8)
         Image.fromarray(pixels).convert("L" if mode == "I;16" else mode).convert(mode).save(path)
@@ -95,7 +97,10 @@ def test_files_of_predictions_are_those_whose_pixels_were_seen(pets):
 def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path):
     folders = pytest.importorskip("torchvision.datasets")
     places = [
-        f"{part}/{kind}/{number}.png" for part in ("train", "val") for kind in "ab" for number in range(3)
+        f"{part}/{kind}/{number}.png"
+        for part in ("train", "val")
+        for kind in "ab"
+        for number in range(3)
     ]
     folder = write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((8, 8, 3), np.uint8)))
     data = ImageNetDataModule(
@@ -108,12 +113,16 @@ def test_photographs_and_folders_of_torchvision_have_names_too(tmp_path):
     assert [Path(name).parent.name for name in names] == [
         data.class_names[label] for _, label in data.test or ()
     ]
-    assert files_of(folders.ImageFolder(folder / "train")) == [str(folder / place) for place in places[:6]]
+    assert files_of(folders.ImageFolder(folder / "train")) == [
+        str(folder / place) for place in places[:6]
+    ]
     assert files_of([1, 2]) is None
 
 
 def test_without_splits_a_share_of_each_class_is_drawn_by_a_seed(pets):
-    first, again, other = (module(pets, split_seed=seed, seed=run) for seed, run in ((0, 1), (0, 2), (1, 1)))
+    first, again, other = (
+        module(pets, split_seed=seed, seed=run) for seed, run in ((0, 1), (0, 2), (1, 1))
+    )
     labels = {part: sorted(found) for part, found in split_of(first).items()}
     assert labels == {"train": [0] * 7 + [1] * 7, "val": [0, 1], "test": [0, 0, 1, 1]}
     for part in ("train", "val", "test"):
@@ -145,7 +154,9 @@ def test_shares_and_numbers_may_be_given(pets):
     ],
 )
 def test_parts_without_a_folder_are_taken_from_the_training_pictures(tmp_path, parts, sizes):
-    places = [f"{part}/{kind}/{number}.png" for part in parts for kind in "ab" for number in range(4)]
+    places = [
+        f"{part}/{kind}/{number}.png" for part in parts for kind in "ab" for number in range(4)
+    ]
     write_pictures(tmp_path / "pets", dict.fromkeys(places, np.zeros((8, 8, 3), np.uint8)))
     data = module(tmp_path / "pets", cache_dir=str(tmp_path / "cache"))
     assert tuple(map(len, split_of(data).values())) == sizes
@@ -182,7 +193,8 @@ def test_pictures_of_several_sizes_need_one(pets):
     message = refusal(module, pets, size=None)
     assert "has images of 20 different sizes: " in message
     assert re.search(
-        r"pets/\w+/\d+\.\w+ has size \d+×12, .*; set data.size, and data.fit to crop or resize", message
+        r"pets/\w+/\d+\.\w+ has size \d+×12, .*; set data.size, and data.fit to crop or resize",
+        message,
     )
 
 
@@ -215,7 +227,12 @@ def test_many_unreadable_pictures_can_be_left_out_at_once(pets):
     assert message.startswith("11 unreadable pictures: ")
     (listed,) = re.findall(r"or set data\.leave_out to (\[.*?\])", message)
     assert sum(map(len, split_of(module(pets, leave_out=json.loads(listed))).values())) == 29
-    assert sum(map(len, split_of(module(pets, leave_out=["cat", "dog/12.png", "dog/13.png"])).values())) == 28
+    assert (
+        sum(
+            map(len, split_of(module(pets, leave_out=["cat", "dog/12.png", "dog/13.png"])).values())
+        )
+        == 28
+    )
 
 
 def test_sizes_are_told_beside_unreadable_pictures(pets):
@@ -226,16 +243,30 @@ def test_sizes_are_told_beside_unreadable_pictures(pets):
 
 
 def test_what_does_not_fit_a_folder_is_named(pets):
-    assert "data.leave_out: expected paths from" in refusal(module, pets, leave_out=["cat/none.png"])
-    assert "at least two class folders, CLASS/*.png, got one" in refusal(module, pets, leave_out=["cat"])
+    assert "data.leave_out: expected paths from" in refusal(
+        module, pets, leave_out=["cat/none.png"]
+    )
+    assert "at least two class folders, CLASS/*.png, got one" in refusal(
+        module, pets, leave_out=["cat"]
+    )
     assert "data.validation 20: " in refusal(module, pets, validation=20)
-    most = [str(file.relative_to(pets)) for kind in ("cat", "dog") for file in [*(pets / kind).iterdir()][1:]]
-    assert "has too few training images of each class; add some" in refusal(module, pets, leave_out=most)
+    most = [
+        str(file.relative_to(pets))
+        for kind in ("cat", "dog")
+        for file in [*(pets / kind).iterdir()][1:]
+    ]
+    assert "has too few training images of each class; add some" in refusal(
+        module, pets, leave_out=most
+    )
     assert "leave_out: expected " in refusal(module, pets, leave_out="cat/0.png")
     assert "holds no parquet files" in refusal(module, pets, train_split="Train")
-    assert "data.fit: resize needs the height and width" in refusal(module, pets, size=None, fit="resize")
+    assert "data.fit: resize needs the height and width" in refusal(
+        module, pets, size=None, fit="resize"
+    )
     (pets / "dog").rename(pets / "Test")
-    assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(module, pets)
+    assert "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png" in refusal(
+        module, pets
+    )
 
 
 def test_the_document_has_each_argument_with_its_default():

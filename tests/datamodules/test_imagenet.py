@@ -35,7 +35,9 @@ EXPECTED = {
     **{"dataset": "", "size": SIZE, "crop": CROP, "val_images": CHOSEN},
     **{"batch_size": BATCH, "eval_batch_size": 5, "workers": 0},
 }
-SILENT: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+SILENT: dict[str, Any] = dict.fromkeys(
+    ("logger", "enable_progress_bar", "enable_model_summary"), False
+)
 
 Build = Callable[..., ImageNetDataModule]
 
@@ -43,14 +45,18 @@ Build = Callable[..., ImageNetDataModule]
 def write_tree(folder: Path, val: str = "val") -> Path:
     """Pictures of SIZE × SIZE pixels, without loss, so that squares are what was written."""
     counts = {"train": TRAIN, val: VAL}
-    places = [f"{part}/{kind}/{n}.png" for part in counts for kind in CLASSES for n in range(counts[part])]
+    places = [
+        f"{part}/{kind}/{n}.png" for part in counts for kind in CLASSES for n in range(counts[part])
+    ]
     pixels = np.random.default_rng(0).integers(0, 256, (len(places), SIZE, SIZE, 3), dtype=np.uint8)
     return write_pictures(folder, dict(zip(places, pixels, strict=True)))
 
 
 def pixels_in(folder: Path) -> np.ndarray:
     """All pictures below a folder by class and name, (N, 3, H, W)."""
-    return np.stack([np.asarray(Image.open(path)).transpose(2, 0, 1) for path in sorted(folder.rglob("*.png"))])
+    return np.stack(
+        [np.asarray(Image.open(path)).transpose(2, 0, 1) for path in sorted(folder.rglob("*.png"))]
+    )
 
 
 @pytest.fixture
@@ -94,7 +100,9 @@ def test_the_mean_is_kept_until_the_pictures_change(module, tree, tmp_path):
     assert len(list((tmp_path / "cache").glob("mean-*.safetensors"))) == 2
 
 
-@pytest.mark.parametrize(("width", "height", "mode"), [(40, 20, "RGB"), (21, 40, "L"), (30, 30, "CMYK")])
+@pytest.mark.parametrize(
+    ("width", "height", "mode"), [(40, 20, "RGB"), (21, 40, "L"), (30, 30, "CMYK")]
+)
 def test_the_square_is_the_middle_of_a_picture(width, height, mode):
     across = np.linspace(0, 255, width).astype(np.uint8)
     picture, file = Image.fromarray(np.tile(across, (height, 1))).convert(mode), io.BytesIO()
@@ -116,12 +124,15 @@ def test_windows_and_mirroring_are_functions_of_seed_epoch_and_sample(module, tr
     assert torch.equal(data.train.__getitems__(Position((3,), 1, some))[0], here[some])
     for other in (Position((3,), 2, index), Position((4,), 1, index)):
         assert not torch.equal(data.train.__getitems__(other)[0], here)
-    centred = (pixels_in(tree / "train") - pixels_in(tree / "train").astype(np.float64).mean(0)) / 255
+    centred = (
+        pixels_in(tree / "train") - pixels_in(tree / "train").astype(np.float64).mean(0)
+    ) / 255
     every = np.lib.stride_tricks.sliding_window_view(centred, (CROP, CROP), (2, 3))
     mirrored = []
     for window, places in zip(here.numpy(), every, strict=True):  # places: (3, row, column, H, W)
         found = [
-            np.isclose(places, w[:, None, None], atol=1e-5).all((0, 3, 4)) for w in (window, window[..., ::-1])
+            np.isclose(places, w[:, None, None], atol=1e-5).all((0, 3, 4))
+            for w in (window, window[..., ::-1])
         ]
         assert sum(f.sum() for f in found) == 1
         mirrored.append(found[1].any())
@@ -151,7 +162,9 @@ class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch'
         self.seen: list[Tensor] = []
         self.losses: list[Tensor] = []
 
-    def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, number: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, out: Any, batch: Any, number: int
+    ) -> None:
         self.seen.append(batch[0].clone())
         if trainer.global_step == self.after:
             trainer.save_checkpoint(self.path)
@@ -160,13 +173,21 @@ class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch'
         self.losses.append(trainer.callback_metrics["train/loss"])
 
 
-def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 2, **options: Any) -> dict[str, Tensor]:
+def trained(
+    data: ImageNetDataModule, watch: Watch, epochs: int = 2, **options: Any
+) -> dict[str, Tensor]:
     network = lambda act, k, shape: PyramidNet(act, k, shape, ((1, 4, 3),), 1, (1, 2), (8,))  # noqa: E731
     task = ClassificationTask(
         3, (3, CROP, CROP), "elu", network, lambda p: torch.optim.SGD(p, 1e-2, 0.9), top=2
     )
-    settings: dict[str, Any] = {"max_epochs": epochs, "num_sanity_val_steps": 0, "accelerator": "cpu"}
-    trainer = pl.Trainer(**settings, callbacks=[watch], default_root_dir=watch.path.parent, **SILENT)
+    settings: dict[str, Any] = {
+        "max_epochs": epochs,
+        "num_sanity_val_steps": 0,
+        "accelerator": "cpu",
+    }
+    trainer = pl.Trainer(
+        **settings, callbacks=[watch], default_root_dir=watch.path.parent, **SILENT
+    )
     trainer.fit(task, datamodule=data, **options)
     assert trainer.global_step == 4 * epochs
     return {name: value.clone() for name, value in task.network.state_dict().items()}
@@ -186,7 +207,9 @@ def test_training_resumes_within_an_epoch(module, tmp_path, workers):
 
 def test_some_validation_images_are_chosen_for_all_runs_alike(module):
     parts = [module(val_images=2, seed=seed) for seed in (0, 1)]
-    val, test = (collected(loader)[0] for loader in (parts[0].val_dataloader(), parts[0].test_dataloader()))
+    val, test = (
+        collected(loader)[0] for loader in (parts[0].val_dataloader(), parts[0].test_dataloader())
+    )
     assert (len(val), len(test)) == (2, 7)
     assert torch.equal(val, collected(parts[1].val_dataloader())[0])
 
@@ -210,21 +233,31 @@ def test_the_hubs_tables_give_what_a_tree_gives(module, hub_folder, tree):
         labels[:] = [CLASSES.index(path.parent.name) for path in paths]
 
     here = module()
-    there = module(hub_folder("tables", splits=("train", "validation"), names=CLASSES, change=change))
+    there = module(
+        hub_folder("tables", splits=("train", "validation"), names=CLASSES, change=change)
+    )
     assert there.num_classes == 3
     for loader in ("train_dataloader", "val_dataloader"):
-        assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (here, there))))
+        assert all(
+            map(torch.equal, *(collected(getattr(data, loader)()) for data in (here, there)))
+        )
     assert there.revisions == {}
 
 
 @pytest.mark.parametrize("divided", [False, True])
-def test_a_dataset_without_validation_pictures_names_what_divides_it(module, hub_folder, tree, divided):
+def test_a_dataset_without_validation_pictures_names_what_divides_it(
+    module, hub_folder, tree, divided
+):
     folder = hub_folder("half", splits=("train",)) if divided else tree / "train"
-    with pytest.raises(ActlabError, match=r"got no validation split\. Add it, or use ImageDataModule, which"):
+    with pytest.raises(
+        ActlabError, match=r"got no validation split\. Add it, or use ImageDataModule, which"
+    ):
         module(folder).setup("fit")
 
 
-@pytest.mark.parametrize("change", [lambda content: content[: len(content) // 2], None], ids=["half", "lost"])
+@pytest.mark.parametrize(
+    "change", [lambda content: content[: len(content) // 2], None], ids=["half", "lost"]
+)
 def test_a_damaged_copy_of_the_hubs_tables_is_written_again(module, hub_folder, tmp_path, change):
     folder = hub_folder("tables", splits=("train", "validation"), shape=(SIZE, SIZE, 3))
     before = collected(module(folder).val_dataloader())
@@ -290,5 +323,10 @@ def test_the_config_says_what_the_paper_says():
     config = yaml.safe_load((resource("configs") / "imagenet_elu15.yaml").read_text())
     data, model = config["data"]["init_args"], config["model"]["init_args"]
     assert (data["size"], data["crop"], data["val_images"], model["top"]) == (256, 224, 5000, 5)
-    assert model["network"]["init_args"]["stacks"] == [[1, 96, 6], [3, 512, 3], [5, 768, 3], [3, 1024, 3]]
+    assert model["network"]["init_args"]["stacks"] == [
+        [1, 96, 6],
+        [3, 512, 3],
+        [5, 768, 3],
+        [3, 1024, 3],
+    ]
     assert model["l2"]["init_args"] == {"strength": 0.0005}

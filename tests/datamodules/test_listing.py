@@ -22,7 +22,9 @@ def laid_out(hub_folder: HubFolder, tmp_path: Path) -> Callable[..., Path]:
         for split, places in names.items():
             for place in places.split():
                 (folder / place).parent.mkdir(parents=True, exist_ok=True)
-                (folder / place).write_bytes((source / "data" / f"{split}-00000-of-00001.parquet").read_bytes())
+                (folder / place).write_bytes(
+                    (source / "data" / f"{split}-00000-of-00001.parquet").read_bytes()
+                )
         return folder
 
     return build
@@ -44,7 +46,10 @@ def load(folder: Path, tmp_path: Path) -> dict[str, int]:
     ],
 )
 def test_layouts_that_are_read(laid_out, tmp_path, train, test):
-    assert load(laid_out(train=train, test=test), tmp_path) == {"train": SIZES["train"], "test": SIZES["test"]}
+    assert load(laid_out(train=train, test=test), tmp_path) == {
+        "train": SIZES["train"],
+        "test": SIZES["test"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,11 @@ def test_layouts_that_are_read(laid_out, tmp_path, train, test):
             "more/train-00000-of-00001.parquet would be left out",
         ),
         ("data/train-00000-of-00002.parquet", TEST, "data/train: expected 2 parts, got 1"),
-        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "data/train: expected 1 parts, got 2. Fetch"),
+        (
+            f"{TRAIN} data/train-00000-of-00002.parquet",
+            TEST,
+            "data/train: expected 1 parts, got 2. Fetch",
+        ),
     ],
 )
 def test_layouts_that_would_be_read_wrongly(laid_out, tmp_path, train, test, words):
@@ -80,7 +89,9 @@ def test_layouts_that_would_be_read_wrongly(laid_out, tmp_path, train, test, wor
 
 
 def test_a_card_may_say_which_files_a_split_has(laid_out, tmp_path):
-    folder = laid_out(train="a/one.parquet b/train-2.parquet c/train-3.parquet", test="a/two.parquet")
+    folder = laid_out(
+        train="a/one.parquet b/train-2.parquet c/train-3.parquet", test="a/two.parquet"
+    )
     (folder / "README.md").write_text(
         "---\nconfigs:\n- config_name: default\n  data_files:\n"
         "  - {split: train, path: [a/one.parquet, b/train-2.parquet]}\n"
@@ -90,11 +101,15 @@ def test_a_card_may_say_which_files_a_split_has(laid_out, tmp_path):
 
 
 def test_one_of_several_datasets_of_one_card_is_named(laid_out, tmp_path):
-    folder = laid_out(train="one/train.parquet two/train.parquet", test="one/test.parquet two/test.parquet")
+    folder = laid_out(
+        train="one/train.parquet two/train.parquet", test="one/test.parquet two/test.parquet"
+    )
     configs = "".join(f"- config_name: {name}\n  data_dir: {name}\n" for name in ("one", "two"))
     (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
     for name in (None, "three"):
-        with pytest.raises(ActlabError, match=r"'one', 'two'.*set data\.name to one of several datasets in it"):
+        with pytest.raises(
+            ActlabError, match=r"'one', 'two'.*set data\.name to one of several datasets in it"
+        ):
             ImageDataModule(str(folder), name, channels=1, validation=6).prepare_data()
     data = ImageDataModule(str(folder), "two", channels=1, validation=6)
     assert data.images.tensors["train_labels"].tolist() == labels_of("train")

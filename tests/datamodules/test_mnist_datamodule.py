@@ -18,7 +18,9 @@ def module(folder: Path, kind: Any = MNISTDataModule, **options: Any) -> Any:
     return kind(dataset=str(folder), cache_dir=str(folder.parent / "cache"), **options)
 
 
-@pytest.mark.parametrize(("kind", "shape"), [(MNISTDataModule, (8, 8)), (CIFARDataModule, (32, 32, 3))])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(MNISTDataModule, (8, 8)), (CIFARDataModule, (32, 32, 3))]
+)
 def test_validation_is_the_first_images_in_file_order(hub_folder, kind, shape):
     data = module(hub_folder(shape=shape), kind)
     images, labels = collected(data.val_dataloader())
@@ -49,8 +51,14 @@ def sort_labels(files: list[Any], labels: list[Any]) -> None:
 def test_files_sorted_by_class_are_refused(hub_folder):
     folder = hub_folder(change=sort_labels)
     message = refusal(module(folder).train_dataloader)
-    assert f"data.validation 6: the first 6 training images of {folder} are the validation set" in message
-    assert "have 2 classes, 2 of which no other image has; the files seem sorted by class: shuffle" in message
+    assert (
+        f"data.validation 6: the first 6 training images of {folder} are the validation set"
+        in message
+    )
+    assert (
+        "have 2 classes, 2 of which no other image has; the files seem sorted by class: shuffle"
+        in message
+    )
     assert len(module(folder, validation=2).train_dataloader()) == 28 // 5
     assert len(module(folder, train_on_all=True).train_dataloader()) == 30 // 5
     colour = hub_folder("colour", shape=(32, 32, 3), change=sort_labels)
@@ -84,7 +92,9 @@ def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder):
 
 @pytest.mark.parametrize("names", [["T-shirt", "Trouser", "Bag"], None])
 def test_look_alike_brings_its_own_classes_and_size(hub_folder, names):
-    data = module(hub_folder("fashion", shape=(5, 7), classes=3, names=names, columns=("img", "labels")))
+    data = module(
+        hub_folder("fashion", shape=(5, 7), classes=3, names=names, columns=("img", "labels"))
+    )
     assert data.num_classes == 3
     assert data.input_shape == (1, 5, 7)
     assert next(iter(data.train_dataloader()))[0].shape == (5, 1, 5, 7)

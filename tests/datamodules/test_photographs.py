@@ -41,7 +41,9 @@ def write_tree(folder: Path, seed: int, suffix: str = "png") -> np.ndarray:
     """Two classes, of two random pictures for training and one for validation; the former, (4, 3, H, W)."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
     places = ("train/a/0", "train/a/1", "train/b/0", "train/b/1", "val/a/0", "val/b/0")
-    write_pictures(folder, dict(zip((f"{place}.{suffix}" for place in places), pixels, strict=True)))
+    write_pictures(
+        folder, dict(zip((f"{place}.{suffix}" for place in places), pixels, strict=True))
+    )
     return pixels[:4].transpose(0, 3, 1, 2)
 
 
@@ -106,5 +108,7 @@ def test_an_unchanged_folder_of_the_hubs_tables_is_copied_once(hub_folder, tmp_p
         (folder / "data" / f"{split}-00000-of-00001.parquet").rename(folder / layout.format(split))
     for _ in range(2):
         module(folder).setup("fit")
-        assert len([place for place in (tmp_path / "cache" / "rows").iterdir() if place.is_dir()]) == 1
+        assert (
+            len([place for place in (tmp_path / "cache" / "rows").iterdir() if place.is_dir()]) == 1
+        )
         assert len(list((tmp_path / "cache").glob("mean-*.safetensors"))) == 1

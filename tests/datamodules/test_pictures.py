@@ -32,7 +32,13 @@ def inverted_tiff() -> bytes:
     pixels = (65535 - 257 * VALUES.astype(int)).astype("<u2").tobytes()
     tags = {256: 6, 257: 6, 258: 16, 259: 1, 262: 0, 273: 8, 277: 1, 278: 6, 279: len(pixels)}
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    return struct.pack("<2sHI", b"II", 42, 8 + len(pixels)) + pixels + struct.pack("<H", 9) + entries + bytes(4)
+    return (
+        struct.pack("<2sHI", b"II", 42, 8 + len(pixels))
+        + pixels
+        + struct.pack("<H", 9)
+        + entries
+        + bytes(4)
+    )
 
 
 GREY: dict[str, Callable[[], bytes]] = {
@@ -45,7 +51,9 @@ GREY: dict[str, Callable[[], bytes]] = {
     "RGBA": lambda: encoded(Image.fromarray(VALUES).convert("RGBA")),
     "LA": lambda: encoded(Image.fromarray(VALUES).convert("LA")),
     "palette": lambda: encoded(Image.fromarray(VALUES).convert("P")),
-    "transparent palette": lambda: encoded(Image.fromarray(VALUES).convert("P"), transparency=bytes(256)),
+    "transparent palette": lambda: encoded(
+        Image.fromarray(VALUES).convert("P"), transparency=bytes(256)
+    ),
     "CMYK": lambda: encoded(Image.fromarray(VALUES).convert("CMYK"), "TIFF"),
 }
 

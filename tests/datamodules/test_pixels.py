@@ -64,7 +64,11 @@ def test_the_mosaic_has_the_first_test_images_in_rows(tmp_path):
     images = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images.tensors["test_images"]
     assert data.image.shape == (3, 128, 128)
     assert data.image[:, 32:64, 96:].equal(images[7])
-    assert [len(part.tensors[0]) for part in (pixels_of(data), data.val, data.test)] == [8192, 4096, 4096]
+    assert [len(part.tensors[0]) for part in (pixels_of(data), data.val, data.test)] == [
+        8192,
+        4096,
+        4096,
+    ]
 
 
 def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
@@ -72,7 +76,11 @@ def test_the_commit_of_a_hub_dataset_is_recorded(picture, tmp_path):
     sample = CIFARDataModule(sample=True, cache_dir=str(tmp_path)).images
     vars(data.cifar)["images"] = sample._replace(revision="0abc")  # as read from the hub
     assert data.revisions == {"uoft-cs/cifar10": "0abc"}
-    assert made(dataset=picture).revisions == made(sample=True, cache_dir=str(tmp_path)).revisions == {}
+    assert (
+        made(dataset=picture).revisions
+        == made(sample=True, cache_dir=str(tmp_path)).revisions
+        == {}
+    )
 
 
 def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
@@ -84,11 +92,17 @@ def test_a_picture_takes_the_place_of_the_dataset_of_a_shipped_study(picture):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset": "no.png"}, "'no.png' cannot be read as a picture .*No such file.*; give a picture file"),
+        (
+            {"dataset": "no.png"},
+            "'no.png' cannot be read as a picture .*No such file.*; give a picture file",
+        ),
         ({"dataset": __file__}, "cannot be read as a picture"),
         ({"dataset": "a.png", "sample": True}, "beside data.sample true"),
         ({"sample": True, "tiles": 8}, "needs 64 test images, there are 50"),
-        ({"sample": True, "tiles": 0}, "tiles: expected a number greater than or equal to 1, got 0"),
+        (
+            {"sample": True, "tiles": 0},
+            "tiles: expected a number greater than or equal to 1, got 0",
+        ),
         ({"sample": True, "updates_per_epoch": 0}, "updates_per_epoch: .*, got 0"),
     ],
 )

@@ -62,7 +62,10 @@ REFERENCES: dict[str, Any] = {
     "unit, mean": (["unit", "mean"], lambda x, train: (x - train.mean(0)) / 255),
     "gcn": (["gcn"], lambda x, train: contrast(x)),
     "gcn of norm 2": ([{"name": "gcn", "norm": 2}], lambda x, train: contrast(x, 2)),
-    "unit, gcn, mean": (["unit", "gcn", "mean"], lambda x, train: contrast(x) - contrast(train).mean(0)),
+    "unit, gcn, mean": (
+        ["unit", "gcn", "mean"],
+        lambda x, train: contrast(x) - contrast(train).mean(0),
+    ),
     "nothing": ([], lambda x, train: x),
 }
 
@@ -73,7 +76,9 @@ def test_each_step_is_its_formula(fit):
         given, formula = REFERENCES[chain]
         found = fit(train, *given)(test)
         assert found.dtype == torch.float32
-        assert np.allclose(found.numpy(), formula(floats(test), floats(train)), rtol=1e-5, atol=1e-4)
+        assert np.allclose(
+            found.numpy(), formula(floats(test), floats(train)), rtol=1e-5, atol=1e-4
+        )
 
 
 def test_every_step_is_tested():
@@ -106,7 +111,9 @@ def test_zca_is_its_formula(fit, count, eps):
 def test_covariance_at_the_size_of_cifar(fit):
     images = images_of(4000, (3, 32, 32))
     rows = rows_of(fit(images, "scale", "zca")(images))
-    assert np.allclose(covariance(rows), of_whitened(rows_of(fit(images, "scale")(images)), 1e-5), atol=1e-3)
+    assert np.allclose(
+        covariance(rows), of_whitened(rows_of(fit(images, "scale")(images)), 1e-5), atol=1e-3
+    )
 
 
 def test_size_of_blocks_makes_no_difference(fit, tmp_path, monkeypatch):

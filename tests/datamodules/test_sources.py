@@ -44,7 +44,9 @@ def test_pixels_and_labels_come_in_file_order(hub_folder, cache):
 
 def test_colour_goes_channels_first(hub_folder, cache):
     images = load(hub_folder(shape=(6, 4, 3), columns=("img", "label")), cache, channels=3)
-    assert np.array_equal(images.tensors["train_images"], pixels_of("train", 6, 4, 3).transpose(0, 3, 1, 2))
+    assert np.array_equal(
+        images.tensors["train_images"], pixels_of("train", 6, 4, 3).transpose(0, 3, 1, 2)
+    )
 
 
 @pytest.mark.parametrize("mode", ["1", "P"])
@@ -57,8 +59,12 @@ def test_losslessly_packed_images_keep_their_values(hub_folder, cache, mode):
 
 def test_label_column_can_be_chosen(hub_folder, cache):
     folder = hub_folder(columns=("image", "coarse_label"))
-    assert "looked for label, fine_label, labels among image, coarse_label" in refusal(folder, cache)
-    assert load(folder, cache, label="coarse_label").tensors["test_labels"].tolist() == labels_of("test")
+    assert "looked for label, fine_label, labels among image, coarse_label" in refusal(
+        folder, cache
+    )
+    assert load(folder, cache, label="coarse_label").tensors["test_labels"].tolist() == labels_of(
+        "test"
+    )
 
 
 def test_second_load_decodes_nothing(hub_folder, cache, monkeypatch):
@@ -68,7 +74,8 @@ def test_second_load_decodes_nothing(hub_folder, cache, monkeypatch):
     second = load(folder, cache)
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
     assert second.num_classes == 10
-    # Another place with the same bytes is the same dataset; nothing but the tensors and a lock is kept.
+    # Another place with the same bytes is the same dataset; nothing but the tensors and a lock is
+    # kept.
     load(folder.rename(folder.with_name("elsewhere")), cache)
     assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".safetensors"]
 
@@ -90,9 +97,13 @@ def test_damaged_cache_is_rebuilt(hub_folder, cache, damage):
     (file,) = Path(cache).glob("*.safetensors")
     content = file.read_bytes()
     flipped = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
-    file.write_bytes({"empty": b"", "zeros": bytes(64), "cut": content[:-100], "bit": flipped}[damage])
+    file.write_bytes(
+        {"empty": b"", "zeros": bytes(64), "cut": content[:-100], "bit": flipped}[damage]
+    )
     assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train")
-    assert np.array_equal(load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None])
+    assert np.array_equal(
+        load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None]
+    )
 
 
 def test_cache_that_cannot_be_written_is_named(hub_folder, tmp_path):
@@ -136,10 +147,16 @@ def test_two_that_ask_at_once_make_tensors_once(cache, monkeypatch):
 def test_importing_a_datamodule_loads_no_datasets_of_the_hub():
     files = sorted(Path(module.__file__).parent.rglob("*.py"))
     assert files
-    assert not [file for file in files if re.search("^(from|import) datasets", file.read_text("utf-8"), re.M)]
+    assert not [
+        file
+        for file in files
+        if re.search("^(from|import) datasets", file.read_text("utf-8"), re.M)
+    ]
 
 
-@pytest.mark.parametrize("dataset", ["./nowhere", "~/nowhere/at/all", "src/mnits", "", "ylecun/mnist", "mnist"])
+@pytest.mark.parametrize(
+    "dataset", ["./nowhere", "~/nowhere/at/all", "src/mnits", "", "ylecun/mnist", "mnist"]
+)
 def test_what_is_neither_a_folder_nor_on_the_hub_is_named(cache, dataset):
     message = refusal(dataset, cache)
     assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message
@@ -159,7 +176,9 @@ def test_a_folder_may_have_any_name(hub_folder, tmp_path):
         assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train"), name
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda file: file.symlink_to("not-there")], ids=["pipe", "link"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda file: file.symlink_to("not-there")], ids=["pipe", "link"]
+)
 def test_what_is_no_file_is_named(hub_folder, cache, make):
     make((folder := hub_folder()) / "data" / "train-1.parquet")
     assert "train-1.parquet cannot be read (" in refusal(folder, cache)
@@ -168,7 +187,10 @@ def test_what_is_no_file_is_named(hub_folder, cache, make):
 def test_missing_and_empty_splits_are_named(hub_folder, cache):
     message = refusal(hub_folder("one", splits=("train",)), cache)
     assert "no 'test' images" in message
-    assert "has train: name its splits by data.train_split and data.test_split (null without test" in message
+    assert (
+        "has train: name its splits by data.train_split and data.test_split (null without test"
+        in message
+    )
 
     def empty(files: list[Any], labels: list[Any]) -> None:
         if len(files) == SIZES["test"]:
@@ -210,7 +232,10 @@ def test_unusable_labels_are_named(hub_folder, cache, label):
         labels[3] = label
 
     message = refusal(
-        hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"), change=change), cache
+        hub_folder(
+            names=None if isinstance(label, (str, float)) else tuple("0123456789"), change=change
+        ),
+        cache,
     )
     assert "column 'label'" in message
     assert "number texts by class_encode_column of datasets" in message

@@ -25,7 +25,8 @@ def whole(tmp_path):
             core = list(CORE[3 * region - 3 : 3 * region]) if split == "test" else []
             letters = "abcdefghij"
             invented = [
-                f"f{split[0]}{letters[region]}{letters[k // 10]}{k % 10}" for k in range(count - len(core))
+                f"f{split[0]}{letters[region]}{letters[k // 10]}{k % 10}"
+                for k in range(count - len(core))
             ]
             for speaker in [*core, *invented]:
                 home = tmp_path / "TIMIT" / split / f"dr{region}" / speaker
@@ -41,7 +42,11 @@ def test_the_whole_corpus_has_the_papers_parts(whole):
     assert counts(corpus) == WHOLE == {"train": 3696, "val": 1152, "test": 192}
     check_whole(corpus, partial=False)
     by_part = {part: {s.speaker for s in corpus.part(part)} for part in PARTS}
-    assert {part: len(speakers) for part, speakers in by_part.items()} == {"train": 462, "val": 144, "test": 24}
+    assert {part: len(speakers) for part, speakers in by_part.items()} == {
+        "train": 462,
+        "val": 144,
+        "test": 24,
+    }
     assert by_part["test"] == set(CORE)
     assert not any(s.name.startswith("sa") for s in corpus.sentences)
     assert counts(find(whole.parent)) == WHOLE  # the folder above will do
@@ -82,8 +87,15 @@ def test_the_sample_without_parts_is_split_by_speaker(tmp_path):
     corpus = find(write_nltk_layout(tmp_path / "sample"))
     assert counts(corpus) == {"train": 80, "val": 24, "test": 24}
     assert not corpus.has_parts
-    speakers = {part: sorted({f"{s.region}-{s.speaker}" for s in corpus.part(part)}) for part in PARTS}
-    assert speakers["val"] == ["dr2-faab0", "dr4-maad0", "dr7-faag0"]  # third, eighth, thirteenth of 16
+    speakers = {
+        part: sorted({f"{s.region}-{s.speaker}" for s in corpus.part(part)}) for part in PARTS
+    }
+    # third, eighth, thirteenth of 16
+    assert speakers["val"] == [
+        "dr2-faab0",
+        "dr4-maad0",
+        "dr7-faag0",
+    ]
     assert speakers["test"] == ["dr3-faac0", "dr5-maae0", "dr8-faah0"]
     assert not set(speakers["train"]) & {*speakers["val"], *speakers["test"]}
 

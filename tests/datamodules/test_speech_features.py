@@ -43,7 +43,9 @@ def reference_cepstra(audio, bands=23, cepstra=13, lifter=22.0):
 def reference_slopes(values):
     padded = np.concatenate([values[:1], values[:1], values, values[-1:], values[-1:]])
     size = len(values)
-    return sum(n * (padded[2 + n : 2 + n + size] - padded[2 - n : 2 - n + size]) for n in (1, 2)) / 10
+    return (
+        sum(n * (padded[2 + n : 2 + n + size] - padded[2 - n : 2 - n + size]) for n in (1, 2)) / 10
+    )
 
 
 @pytest.mark.parametrize("audio", [tone(), tone(400), tone(559), tone(16_000, 3000.0)])
@@ -64,7 +66,13 @@ def test_silence_has_finite_features():
 
 def test_a_frame_is_of_the_phone_at_its_centre():
     samples = 400 + 160 * 9
-    phones = [(0, 361, "h#"), (361, 840, "aa"), (840, 840, "b"), (840, 1000, "q"), (1000, 1200, "zh")]
+    phones = [
+        (0, 361, "h#"),
+        (361, 840, "aa"),
+        (840, 840, "b"),
+        (840, 1000, "q"),
+        (1000, 1200, "zh"),
+    ]
     # Frames are centred at 200, 360, 520, …, 1640; the phones end at 1200.
     expected = ["sil", "sil", "aa", "aa", None, "sh", "sh", None, None, None]
     numbers = [NO_CLASS if name is None else CLASSES.index(name) for name in expected]
@@ -84,7 +92,9 @@ def test_targets_are_those_of_a_loop_over_frames():
         assert targets(phones, 5000).tolist() == expected
 
 
-@pytest.mark.parametrize(("samples", "count"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16_000, 98)])
+@pytest.mark.parametrize(
+    ("samples", "count"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16_000, 98)]
+)
 def test_windows_lie_within_the_audio(samples, count):
     assert frame_count(samples) == count
 

@@ -79,7 +79,10 @@ def test_another_recording_is_refused(tmp_path):
         {"audio": AUDIO[:0]},
     ):
         message = refusal(read_recording, riff(tmp_path / "sx1.wav", **options))
-        assert "sx1.wav is damaged, compressed or not a recording of one channel with 16 bits" in message
+        assert (
+            "sx1.wav is damaged, compressed or not a recording of one channel with 16 bits"
+            in message
+        )
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -94,8 +97,13 @@ def phn(tmp_path, text):
 
 
 def test_phones_of_a_file(tmp_path):
-    text = "0 900 h#\r\n900 1400 ax-h\n\n1500 3200 q\n"  # a gap, and an end within half a window of the audio's
-    assert read_phones(phn(tmp_path, text), 3000) == [(0, 900, "h#"), (900, 1400, "ax-h"), (1500, 3200, "q")]
+    # A gap, and an end within half a window of the audio's
+    text = "0 900 h#\r\n900 1400 ax-h\n\n1500 3200 q\n"
+    assert read_phones(phn(tmp_path, text), 3000) == [
+        (0, 900, "h#"),
+        (900, 1400, "ax-h"),
+        (1500, 3200, "q"),
+    ]
 
 
 def test_a_damaged_phone_file_is_named(tmp_path):
@@ -123,14 +131,18 @@ def test_a_damaged_phone_file_is_named(tmp_path):
 def test_phones_that_end_long_before_the_audio_are_cut_off(tmp_path):
     path = phn(tmp_path, "0 900 h#\n900 4000 ae\n")
     assert len(read_phones(path, 12_000)) == 2
-    assert "is cut off: its phones end at audio sample 4000 of 12001" in refusal(read_phones, path, 12_001)
+    assert "is cut off: its phones end at audio sample 4000 of 12001" in refusal(
+        read_phones, path, 12_001
+    )
 
 
 def test_the_last_line_of_a_whole_file_may_have_no_end(tmp_path):
     assert len(read_phones(phn(tmp_path, "0 900 ae\n900 3000 h#"), 3000)) == 2
 
 
-ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def outcome(function, *arguments):
@@ -144,7 +156,11 @@ def outcome(function, *arguments):
 @pytest.fixture(params=["sphere", "riff"])
 def whole(request, tmp_path):
     """The bytes of a sound file."""
-    return sphere(AUDIO[:900]) if request.param == "sphere" else riff(tmp_path / "a", AUDIO[:900]).read_bytes()
+    return (
+        sphere(AUDIO[:900])
+        if request.param == "sphere"
+        else riff(tmp_path / "a", AUDIO[:900]).read_bytes()
+    )
 
 
 @ANY
@@ -153,7 +169,9 @@ def test_a_damaged_recording_gives_audio_or_our_error(whole, tmp_path, data):
     packed = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 6))):
         # Mostly the header, where damage tells.
-        place = data.draw(st.one_of(st.integers(0, 64), st.integers(0, 400), st.integers(0, len(packed) - 1)))
+        place = data.draw(
+            st.one_of(st.integers(0, 64), st.integers(0, 400), st.integers(0, len(packed) - 1))
+        )
         packed[place : place + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=5))
     packed = packed[: data.draw(st.one_of(st.just(len(packed)), st.integers(0, len(packed))))]
     path = tmp_path / "damaged.wav"

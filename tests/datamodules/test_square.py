@@ -36,7 +36,9 @@ def test_points_are_fresh_in_each_epoch_and_equal_for_equal_seeds():
     loader.batch_sampler.set_epoch(1)
     second = [batch[0] for batch in loader]
     assert not any(a.equal(b) for a in first for b in second)
-    assert all(a.equal(batch[0]) for a, batch in zip(first, made(seed=7).train_dataloader(), strict=True))
+    assert all(
+        a.equal(batch[0]) for a, batch in zip(first, made(seed=7).train_dataloader(), strict=True)
+    )
 
 
 def test_samples_are_those_of_their_position_in_any_order_and_on_several_devices():
@@ -45,9 +47,14 @@ def test_samples_are_those_of_their_position_in_any_order_and_on_several_devices
     in_order = [torch.cat(parts) for parts in zip(*loader, strict=True)]
     for index in ([3], [100, 5, 5], range(60, 70), range(190, 192)):
         found = samples.batch(samples.position_of(list(index)))
-        assert all(part.equal(whole[list(index)]) for part, whole in zip(found, in_order, strict=True))
+        assert all(
+            part.equal(whole[list(index)]) for part, whole in zip(found, in_order, strict=True)
+        )
     halves = [
-        [batch.index for batch in SeededBatches(192, 64, 7, rank=rank, world_size=2, shuffled=False)]
+        [
+            batch.index
+            for batch in SeededBatches(192, 64, 7, rank=rank, world_size=2, shuffled=False)
+        ]
         for rank in (0, 1)
     ]
     for rank, parts in enumerate(halves):
@@ -66,5 +73,7 @@ def test_evaluation_is_on_a_grid_and_the_midpoints_of_its_cells():
 
 
 def test_a_number_that_is_too_small_is_named():
-    with pytest.raises(ActlabError, match="side: expected a number greater than or equal to 2, got 1"):
+    with pytest.raises(
+        ActlabError, match="side: expected a number greater than or equal to 2, got 1"
+    ):
         made(side=1)

@@ -32,7 +32,10 @@ def data_of(path: Path, **options: Any) -> TextDataModule:
 def windows_of(data: TextDataModule, part: str) -> list[bytes]:
     """The windows of a part for evaluation, each with its last target."""
     inputs, targets = getattr(data, part).tensors
-    return [bytes([*row.tolist(), last]) for row, last in zip(inputs, targets[:, -1].tolist(), strict=True)]
+    return [
+        bytes([*row.tolist(), last])
+        for row, last in zip(inputs, targets[:, -1].tolist(), strict=True)
+    ]
 
 
 def named_rows(name: str, split: str) -> list[str]:
@@ -45,7 +48,9 @@ def test_a_file_is_divided_in_its_order(tmp_path):
     val, test = size * 9 // 10, (size * 9 // 10 + size) // 2
     assert data.text == {"train": LINES[:val], "val": LINES[val:test], "test": LINES[test:]}
     for part, start in (("val", val), ("test", test)):
-        assert windows_of(data, part) == [LINES[start + 8 * n : start + 8 * n + 8] for n in range(3)]
+        assert windows_of(data, part) == [
+            LINES[start + 8 * n : start + 8 * n + 8] for n in range(3)
+        ]
         inputs, targets = getattr(data, part).tensors
         assert torch.equal(inputs[:, 1:], targets[:, :-1])
     assert (data.num_classes, data.input_shape) == (256, (7,))
@@ -74,7 +79,9 @@ def test_training_windows_are_drawn_by_seed_epoch_and_number(tmp_path):
 
 def test_the_last_offset_is_drawn_too(tmp_path):
     (tmp_path / "few").mkdir()
-    data = data_of(file_of(tmp_path / "few", bytes(range(1, 201))), context=8, windows=1, batch_size=2000)
+    data = data_of(
+        file_of(tmp_path / "few", bytes(range(1, 201))), context=8, windows=1, batch_size=2000
+    )
     inputs, _ = next(iter(data.train_dataloader()))
     assert (inputs.min(), inputs.max()) == (1, 179)  # of 180 bytes; the last is a target only
     assert inputs[:, 0].max() == 172
@@ -89,7 +96,11 @@ def test_packed_files_are_read_as_they_lie(tmp_path, packed):
 
 
 def test_a_folder_is_joined_in_the_order_of_its_paths(tmp_path):
-    for name, content in {"b.txt": b"second" * 90, "a/z.md": b"first" * 90, ".hidden": b"never" * 90}.items():
+    for name, content in {
+        "b.txt": b"second" * 90,
+        "a/z.md": b"first" * 90,
+        ".hidden": b"never" * 90,
+    }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     data = data_of(tmp_path)
@@ -117,7 +128,9 @@ def test_one_of_several_datasets_and_another_column(tmp_path):
         write_text_hub_folder(tmp_path, name, column="body", rows=partial(named_rows, name))
     listed = "\n".join(
         f"- config_name: {name}\n  data_files:\n"
-        + "\n".join(f"  - split: {s}\n    path: {name}/data/{s}-*" for s in ("train", "validation", "test"))
+        + "\n".join(
+            f"  - split: {s}\n    path: {name}/data/{s}-*" for s in ("train", "validation", "test")
+        )
         for name in ("first", "second")
     )
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n{listed}\n---\n")
@@ -145,8 +158,16 @@ def test_of_the_default_dataset_only_one_part_is_fetched(tmp_path, monkeypatch):
     [
         (b"", {}, ["train part", "file.txt' has 0 bytes", "give a longer text"]),
         (b"text\n" * 30 + b"\0" * 30, {}, ["file.txt is no text", "byte 150 is NUL"]),
-        (b"text\n" * 30, {}, ["validation part", "has 7 bytes", "3 windows of 7 + 1 bytes need 24"]),
-        (b"text\n" * 4, {"context": 64}, ["train part", "has 18 bytes", "64 + 1 bytes", "data.context"]),
+        (
+            b"text\n" * 30,
+            {},
+            ["validation part", "has 7 bytes", "3 windows of 7 + 1 bytes need 24"],
+        ),
+        (
+            b"text\n" * 4,
+            {"context": 64},
+            ["train part", "has 18 bytes", "64 + 1 bytes", "data.context"],
+        ),
         (LINES, {"context": 0}, ["context: expected a number greater than or equal to 1, got 0"]),
         (LINES, {"windows": 0}, ["windows: expected a number greater than or equal to 1", "got 0"]),
         (LINES, {"column": "text"}, ["data.column 'text'", "not in the hub's layout", "remove"]),
@@ -159,7 +180,9 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, content, options, parts
     assert all(part in message for part in parts), message
 
 
-@pytest.mark.parametrize("dataset", ["nowhere.txt", "nowhere.txt.xz", "./nowhere", "~no-such-user/text"])
+@pytest.mark.parametrize(
+    "dataset", ["nowhere.txt", "nowhere.txt.xz", "./nowhere", "~no-such-user/text"]
+)
 def test_a_missing_path_is_named(dataset):
     message = refusal(lambda: TextDataModule(dataset).text)
     assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message

@@ -33,7 +33,9 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def module(folder):
     """A datamodule of five speakers: three for training, one each for validation and test."""
-    return partial(TIMITDataModule, str(folder), batch_size=8, cache_dir=str(folder.parent / "cache"))
+    return partial(
+        TIMITDataModule, str(folder), batch_size=8, cache_dir=str(folder.parent / "cache")
+    )
 
 
 def plain(folder):
@@ -51,18 +53,24 @@ def plain(folder):
 def windows_of(values, reach=5):
     """Each frame with its neighbours, one by one."""
     last = len(values) - 1
-    rows = [[min(max(t + k, 0), last) for k in range(-reach, reach + 1)] for t in range(len(values))]
+    rows = [
+        [min(max(t + k, 0), last) for k in range(-reach, reach + 1)] for t in range(len(values))
+    ]
     return values[np.array(rows)]
 
 
 def test_evaluation_is_every_target_frame_in_order_normalised_by_training(folder, module):
     sentences = plain(folder)
-    train = np.concatenate([values for (part, _), (values, _) in sentences.items() if part == "train"])
+    train = np.concatenate(
+        [values for (part, _), (values, _) in sentences.items() if part == "train"]
+    )
     mean, deviation = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
     data = module(eval_batch_size=100)
     for part, loader in (("val", data.val_dataloader()), ("test", data.test_dataloader())):
         own = [pair for (of, _), pair in sentences.items() if of == part]
-        expected = np.concatenate([windows_of((values - mean) / deviation)[t >= 0] for values, t in own])
+        expected = np.concatenate(
+            [windows_of((values - mean) / deviation)[t >= 0] for values, t in own]
+        )
         x, y = (torch.cat(tensors) for tensors in zip(*loader, strict=True))
         assert x.shape == (len(expected), 11, 26)
         assert x.numpy() == pytest.approx(expected, abs=1e-3)
@@ -80,7 +88,9 @@ def test_a_training_batch_is_all_target_frames_of_some_sentences(module):
         rows = []
         for sentence in position.index.tolist():
             begin = ends[sentence - 1] if sentence else 0
-            rows += [t for t in range(begin, ends[sentence]) if data.tensors["train_targets"][t] >= 0]
+            rows += [
+                t for t in range(begin, ends[sentence]) if data.tensors["train_targets"][t] >= 0
+            ]
         assert torch.equal(x, frames.windows(torch.tensor(rows)))
         assert torch.equal(y, data.tensors["train_targets"][rows])
     seen = sum(len(y) for _, y in loader)
@@ -95,7 +105,9 @@ def test_a_stack_pads_at_the_end(module):
     together = list(data.train_dataloader())
     padding = 0
     for r, seed in enumerate(seeds):
-        for (x, y), (x_all, y_all) in zip(module(seed=seed).train_dataloader(), together, strict=True):
+        for (x, y), (x_all, y_all) in zip(
+            module(seed=seed).train_dataloader(), together, strict=True
+        ):
             assert torch.equal(x_all[r, : len(y)], x)
             assert torch.equal(y_all[r, : len(y)], y)
             assert (y_all[r, len(y) :] == PADDING).all()
@@ -138,14 +150,17 @@ def small_corpus(folder, **form):
 
 
 def loads(folder, cache, **options):
-    return TIMITDataModule(str(folder), partial=True, batch_size=8, cache_dir=str(cache), **options).tensors
+    return TIMITDataModule(
+        str(folder), partial=True, batch_size=8, cache_dir=str(cache), **options
+    ).tensors
 
 
 def test_same_content_is_read_once_whatever_its_form(tmp_path, monkeypatch):
     first = loads(small_corpus(tmp_path / "lower"), tmp_path / "cache")
     again = loads(small_corpus(tmp_path / "UPPER", upper=True), tmp_path / "cache")
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 1
-    riff = loads(small_corpus(tmp_path / "riff", riff=True), tmp_path / "cache")  # other bytes, same audio
+    # Other bytes, same audio
+    riff = loads(small_corpus(tmp_path / "riff", riff=True), tmp_path / "cache")
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2
     for name, tensor in first.items():
         assert torch.equal(tensor, again[name])
@@ -165,7 +180,10 @@ def refusal(folder, **options):
 def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
     folder = small_corpus(tmp_path / "corpus")
     message = refusal(folder)
-    assert "not the whole of TIMIT: its numbers of sentences are train 16 of 3696, val 8 of 1152" in message
+    assert (
+        "not the whole of TIMIT: its numbers of sentences are train 16 of 3696, val 8 of 1152"
+        in message
+    )
     assert "data.partial" in message
     assert len(loads(folder, tmp_path / "cache")["train_lengths"]) == 16
 
@@ -207,7 +225,8 @@ def test_members_of_a_stack_are_the_runs_alone(module, tmp_path):
         alone = task(seed)
         measured = fitted(alone, module(seed=seed), tmp_path, precision="64-true")
         for name, value in stack.latest.items():
-            assert value[r].item() == pytest.approx(measured[name].item(), rel=1e-6)  # kept in float32
+            # Kept in float32
+            assert value[r].item() == pytest.approx(measured[name].item(), rel=1e-6)
         for name, value in stack.network.member_state(r).items():
             assert torch.allclose(value, alone.network.state_dict()[name], rtol=1e-8, atol=1e-10)
 

@@ -9,7 +9,9 @@ from actlab.datamodules.lines import lines
 from actlab.datamodules.tweets import LABELS, TAGS, normalize, read_tweets
 from text_files import FUZZ, file_of, refusal
 
-TOKENS = st.text(st.characters(exclude_characters="\t\n\r\ufeff", exclude_categories=["Cs"]), min_size=1)
+TOKENS = st.text(
+    st.characters(exclude_characters="\t\n\r\ufeff", exclude_categories=["Cs"]), min_size=1
+)
 TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1), min_size=1)
 
 
@@ -74,7 +76,9 @@ def test_what_is_written_is_read(tmp_path, tweets, end, packed, marked, blanks):
     content = ("\ufeff" * marked + end * blanks + end.join(texts) + end * blanks).encode()
     path = file_of(tmp_path, gzip.compress(content, mtime=0) if packed else content)
     read = read_tweets(path)
-    assert [list(zip(tweet.tokens, (TAGS[i] for i in tweet.labels), strict=True)) for tweet in read] == tweets
+    assert [
+        list(zip(tweet.tokens, (TAGS[i] for i in tweet.labels), strict=True)) for tweet in read
+    ] == tweets
 
 
 PACKED = gzip.compress(b"a\tN\n", mtime=0)

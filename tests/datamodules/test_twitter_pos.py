@@ -29,7 +29,10 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "tweets"
     made.mkdir()
     files = {"train": TRAIN, "dev": DEV, "test": TEST}
-    for name, text in {**{f"oct27.{k}": v for k, v in files.items()}, "50mpaths2": CLUSTERS}.items():
+    for name, text in {
+        **{f"oct27.{k}": v for k, v in files.items()},
+        "50mpaths2": CLUSTERS,
+    }.items():
         (made / name).write_text(text, encoding="utf-8", newline="")
     return made
 
@@ -70,7 +73,9 @@ def test_vectors_of_ones_own_take_the_place_of_clusters(folder):
 def test_clusters_may_be_packed(folder, ending):
     content = (folder / "50mpaths2").read_bytes()
     (folder / "50mpaths2").unlink()
-    (folder / f"50mpaths2{ending}").write_bytes(gzip.compress(content, mtime=0) if ending == ".gz" else content)
+    (folder / f"50mpaths2{ending}").write_bytes(
+        gzip.compress(content, mtime=0) if ending == ".gz" else content
+    )
     assert data_of(folder).input_shape == (3, 34)
 
 
@@ -95,7 +100,9 @@ def test_a_changed_file_is_read_again(folder):
 def test_a_missing_file_is_named_and_where_to_get_it(folder, name):
     (folder / name).unlink()
     message = refusal(lambda: data_of(folder).input_shape)
-    assert all(part in message for part in (repr(name), str(folder), "ark-tweet-nlp", "data.sample"))
+    assert all(
+        part in message for part in (repr(name), str(folder), "ark-tweet-nlp", "data.sample")
+    )
     (folder / name).mkdir()
     assert "not a regular file" in refusal(lambda: data_of(folder).input_shape)
 
@@ -108,7 +115,9 @@ def test_a_missing_folder_is_named():
 
 
 def test_vectors_that_are_not_there_are_named(folder):
-    assert "nowhere.txt cannot be read" in refusal(lambda: data_of(folder, vectors="nowhere.txt").input_shape)
+    assert "nowhere.txt cannot be read" in refusal(
+        lambda: data_of(folder, vectors="nowhere.txt").input_shape
+    )
 
 
 def test_the_network_has_the_papers_parameters():
@@ -158,7 +167,9 @@ def test_mistakes_on_the_command_line_are_one_line(cli, folder, tmp_path):
         (["--data.dataset", folder], "oct27.dev, line 2"),
         (["--data.sample", "true", "--data.test_set", "daily"], "test_set"),
     ):
-        done = cli("fit", "-c", "twitter_pos", "--trainer.default_root_dir", tmp_path / "runs", *words)
+        done = cli(
+            "fit", "-c", "twitter_pos", "--trainer.default_root_dir", tmp_path / "runs", *words
+        )
         assert done.code == 2
         assert done.err.count("\n") == 1
         assert part in done.err
@@ -180,7 +191,9 @@ def test_what_is_fetched_can_be_trained_on_and_is_fetched_once(remotes, tmp_path
     target = tmp_path / "new" / "tweets"
     paths = fetch(target)
     assert (
-        sorted(remotes.asked) == sorted(path.name for path in paths) == sorted(p.name for p in SAMPLE.iterdir())
+        sorted(remotes.asked)
+        == sorted(path.name for path in paths)
+        == sorted(p.name for p in SAMPLE.iterdir())
     )
     assert data_of(target).input_shape == (3, 34)
     fetch(target)
@@ -203,7 +216,10 @@ def test_another_file_than_was_meant_is_not_kept(remotes, tmp_path):
 def test_a_network_that_fails_is_named(remotes, tmp_path):
     remotes.folder = tmp_path / "nothing"
     message = refusal(fetch, tmp_path / "new")
-    assert all(part in message for part in ("oct27.train cannot be downloaded", "the network", str(tmp_path)))
+    assert all(
+        part in message
+        for part in ("oct27.train cannot be downloaded", "the network", str(tmp_path))
+    )
     file = file_of(tmp_path, "", "file")
     assert "cannot be downloaded" in refusal(fetch, file / "below")
 

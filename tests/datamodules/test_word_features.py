@@ -22,7 +22,11 @@ def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path):
     assert table[PADDING].nonzero().flatten().tolist() == [33]
     assert table[UNKNOWN].nonzero().flatten().tolist() == [32]
     assert table[rows["i"]].nonzero().flatten().tolist() == [0, 2]  # 00: the first of each pair
-    assert table[rows["like"]].nonzero().flatten().tolist() == [0, *range(3, 33, 2)]  # 0 and fifteen times 1
+    # 0 and fifteen times 1
+    assert table[rows["like"]].nonzero().flatten().tolist() == [
+        0,
+        *range(3, 33, 2),
+    ]
     assert set(table.unique().tolist()) == {0, 1}
 
 
@@ -89,7 +93,9 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(tmp_path, cap
             table = read_vectors(path, {"i", "you"}).table
     assert table[PADDING].tolist() == [0, 0]
     assert table[UNKNOWN].tolist() == [2, 3]  # of all that the file has
-    assert [record.getMessage() for record in caplog.records if str(path) in record.getMessage()] == [
+    assert [
+        record.getMessage() for record in caplog.records if str(path) in record.getMessage()
+    ] == [
         f"{path} has no vector of </s> and UUUNKKK: padding gets zeros, unknown words the mean of all vectors",
     ]
 
@@ -139,7 +145,8 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
 
     place = st.integers(0, len(content))
     new = st.one_of(
-        st.binary(max_size=4), st.sampled_from([b"\n", b"\t", b" ", b"nan", b"\xff", b"\x00", b"9" * 5000])
+        st.binary(max_size=4),
+        st.sampled_from([b"\n", b"\t", b" ", b"nan", b"\xff", b"\x00", b"9" * 5000]),
     )
     return st.builds(change, place, place, new, st.booleans())
 

@@ -50,7 +50,11 @@ def ray(monkeypatch):
     ("error", "code", "said"),
     [
         (OSError(28, "No space left on device"), 2, "actlab: error: training stopped in "),
-        (torch.AcceleratorError("CUDA error: device-side assert"), 1, "failed: AcceleratorError: CUDA error"),
+        (
+            torch.AcceleratorError("CUDA error: device-side assert"),
+            1,
+            "failed: AcceleratorError: CUDA error",
+        ),
     ],
     ids=["full disk", "lost accelerator"],
 )

@@ -13,7 +13,12 @@ from actlab.studies.run_folder import RunFolder
 from damaging import WAYS, damaged
 from tiny_study import TWO, KilledError, assert_same, execute, kill_after, load, untried
 
-BRIEF = [*TWO, "trainer.max_epochs=2", "trainer.limit_train_batches=2", "trainer.val_check_interval=1.0"]
+BRIEF = [
+    *TWO,
+    "trainer.max_epochs=2",
+    "trainer.limit_train_batches=2",
+    "trainer.val_check_interval=1.0",
+]
 
 
 @pytest.fixture(params=["sequential", "stacked"], scope="module")
@@ -48,7 +53,9 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed, way):
     execute(runs, root, stacked)
     reasons = [RunFolder(root, run).state.reason for run in runs]
     lost = [run for run, reason in zip(runs, reasons, strict=True) if reason]
-    assert all("checkpoint" in reason and f"delete {root}" in reason for reason in reasons if reason)
+    assert all(
+        "checkpoint" in reason and f"delete {root}" in reason for reason in reasons if reason
+    )
     assert lost == (runs if stacked else runs[:1]) or way != "cut"  # a bit may say nothing
     shutil.rmtree(root / "stacks", ignore_errors=True)
     for run in lost:
@@ -66,7 +73,9 @@ def test_nothing_but_the_checkpoint_is_needed(killed):
 
 
 @pytest.mark.parametrize(("stacked", "what"), [(True, "root"), (True, "folder"), (False, "folder")])
-def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works(tmp_path, stacked, what):
+def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works(
+    tmp_path, stacked, what
+):
     runs = load(tmp_path, overrides=BRIEF).runs()
     root = tmp_path / "runs"
 
@@ -75,14 +84,18 @@ def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works
         if fraction < 0.6 and place.exists():
             place.rename(tmp_path / "elsewhere")
 
-    with pytest.raises(ActlabError, match=r"(was deleted or moved|No such file) .*the same command resumes"):
+    with pytest.raises(
+        ActlabError, match=r"(was deleted or moved|No such file) .*the same command resumes"
+    ):
         execute(runs, root, stacked, take_away)
     execute(runs, root, stacked)
     assert all(RunFolder(root, run).finished for run in runs)
 
 
 def test_the_checkpoint_of_another_run_is_not_taken_up(tmp_path):
-    one, other = load(tmp_path, overrides=[*BRIEF, "model.optimizer.lr=[1e-2, 1e-3]", "seeds=1"]).runs()
+    one, other = load(
+        tmp_path, overrides=[*BRIEF, "model.optimizer.lr=[1e-2, 1e-3]", "seeds=1"]
+    ).runs()
     for run in (one, other):
         with pytest.raises(KilledError):
             execute([run], tmp_path, stacked=False, progress=kill_after(1))
@@ -97,7 +110,9 @@ def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):
     whole, content = checkpoints.read(path), path.read_bytes()
     source = random.Random(0)
     for at in source.sample(range(len(content)), 400):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1 :])
+        path.write_bytes(
+            content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1 :]
+        )
         with contextlib.suppress(ActlabError):
             found = checkpoints.read(path)  # a bit that says nothing, such as the time of a part
             assert found.keys() == whole.keys()

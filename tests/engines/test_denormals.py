@@ -24,7 +24,14 @@ CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
 ONE = ("--set", "model.network.dropout=0.1")
 FIT = [
     *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1"),
-    *("--trainer.limit_train_batches", "3", "--model.network.hidden", "[4]", "--trainer.logger", "false"),
+    *(
+        "--trainer.limit_train_batches",
+        "3",
+        "--model.network.hidden",
+        "[4]",
+        "--trainer.logger",
+        "false",
+    ),
 ]
 TUNE = ("tune", "mine.yaml", "--activation", "./counted_denormals.py:gelu", "--search")
 
@@ -52,8 +59,8 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(succeed, co
     outcome = succeed("study", "run", "mine.yaml", "--jobs", "1", "--set", CALLBACK, *ONE)
     assert Path("killed").exists()
     assert "in 1 stack" in outcome.out or "in 2 stacks" in outcome.out
-    # The processes that looked for opened files, that tried and built, the one that was killed, the next ones,
-    # and the one that measured costs.
+    # The processes that looked for opened files, that tried and built, the one that was killed, the
+    # next ones, and the one that measured costs.
     seen = [*counts().values()]
     assert len(seen) >= 5
     assert set().union(*seen) == {0}
@@ -65,8 +72,12 @@ def test_a_first_start_and_its_resume_train_without_denormal_numbers(succeed, co
         ("study", "run", "mine.yaml", "--jobs", "0", *ONE),
         (*FIT, "--model.activation", "./counted_denormals.py:gelu"),
         # Several processes, and as long as them; they train as those of a study do.
-        pytest.param(("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"), marks=pytest.mark.slow),
-        pytest.param((*TUNE, "model.network.dropout=[0.0, 0.1]", "--fresh", "2"), marks=pytest.mark.slow),
+        pytest.param(
+            ("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            (*TUNE, "model.network.dropout=[0.0, 0.1]", "--fresh", "2"), marks=pytest.mark.slow
+        ),
     ],
     ids=["study", "fit", "two workers", "tune"],
 )

@@ -18,10 +18,14 @@ def seen(tmp_path, monkeypatch):
     def train(free: list[int], visible: str, **options: Any) -> tuple[list[str], set[str]]:
         log = Path(tmp_path, "log")
         log.mkdir()
-        monkeypatch.setattr("actlab.engines.workers._serve", partial(serve_with_gpus, free, visible, log))
+        monkeypatch.setattr(
+            "actlab.engines.workers._serve", partial(serve_with_gpus, free, visible, log)
+        )
         (tmp_path / "study.yaml").write_text(study_text(seeds=3, epochs=1, batches=1))
         study = actlab.load_study(tmp_path / "study.yaml")
-        assert not actlab.run_study(study, runs_dir=tmp_path / "runs", max_stack=1, **options).failed
+        assert not actlab.run_study(
+            study, runs_dir=tmp_path / "runs", max_stack=1, **options
+        ).failed
         counted = log / "counted"
         asked = set(counted.read_text().split("\n")[:-1]) if counted.exists() else set[str]()
         return sorted(path.read_text() for path in log.iterdir() if path != counted), asked

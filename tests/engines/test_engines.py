@@ -40,9 +40,7 @@ from tolerances import EXACT, counted
 
 DROPOUT = "model.network.dropout"
 
-EARLY_STOPPING = (
-    "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
-)
+EARLY_STOPPING = "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
 
 
 @pytest.fixture
@@ -59,7 +57,10 @@ class Statistic(pl.Callback):
         networks = pl_module.network
         if isinstance(pl_module, StackedTask):
             norms = torch.stack(
-                [sum(v.square().sum() for v in networks.member_state(r).values()) for r in range(networks.size)]
+                [
+                    sum(v.square().sum() for v in networks.member_state(r).values())
+                    for r in range(networks.size)
+                ]
             )
         else:
             norms = sum(v.square().sum() for v in networks.state_dict().values())
@@ -73,13 +74,16 @@ def both(tmp_path_factory):
     In float64, where no rounding flips a mask of SOI.
     """
     callbacks = [
-        f"{{class_path: {path}}}" for path in (f"{__name__}.Statistic", "actlab.callbacks.TestEveryEpoch")
+        f"{{class_path: {path}}}"
+        for path in (f"{__name__}.Statistic", "actlab.callbacks.TestEveryEpoch")
     ]
     options = [EXACT, "trainer.max_epochs=2", f"trainer.callbacks=[{', '.join(callbacks)}]"]
     folder, keep = tmp_path_factory.mktemp("both"), Keep(epochs=(1,), best="val/loss")
     study = load(folder, overrides=[*options, "model.optimizer.lr=0.01"])
     kinds = {"relu": 0.0, "soi": 0.3}
-    runs = [run for run in study.runs() if kinds[run.point["model.activation"]] == run.point[DROPOUT]]
+    runs = [
+        run for run in study.runs() if kinds[run.point["model.activation"]] == run.point[DROPOUT]
+    ]
     runs = [replace(run, keep=keep) for run in runs]
     with untried(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(MNISTDataModule, "revisions", {"someone/digits": "abc"})
@@ -102,8 +106,13 @@ def test_engines_leave_the_same_folders_rows_errors_and_weights(both):
         errors = joined["metric"] == "error"
         # A run alone keeps its means in float32; of 1,000 images one error more would be 1e-3.
         assert (joined["value_x"] - joined["value_y"])[errors].abs().max() < 1e-6
-        assert ((joined["value_x"] - joined["value_y"]).abs() / joined["value_x"].abs()).max() < 1e-6
-        last = (folder / engine / run.id / "checkpoints/last.ckpt" for engine in ("sequential", "stacked"))
+        assert (
+            (joined["value_x"] - joined["value_y"]).abs() / joined["value_x"].abs()
+        ).max() < 1e-6
+        last = (
+            folder / engine / run.id / "checkpoints/last.ckpt"
+            for engine in ("sequential", "stacked")
+        )
         alone, stacked = (torch.load(file, weights_only=True)["state_dict"] for file in last)
         assert alone.keys() == stacked.keys()
         for name, value in alone.items():
@@ -143,13 +152,18 @@ def test_what_callbacks_log_reaches_the_run_folder(both):
     runs, folder = both
     rows = metrics(folder / "stacked", runs[1])
     own = rows[rows["metric"].isin(["norm", "my_score"])]
-    assert own.groupby(["split", "metric"]).size().to_dict() == {("", "my_score"): 2, ("weights", "norm"): 2}
+    assert own.groupby(["split", "metric"]).size().to_dict() == {
+        ("", "my_score"): 2,
+        ("weights", "norm"): 2,
+    }
 
 
 @pytest.mark.parametrize(
     ("engine", "with_config"), [("sequential", False), ("stacked", False), ("stacked", True)]
 )
-def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(both, succeed, engine, with_config):
+def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(
+    both, succeed, engine, with_config
+):
     runs, folder = both
     run = runs[1]
     checkpoint = folder / engine / run.id / "checkpoints" / "last.ckpt"
@@ -215,7 +229,9 @@ def begin(wanted, folder, most):
 
 def test_a_stack_that_has_begun_stays_as_it_was_decided(study, tmp_path):
     wanted = study(overrides=RELU).runs()
-    assert packing.pack(wanted, tmp_path, max_stack=2) == packing.pack(wanted, tmp_path, max_stack=2)
+    assert packing.pack(wanted, tmp_path, max_stack=2) == packing.pack(
+        wanted, tmp_path, max_stack=2
+    )
     first = begin(wanted, tmp_path, most=2)
     for runs in (wanted, study(overrides=[*RELU, "seeds=3"]).runs()):
         jobs = packing.pack(runs, tmp_path, max_stack=4).jobs
@@ -238,14 +254,20 @@ def test_a_stack_that_lost_a_member_or_whose_record_has_another_says_so(study, t
         packing.pack(study(overrides=[*RELU, "seeds=1"]).runs(), tmp_path)
     record = first.folder(tmp_path) / "members.json"
     record.write_text(record.read_text().replace(first.names[1], f"{first.names[1]}l"))
-    with pytest.raises(DamagedError, match=r"members\.json is damaged .* its runs start from scratch"):
+    with pytest.raises(
+        DamagedError, match=r"members\.json is damaged .* its runs start from scratch"
+    ):
         packing.pack(wanted, tmp_path)
 
 
-def test_the_members_of_a_failed_stack_are_trained_alone_also_after_a_kill(study, tmp_path, monkeypatch):
+def test_the_members_of_a_failed_stack_are_trained_alone_also_after_a_kill(
+    study, tmp_path, monkeypatch
+):
     """With unit statistics, which begin from scratch as the members do."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    callbacks = "[{class_path: test_engines.FailsLate}, {class_path: actlab.callbacks.UnitStatistics}]"
+    callbacks = (
+        "[{class_path: test_engines.FailsLate}, {class_path: actlab.callbacks.UnitStatistics}]"
+    )
     wanted = study(overrides=[f"trainer.callbacks={callbacks}", *TWO]).runs()
     execute(wanted, tmp_path / "straight", most=1)
     with pytest.raises(KilledError):  # in the third epoch of the second run alone
@@ -315,7 +337,9 @@ def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
         assert held
         over = [training.work(job, tmp_path) for job in jobs]
     assert over == [job != jobs[0] for job in jobs]
-    assert [RunFolder(tmp_path, run).finished for run in wanted] == [run not in jobs[0].runs for run in wanted]
+    assert [RunFolder(tmp_path, run).finished for run in wanted] == [
+        run not in jobs[0].runs for run in wanted
+    ]
     execute(wanted, tmp_path)
     assert all(RunFolder(tmp_path, run).finished for run in wanted)
 

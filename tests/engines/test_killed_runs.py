@@ -59,14 +59,18 @@ class Drawing(nn.Module):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(True, id="stacked"), pytest.param(False, id="alone", marks=pytest.mark.slow)],
+    params=[
+        pytest.param(True, id="stacked"),
+        pytest.param(False, id="alone", marks=pytest.mark.slow),
+    ],
 )
 def straight(request, tmp_path_factory):
     """The runs, whether they are stacked, and what they leave without a kill."""
     folder = tmp_path_factory.mktemp("straight")
     (folder / "study.yaml").write_text(STUDY)
     first, second = reading.load(str(folder / "study.yaml")).runs()
-    runs = [replace(second, keep=Keep("val/loss", "max", epochs=(1,)))]  # the best is that of the first epoch
+    # The best is that of the first epoch
+    runs = [replace(second, keep=Keep("val/loss", "max", epochs=(1,)))]
     if request.param:
         runs.append(replace(first, keep=Keep("val/loss", "min")))
     with untried():
@@ -113,7 +117,10 @@ MOMENTS = {  # of each start the kill, and what then happens to the rows for peo
 
 def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp_path):
     runs, stacked, expected = straight
-    with files_end_at(30_000), pytest.raises(ActlabError, match=r"File too large.*the same command resumes"):
+    with (
+        files_end_at(30_000),
+        pytest.raises(ActlabError, match=r"File too large.*the same command resumes"),
+    ):
         execute(runs, tmp_path, stacked)
     assert not any(RunFolder(tmp_path, run).state.reason for run in runs)
     for what, number, way in MOMENTS.values():

@@ -37,10 +37,14 @@ def trained(tmp_path_factory):
     """Two runs of each unit in a stack, and the first of them alone; their folder."""
     folder = tmp_path_factory.mktemp("learnt")
     shutil.copy(Path(__file__).parents[1] / "programs/learnt_parameters.py", folder)
-    (folder / "study.yaml").write_text(STUDY.replace("UNITS", ", ".join(UNITS).replace("./", f"{folder}/")))
+    (folder / "study.yaml").write_text(
+        STUDY.replace("UNITS", ", ".join(UNITS).replace("./", f"{folder}/"))
+    )
     runs = reading.load(str(folder / "study.yaml")).runs()
     with untried():
-        assert [len(job.runs) for job in packing.pack(runs, folder / "stacked").jobs] == [2] * len(UNITS)
+        assert [len(job.runs) for job in packing.pack(runs, folder / "stacked").jobs] == [2] * len(
+            UNITS
+        )
         execute(runs, folder / "stacked")
     execute(runs[::2], folder / "alone", stacked=False)
     return dict(zip(UNITS, zip(runs[::2], runs[1::2], strict=True), strict=True)), folder
@@ -58,7 +62,10 @@ def test_each_epoch_has_the_parameters_of_each_layer(trained, unit, engine):
     for run in trained[0][unit][: 2 if engine == "stacked" else 1]:
         rows = learnt(root, run)
         expected = [(e, n, f"layer={layer}") for e in (1, 2) for n in names for layer in (1, 2)]
-        assert sorted(rows[["epoch", "metric", "condition"]].itertuples(index=False, name=None)) == expected
+        assert (
+            sorted(rows[["epoch", "metric", "condition"]].itertuples(index=False, name=None))
+            == expected
+        )
         assert (root / run.id / "matrices.json").exists() == bool(names)
         saved = torch.load(RunFolder(root, run).checkpoint, weights_only=True)["state_dict"]
         task: Any = experiments.build(run.config).task
@@ -77,7 +84,10 @@ def test_the_curve_is_that_of_the_parameters_at_both_ends(trained):
         kept = json.loads((folder / "stacked" / run.id / "matrices.json").read_text())
         rows = learnt(folder / "stacked", run).query("epoch == 2").set_index("condition")["value"]
         for layer in ("1", "2"):
-            for name, beta in (("initial_activation", 1.0), ("learnt_activation", rows[f"layer={layer}"])):
+            for name, beta in (
+                ("initial_activation", 1.0),
+                ("learnt_activation", rows[f"layer={layer}"]),
+            ):
                 x = kept[name]["x"]
                 assert (x[0], x[-1]) == (-4, 4)
                 expected = [at / (1 + math.exp(-beta * at)) for at in x]
@@ -87,8 +97,14 @@ def test_the_curve_is_that_of_the_parameters_at_both_ends(trained):
 def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(trained):
     runs, folder = trained
     run = runs["{name: prelu, per_channel: true}"][0]
-    kept = json.loads((folder / "alone" / run.id / "matrices.json").read_text())["learnt_activation"]
-    rows = learnt(folder / "alone", run).query("epoch == 2").set_index(["metric", "condition"])["value"]
+    kept = json.loads((folder / "alone" / run.id / "matrices.json").read_text())[
+        "learnt_activation"
+    ]
+    rows = (
+        learnt(folder / "alone", run)
+        .query("epoch == 2")
+        .set_index(["metric", "condition"])["value"]
+    )
     slope = rows["weight", "layer=2"]
     assert kept["2"] == pytest.approx([max(x, 0) + slope * min(x, 0) for x in kept["x"]], abs=2e-6)
 
@@ -96,8 +112,20 @@ def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(trained)
 def test_a_fit_logs_them(succeed, program, tmp_path, monkeypatch):
     program("learnt_parameters")
     monkeypatch.chdir(tmp_path)
-    words = ["--model.activation", "./learnt_parameters.py:Swish", "--model.network.hidden", "[8, 6]"]
-    words += ["--data.sample", "true", "--trainer.max_epochs", "2", "--trainer.limit_train_batches", "3"]
+    words = [
+        "--model.activation",
+        "./learnt_parameters.py:Swish",
+        "--model.network.hidden",
+        "[8, 6]",
+    ]
+    words += [
+        "--data.sample",
+        "true",
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.limit_train_batches",
+        "3",
+    ]
     words += ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "log"]
     succeed("fit", "-c", "mnist_classifier", *words)
     (log,) = tmp_path.glob("log/**/metrics.csv")
@@ -119,8 +147,12 @@ def test_wandb_has_them(succeed, program, tmp_path, monkeypatch):
     for log in logs:
         seed = logged_config(log)["seed"]
         (folder,) = root.glob(f"Swish-seed{seed}-*")
-        rows = pd.read_parquet(folder / "metrics.parquet").query("metric == 'beta' and condition == 'layer=2'")
+        rows = pd.read_parquet(folder / "metrics.parquet").query(
+            "metric == 'beta' and condition == 'layer=2'"
+        )
         name = "activation/beta[layer=2]"
-        assert [step[name] for step in history(log.parent) if name in step] == rows["value"].tolist()
+        assert [step[name] for step in history(log.parent) if name in step] == rows[
+            "value"
+        ].tolist()
         assert summary(log)[f"last/{name}"] == rows["value"].iloc[-1]
         assert f"best/{name}" not in summary(log)

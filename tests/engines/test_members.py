@@ -73,7 +73,9 @@ class SpiedTask(StackedTask):
 def trained(experiment):
     experiment.trainer.fit(experiment.task, datamodule=experiment.data)
     experiment.task.latest = {}
-    (results,) = experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False) or [{}]
+    (results,) = experiment.trainer.test(
+        experiment.task, datamodule=experiment.data, verbose=False
+    ) or [{}]
     return results.get("test/error")
 
 
@@ -82,11 +84,17 @@ def both_ways(tmp_path, monkeypatch, overrides):
     path = tmp_path / "six.yaml"
     path.write_text(STUDY)
     runs = reading.load(str(path), overrides=overrides).runs()
-    assert len({(r.seed, get_dotted(r.config, "model.optimizer.lr")) for r in runs}) == len(runs) == 6
+    assert (
+        len({(r.seed, get_dotted(r.config, "model.optimizer.lr")) for r in runs}) == len(runs) == 6
+    )
     alone, errors = [], []
     for run in runs:
         watch = Watch()
-        errors.append(trained(experiments.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))))
+        errors.append(
+            trained(
+                experiments.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))
+            )
+        )
         alone.append(watch)
     monkeypatch.setattr(building, "StackedTask", SpiedTask)
     together = Watch()
@@ -115,7 +123,9 @@ def test_six_runs_alone_are_the_members_of_a_stack(tmp_path, monkeypatch, overri
     flips = flipped(alone, together)
     if not together.masks:
         assert apart.max() < 1e-4
-        assert (task.latest["test/error"] - errors).abs().max() <= 0.003  # three images of a thousand
+        assert (
+            task.latest["test/error"] - errors
+        ).abs().max() <= 0.003  # three images of a thousand
     else:  # a difference of rounding flips a mask in a hundred thousand, and from there the runs part
         together_still = flips.cumsum(1) == 0
         assert apart[together_still].max() < 1e-4

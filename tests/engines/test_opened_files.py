@@ -18,7 +18,9 @@ def study(cli, program, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    trainer = "{max_epochs: 1, logger: false, enable_progress_bar: false, enable_model_summary: false}"
+    trainer = (
+        "{max_epochs: 1, logger: false, enable_progress_bar: false, enable_model_summary: false}"
+    )
 
     def run(data):
         (tmp_path / "base.yaml").write_text(

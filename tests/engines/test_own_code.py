@@ -52,7 +52,9 @@ def assert_engines_agree(here, text):
         one, other = (metrics(here / engine, run) for engine in ("stacked", "sequential"))
         keys = ["epoch", "step", "split", "metric"]
         assert one[keys].equals(other[keys])
-        assert other["value"].to_numpy() == pytest.approx(one["value"].to_numpy(), rel=ROUNDED), run.id
+        assert other["value"].to_numpy() == pytest.approx(one["value"].to_numpy(), rel=ROUNDED), (
+            run.id
+        )
     return runs, reasons
 
 
@@ -65,7 +67,9 @@ def test_units_that_draw_in_ways_of_their_own(here, cli):
     noisy = next(run for run in runs if run.id.startswith("noisy"))
     rows = metrics(here / "stacked", noisy)
     last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
-    out = cli("test", "--ckpt_path", here / "stacked" / noisy.id / "checkpoints/last.ckpt", "--trust").out
+    out = cli(
+        "test", "--ckpt_path", here / "stacked" / noisy.id / "checkpoints/last.ckpt", "--trust"
+    ).out
     assert float(out.split("test/loss")[1].split()[1]) == pytest.approx(last, abs=1e-4)
 
 
@@ -76,9 +80,13 @@ ADAGRAD = "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.opti
 @pytest.mark.parametrize(
     "changes",
     [
-        {"set:": "set:\n  model.class_path: parts_that_draw.Annealed"},  # a task that asks for the epoch
+        # A task that asks for the epoch
+        {"set:": "set:\n  model.class_path: parts_that_draw.Annealed"},
         pytest.param(  # state outside the groups of an optimiser
-            {RATES: "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1", "set:": ADAGRAD},
+            {
+                RATES: "model.optimizer.initial_accumulator_value: [0.1, 0.5]}\nseeds: 1",
+                "set:": ADAGRAD,
+            },
             marks=pytest.mark.slow,
         ),
     ],
@@ -120,7 +128,9 @@ def config_of(**model):
 
 def test_a_class_that_a_config_names_has_its_own_defaults(here):
     network = {"class_path": "parts_that_draw.Net"}
-    task = experiments.build(config_of(network=network, optimizer={"class_path": "torch.optim.AdamW"})).task
+    task = experiments.build(
+        config_of(network=network, optimizer={"class_path": "torch.optim.AdamW"})
+    ).task
     assert task.network.got == ((8,), 0.5, "glorot")
     assert task.optimizer(task.parameters()).defaults["weight_decay"] == 0.01
     other = experiments.build(config_of(optimizer={"class_path": "torch.optim.Adadelta"})).task
@@ -136,7 +146,12 @@ def test_a_parameter_that_is_created_in_the_first_call_is_rejected(here):
 
 def test_an_extra_state_may_be_anything(here, succeed):
     words = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
-    words += ["--trainer.limit_train_batches", "2", "--model.activation", "parts_that_draw:PlainState"]
+    words += [
+        "--trainer.limit_train_batches",
+        "2",
+        "--model.activation",
+        "parts_that_draw:PlainState",
+    ]
     succeed("fit", "-c", "mnist_classifier", *words)
     (last,) = here.glob("runs/**/last.ckpt")
     succeed("test", "--ckpt_path", last, "--trust")
@@ -147,7 +162,12 @@ class Shared(nn.Module):
 
     def __init__(self, act, num_classes, input_shape):
         super().__init__()
-        self.first, self.last, self.drop, self.act = nn.Linear(784, 8), nn.Linear(8, 10), nn.Dropout(0.5), act()
+        self.first, self.last, self.drop, self.act = (
+            nn.Linear(784, 8),
+            nn.Linear(8, 10),
+            nn.Dropout(0.5),
+            act(),
+        )
 
     def forward(self, x):
         ones = torch.ones(4, 64)

@@ -18,13 +18,17 @@ from programs.line_logger import LineLogger
 from toys import QUIET, SIX, Frames, FrameTask, fitted, six
 
 # Shuffles of evaluations draw, too: training must not depend on them.
-pytestmark = pytest.mark.filterwarnings("ignore:.* sampler has shuffling enabled", "ignore:.*many workers")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* sampler has shuffling enabled", "ignore:.*many workers"
+)
 SLOPE = "./random_parts.py:RandomSlope"
 CALLBACKS = ["random_parts.SwapForTest", "actlab.callbacks.TestEveryEpoch", "random_parts.StopOnce"]
 BASE: dict[str, Any] = {
     "model": {
         "class_path": "random_parts.RandomModule",
-        "init_args": {"net": {"class_path": "random_parts.Layers", "init_args": {"activation": "relu"}}},
+        "init_args": {
+            "net": {"class_path": "random_parts.Layers", "init_args": {"activation": "relu"}}
+        },
     },
     "data": {"class_path": "random_parts.RandomData", "init_args": {"workers": 1}},
     "trainer": {"max_epochs": 4, "accelerator": "cpu", "log_every_n_steps": 1},
@@ -37,7 +41,9 @@ LOGGED = {  # by each module in each epoch
     "Partials": "train/loss val/loss val/acc",
     "GAN": "g_loss d_loss val_mse",
     "Segmenter": "train/iou train/f1 val0/iou val0/f1 val1/iou val1/f1",
-    "VAE": " ".join(f"{s}/{m}" for s in ("train", "val", "test") for m in ("loss", "reconstruction_mse", "kl")),
+    "VAE": " ".join(
+        f"{s}/{m}" for s in ("train", "val", "test") for m in ("loss", "reconstruction_mse", "kl")
+    ),
     "Forecaster": "train_loss val_loss",
     "Tagger": "train_loss_epoch val_loss val_accuracy",
 }
@@ -93,7 +99,9 @@ def steps(path):
     """Each value that a logger got, the last one at a step, with the epoch."""
     lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
     rows = [(line[0], line[1]) for line in lines if isinstance(line, list)]
-    return {(step, row.get("epoch"), name): value for step, row in rows for name, value in row.items()}
+    return {
+        (step, row.get("epoch"), name): value for step, row in rows for name, value in row.items()
+    }
 
 
 def logged(path):
@@ -122,14 +130,18 @@ def without_steps(row):
     return {name: value for name, value in row.items() if "_step" not in name and name not in twice}
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOGGED])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOGGED]
+)
 def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, succeed, name):
     """A fit logs the same at each step. A study records the epoch's value, or the last that a batch logged."""
     parts, key = six(name) if name in SIX else (BASE, "model.net.activation")
     Path("base.yaml").write_text(json.dumps(BASE | parts))
     data, module = (partial(built, parts[section]) for section in ("data", "model"))
     options = {key: value for key, value in BASE["trainer"].items() if key != "callbacks"}
-    trained(data, module, here.SwapForTest(), TestEveryEpoch(), logger=LineLogger("plain"), **options)
+    trained(
+        data, module, here.SwapForTest(), TestEveryEpoch(), logger=LineLogger("plain"), **options
+    )
     whole_steps, right = steps("plain/lines.jsonl"), logged("plain/lines.jsonl")
     assert [*right] == [1, 2, 3, 4]
     assert all({*row} == {*LOGGED[name].split()} for row in right.values())
@@ -172,7 +184,9 @@ def test_activations_that_draw_when_they_are_built_see_the_same_data(here, succe
 
 
 def test_tests_of_each_epoch_change_nothing_and_equal_a_test_afterwards(here):
-    saved, saved_too = (pl.callbacks.ModelCheckpoint(name, monitor="val_loss") for name in ("one", "two"))
+    saved, saved_too = (
+        pl.callbacks.ModelCheckpoint(name, monitor="val_loss") for name in ("one", "two")
+    )
     trainers = [
         plain(here, *callbacks, workers=0, enable_checkpointing=True)
         for callbacks in ([saved], [saved_too, TestEveryEpoch()])
@@ -184,7 +198,9 @@ def test_tests_of_each_epoch_change_nothing_and_equal_a_test_afterwards(here):
     names = {"test_loss", "test_rows_epoch/dataloader_idx_0", "test_rows_epoch/dataloader_idx_1"}
     during = {name: float(trainers[1].callback_metrics[name]) for name in names}
     seeded()
-    first, second = trainers[0].test(trainers[0].lightning_module, trainers[0].datamodule, verbose=False)
+    first, second = trainers[0].test(
+        trainers[0].lightning_module, trainers[0].datamodule, verbose=False
+    )
     assert {name: {**first, **second}[name] for name in names} == during
 
 
@@ -208,12 +224,17 @@ def test_a_resume_in_a_script_equals_a_training_without_a_stop(here, capsys, how
     """Also where updates are counted; workers that persist are named, because theirs differ."""
     length = {"max_epochs": 3} if how == "epochs" else {"max_epochs": -1, "max_steps": 12}
     length |= {"workers": 0, "enable_checkpointing": True}
-    last = pl.callbacks.ModelCheckpoint(".", "last", save_on_train_epoch_end=True, enable_version_counter=False)
+    last = pl.callbacks.ModelCheckpoint(
+        ".", "last", save_on_train_epoch_end=True, enable_version_counter=False
+    )
     whole = plain(here, **length)
     plain(here, EndsEarly(), last, **length)
     assert not capsys.readouterr().out
     plain(here, last, resumed="last.ckpt", persistent=True, **{**length, "workers": 1})
-    assert "note: no resume restores the random numbers of persistent workers" in capsys.readouterr().out
+    assert (
+        "note: no resume restores the random numbers of persistent workers"
+        in capsys.readouterr().out
+    )
     Path("last.ckpt").unlink()
     plain(here, EndsEarly(), last, **length)
     resumed = plain(here, last, resumed="last.ckpt", **length)

@@ -81,7 +81,10 @@ def runs_of(folder, *overrides, grid="model.activation: [elu]", seeds=3, **setti
     return reading.load(str(folder / "tiny.yaml"), overrides=overrides).runs()
 
 
-RATES = {"grid": "model.optimizer.lr: [1.0e-2, 1.0e-3], model.network.dropout: [0.0, 0.3]", "seeds": 2}
+RATES = {
+    "grid": "model.optimizer.lr: [1.0e-2, 1.0e-3], model.network.dropout: [0.0, 0.3]",
+    "seeds": 2,
+}
 
 
 @pytest.mark.parametrize("route", [matmul.DEFAULT, matmul.ONEDNN])
@@ -89,13 +92,21 @@ RATES = {"grid": "model.optimizer.lr: [1.0e-2, 1.0e-3], model.network.dropout: [
     ("overrides", "settings"),
     [
         (["model.activation=elu"], RATES | ODD),
-        (["model.activation=soi", "model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}"], ODD),
+        (
+            [
+                "model.activation=soi",
+                "model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}",
+            ],
+            ODD,
+        ),
         (["model.activation=prelu"], ODD),
         (["model.activation=gelu_tanh", "model.optimizer.class_path=torch.optim.SGD"], ODD),
     ],
     ids=["settings", "penalty", "learnt", "sgd"],
 )
-def test_odd_shapes_are_equal_in_stacks_of_any_size(tmp_path, monkeypatch, route, overrides, settings):
+def test_odd_shapes_are_equal_in_stacks_of_any_size(
+    tmp_path, monkeypatch, route, overrides, settings
+):
     monkeypatch.setattr(building, "matmul_of", lambda task: route)
     monkeypatch.setattr(stack_trial, "dependence", lambda *_: None)
     monkeypatch.setattr(stack_trial, "difference", lambda run: None)
@@ -140,7 +151,13 @@ def test_no_bit_of_a_product_depends_on_the_number_of_runs(monkeypatch, route):
 
     try:
         matmul.use(route)
-        for samples, features, width in ((63, 10, 10), (63, 63, 50), (100, 784, 1), (1, 2, 64), (7, 1, 5)):
+        for samples, features, width in (
+            (63, 10, 10),
+            (63, 63, 50),
+            (100, 784, 1),
+            (1, 2, 64),
+            (7, 1, 5),
+        ):
             shapes = (samples, features), (features, width), (1, width), (samples, width)
             given = [torch.randn(6, *shape, generator=source) for shape in shapes]
             together = derived(*given)

@@ -61,7 +61,10 @@ def test_the_backend_depends_on_the_processor_and_the_network(
     monkeypatch.setattr(matmul, "is_exact", lambda: exact)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert matmul_of(ClassificationTask()) == route
-    assert matmul_of(experiments.build(load("gpt_plain", smoke=True).runs()[0].config).task) == "default"
+    assert (
+        matmul_of(experiments.build(load("gpt_plain", smoke=True).runs()[0].config).task)
+        == "default"
+    )
 
 
 def test_float32_stays_float32():

@@ -35,12 +35,24 @@ seeds: 3
 probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}}]
 """
 WITNESSED = (
-    *("--set", "trainer.max_epochs=40", "--set", "trainer.callbacks=[{class_path: witness.Witness}]"),
+    *(
+        "--set",
+        "trainer.max_epochs=40",
+        "--set",
+        "trainer.callbacks=[{class_path: witness.Witness}]",
+    ),
     *("--max-stack", "3", "--jobs", "1"),
 )
 
 
-RUN = ("study", "run", "mine.yaml", "--max-stack", "2")  # two of three seeds together, the third alone
+# Two of three seeds together, the third alone
+RUN = (
+    "study",
+    "run",
+    "mine.yaml",
+    "--max-stack",
+    "2",
+)
 
 
 @pytest.fixture
@@ -94,7 +106,9 @@ def test_a_start_that_waits_trains_what_a_dead_process_leaves(cli, folder, missi
     assert "6 of 6 runs finished" in outcome.out
 
 
-def test_a_start_that_waits_sleeps_while_any_run_of_a_stack_is_held(cli, folder, missing, while_waiting):
+def test_a_start_that_waits_sleeps_while_any_run_of_a_stack_is_held(
+    cli, folder, missing, while_waiting
+):
     """The first run of the stack is free: it was tried again and again without a pause."""
     waits: list[int] = []
     with ExitStack() as other:
@@ -139,8 +153,11 @@ def no_locks(monkeypatch):
     monkeypatch.setattr(locks, "_lock", fail)
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])  # in the other order
-def test_shards_train_all_runs_once_without_locks(cli, succeed, folder, runs, finished, monkeypatch, first):
+# In the other order
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_shards_train_all_runs_once_without_locks(
+    cli, succeed, folder, runs, finished, monkeypatch, first
+):
     with monkeypatch.context() as patch:
         no_locks(patch)
         done = []
@@ -153,7 +170,9 @@ def test_shards_train_all_runs_once_without_locks(cli, succeed, folder, runs, fi
     assert all(done)
     assert "6 of 6 runs finished" in cli(*RUN).out
     for run in runs:
-        ours, theirs = (pd.read_parquet(place / run / "metrics.parquet") for place in (folder, finished))
+        ours, theirs = (
+            pd.read_parquet(place / run / "metrics.parquet") for place in (folder, finished)
+        )
         pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
         assert len(list((folder / run / "probes").glob("*.parquet"))) == 1
 
@@ -168,10 +187,24 @@ def start(folder, host):
     """Start the study on a host of its own, where root may have namespaces."""
     words = [sys.executable, "-m", "actlab", "study", "run", "mine.yaml", "--wait", *WITNESSED]
     if os.geteuid() == 0 and shutil.which("unshare"):
-        unshare = ["unshare", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+        unshare = [
+            "unshare",
+            "--pid",
+            "--uts",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+        ]
         words = [*unshare, f'hostname {host}; exec "$@"', "sh", *words]
     return subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        words,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -202,7 +235,9 @@ def test_several_hosts_train_each_run_once_and_finish_the_work_of_a_killed_one(
     assert len(set(seen)) == 40 * len({what for what, _ in seen})
     for file in sorted((tmp_path / "straight").rglob("*.parquet")):
         other = tmp_path / "runs" / file.relative_to(tmp_path / "straight")
-        pd.testing.assert_frame_equal(pd.read_parquet(other), pd.read_parquet(file), check_exact=True)
+        pd.testing.assert_frame_equal(
+            pd.read_parquet(other), pd.read_parquet(file), check_exact=True
+        )
     if (costs := tmp_path / "runs/mine/cost.json").exists():  # not on a busy machine
         measured = read_json(costs, list[dict], "")
         assert len(measured) == len(read_json(tmp_path / "straight/mine/cost.json", list[dict], ""))
@@ -216,7 +251,9 @@ PAGE = Path(__file__).parents[2] / "docs/guide/cluster.md"
 def test_the_recipes_for_slurm_train_each_run_once(folder, runs, tmp_path, cli, recipe):
     """As the page says them, on a machine where `srun` only runs its words."""
     blocks = PAGE.read_text().split("```sh\n")[1:]
-    text = next(block for block in blocks if "srun" in block and recipe in block).partition("```")[0]
+    text = next(block for block in blocks if "srun" in block and recipe in block).partition("```")[
+        0
+    ]
     text = text.replace("gelu_mnist_classifier --set data.dataset=/shared/mnist", "mine.yaml")
     text = text.replace("/16", "/3").replace("source", "#").replace("/shared", str(tmp_path))
     programs = tmp_path / "bin"
@@ -228,7 +265,12 @@ def test_the_recipes_for_slurm_train_each_run_once(folder, runs, tmp_path, cli, 
     tasks = [
         subprocess.Popen(
             ["bash", "-c", text],
-            env={**os.environ, "PATH": path, "SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "1"},
+            env={
+                **os.environ,
+                "PATH": path,
+                "SLURM_ARRAY_TASK_ID": str(task),
+                "SLURM_CPUS_PER_TASK": "1",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -35,7 +35,14 @@ class Alone(nn.Module):
 LATE = ("Quits", "Ends")  # the others are failing_activations
 FIT = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
-    *("--trainer.limit_train_batches", "4", "--trainer.logger", "false", "--trainer.max_epochs", "2"),
+    *(
+        "--trainer.limit_train_batches",
+        "4",
+        "--trainer.logger",
+        "false",
+        "--trainer.max_epochs",
+        "2",
+    ),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
 
@@ -51,16 +58,26 @@ def _folder(program, tmp_path, monkeypatch):
 
 
 def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
-    files = {name: "late_activations" if name in LATE else "failing_activations" for name in REASONS}
-    units = [word for name, file in files.items() for word in ("--activation", f"./{file}.py:{name}")]
+    files = {
+        name: "late_activations" if name in LATE else "failing_activations" for name in REASONS
+    }
+    units = [
+        word for name, file in files.items() for word in ("--activation", f"./{file}.py:{name}")
+    ]
     units += ["--activation", "./dies.py:Unit"]
     for how in ("exit 0", "kill"):
         units += ["--activation", f"{{name: ./measured_activations.py:Ends, how: {how}}}"]
     outcome = cli("study", "run", "tiny.yaml", "--jobs", "1", *units)
     assert outcome.code == 1, outcome.err
     assert "1 of 12 runs finished" in outcome.out
-    assert "activation Ends(how=exit 0) cannot be tried: the process exited with code 0. " in outcome.out
-    assert "activation Ends(how=kill) cannot be tried: the process was ended by signal 9. " in outcome.out
+    assert (
+        "activation Ends(how=exit 0) cannot be tried: the process exited with code 0. "
+        in outcome.out
+    )
+    assert (
+        "activation Ends(how=kill) cannot be tried: the process was ended by signal 9. "
+        in outcome.out
+    )
     reasons = {**REASONS, "Unit": "activation Unit cannot be tried: the process exited with code 3"}
     for unit, reason in reasons.items():
         (failed,) = tmp_path.glob(f"runs/tiny/{unit}-seed0-*/failed.json")
@@ -83,7 +100,10 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
             "asked to exit with code 0 while `actlab fit` ran",
         ),
         (["--model.activation", "./failing_activations.py:Breaks"], "raised BrokenPipeError"),
-        (["--model.activation", "./failing_activations.py:DoublesFirst"], "set torch's default dtype"),
+        (
+            ["--model.activation", "./failing_activations.py:DoublesFirst"],
+            "set torch's default dtype",
+        ),
         (["--model.optimizer.lr", ".inf"], "model.optimizer.lr is inf: give a finite number"),
     ],
 )
@@ -133,6 +153,9 @@ def test_runs_whose_stacks_end_the_process_are_plain_modules(cli, tmp_path, monk
     words = ("--set", "model.activation=./alone.py:Alone", "--set", "seeds=2", "--jobs", "1")
     outcome = cli("study", "run", "tiny.yaml", *words)
     assert outcome.code == 0, outcome.err
-    assert "one by one instead of stacked: the process that tried stacks exited with code 3" in outcome.out
+    assert (
+        "one by one instead of stacked: the process that tried stacks exited with code 3"
+        in outcome.out
+    )
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/tiny/*/result.json")]
     assert [result["engine"] for result in results] == ["sequential"] * 2

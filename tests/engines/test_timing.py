@@ -49,7 +49,11 @@ def test_updates_are_timed_when_they_are_no_longer_compared_with_their_graph(tmp
                 called.append(len(calls))
 
     monkeypatch.setitem(replay.PROGRAMS, "cpu", program)
-    long = ["trainer.limit_train_batches=60", "data.batch_size=10", "trainer.val_check_interval=1.0"]
+    long = [
+        "trainer.limit_train_batches=60",
+        "data.batch_size=10",
+        "trainer.val_check_interval=1.0",
+    ]
     runs = load(tmp_path, overrides=[*long, "trainer.max_epochs=1", "seeds=1"]).runs()
     with pytest.raises(timing._EnoughError):
         timing._fit(runs[:1], Clock(), True)
@@ -60,7 +64,9 @@ def test_updates_are_timed_when_they_are_no_longer_compared_with_their_graph(tmp
     ("jobs", "devices", "sizes"),
     [(1, ["0"], [3, 3]), (2, ["0", "1"], [3, 3]), (2, ["0"], [1] * 6)],
 )
-def test_stacks_of_all_processes_fit_into_the_memory_of_a_gpu(jobs, devices, sizes, tmp_path, monkeypatch):
+def test_stacks_of_all_processes_fit_into_the_memory_of_a_gpu(
+    jobs, devices, sizes, tmp_path, monkeypatch
+):
     """Here five runs take nine tenths of it, and a stack of six would be the fastest."""
     peak = SimpleNamespace(bytes=0)
 
@@ -76,6 +82,8 @@ def test_stacks_of_all_processes_fit_into_the_memory_of_a_gpu(jobs, devices, siz
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: peak.bytes)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    runs = load(tmp_path, overrides=["model.network.dropout=0.0", "model.activation=relu", "seeds=3"]).runs()
+    runs = load(
+        tmp_path, overrides=["model.network.dropout=0.0", "model.activation=relu", "seeds=3"]
+    ).runs()
     arranged = packing.arrange(runs, runs, tmp_path, 15, jobs, None, Known(), devices=devices)
     assert [len(job.runs) for job in arranged.jobs] == sizes

@@ -18,7 +18,9 @@ from actlab.studies.run_folder import RunFolder
 from damaging import damaged
 from tiny_study import KilledError, execute, kill_after, load, metrics, untried
 
-STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
+STATISTICS = (
+    "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
+)
 OVERRIDES = [
     f"trainer.callbacks=[{STATISTICS}]",
     "model.activation=elu",
@@ -80,7 +82,9 @@ def test_they_are_those_of_the_trained_network(trained):
     seen = torch.cat(found, 1)
     last = units(folder / "alone", runs[0]).query("epoch == 3")
     assert last["mean"].to_numpy() == pytest.approx(seen.mean(0).detach().numpy(), abs=1e-5)
-    assert last["median"].to_numpy() == pytest.approx(seen.median(0).values.detach().numpy(), abs=1e-5)
+    assert last["median"].to_numpy() == pytest.approx(
+        seen.median(0).values.detach().numpy(), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("engine", ["alone", "stacked"])
@@ -91,7 +95,9 @@ def test_what_varies_over_epochs_is_a_row_a_layer(trained, engine):
     by_unit = table.pivot(index="epoch", columns="unit", values="median").astype("float64")
     assert rows["variance_of_medians", "layer=2"] == pytest.approx(by_unit.var().mean())
     quartile = by_unit.diff().var().quantile(0.75)
-    assert rows["variance_of_changes_of_medians", "layer=2,quantile=0.75"] == pytest.approx(quartile)
+    assert rows["variance_of_changes_of_medians", "layer=2,quantile=0.75"] == pytest.approx(
+        quartile
+    )
     assert rows["always_zero_medians", "layer=2"] == (by_unit == 0).all().mean()
 
 

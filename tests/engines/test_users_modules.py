@@ -12,7 +12,12 @@ RECORDED = {  # a metric that each module logs
     **{"Partials": "val/acc", "GAN": "val_mse", "Segmenter": "val1/iou"},
     **{"VAE": "val/kl", "Forecaster": "val_loss", "Tagger": "val_accuracy"},
 }
-TRAINER = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+TRAINER = {
+    "max_epochs": 2,
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
 QUICK = ("Partials", "Tagger")
 
 
@@ -28,7 +33,9 @@ def folder(program, tmp_path, monkeypatch):
 def write(folder, model, data, grid="model.activation: [relu]", **trainer):
     """Write ``base.yaml``, in JSON, and ``own.yaml`` with a grid over it."""
     base = {"model": model, "data": data, "trainer": {**TRAINER, **trainer}}
-    (folder / "base.yaml").write_text(json.dumps({name: part for name, part in base.items() if part}))
+    (folder / "base.yaml").write_text(
+        json.dumps({name: part for name, part in base.items() if part})
+    )
     (folder / "own.yaml").write_text(f"base: base.yaml\ngrid: {{{grid}}}\nseeds: 1\n")
 
 
@@ -37,14 +44,19 @@ def write_six(folder, name, **data):
     write(folder, **parts, grid=f"{key}: [relu, gelu]")
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SIX])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SIX]
+)
 def test_each_trains_in_a_fit_and_in_a_study(succeed, folder, name):
     write_six(folder, name)
     succeed("fit", "-c", "base.yaml")
     outcome = succeed("study", "run", "own.yaml")
     assert "2 of 2 runs finished." in outcome.out
     for path in folder.glob("runs/own/*/metrics.parquet"):
-        names = {"/".join(filter(None, row)) for row in pd.read_parquet(path)[["split", "metric"]].to_numpy()}
+        names = {
+            "/".join(filter(None, row))
+            for row in pd.read_parquet(path)[["split", "metric"]].to_numpy()
+        }
         assert RECORDED[name] in names
     if name in ("Tagger", "Forecaster"):
         (checkpoint,) = folder.glob("runs/base/*/checkpoints/*.ckpt")
@@ -88,7 +100,9 @@ def test_what_a_script_does_not_need_is_one_line(cli, folder, name):
 
 @pytest.mark.parametrize("line", ["import lightning as pl", "import lightning.pytorch as pl"])
 def test_lightning_of_the_other_name_gets_its_remedy_where_it_is_not_installed(cli, folder, line):
-    (folder / f"theirs{len(line)}.py").write_text(f"{line}\n\n\nclass Net(pl.LightningModule):\n    pass\n")
+    (folder / f"theirs{len(line)}.py").write_text(
+        f"{line}\n\n\nclass Net(pl.LightningModule):\n    pass\n"
+    )
     outcome = cli("fit", "--model", f"theirs{len(line)}.Net", "--data", "mistaken_modules.Points")
     assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
     assert "write pytorch_lightning in place of lightning.pytorch" in outcome.err

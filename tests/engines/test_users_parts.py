@@ -67,7 +67,9 @@ def test_data_that_draw_from_torch_are_trained_on_one_by_one(load, tmp_path):
     found = packing.pack(runs, tmp_path)
     assert [len(job.runs) for job in found.jobs] == [1, 1]
     (reason,) = found.reasons
-    assert reason.startswith("in a stack weights differ from those of a run alone after some updates")
+    assert reason.startswith(
+        "in a stack weights differ from those of a run alone after some updates"
+    )
 
 
 def epochs_of(root, run, name="loss", split="val"):
@@ -92,7 +94,8 @@ def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
 def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
     """Decay given twice was refused in a run alone, and in a stack left out."""
     study = load(
-        TINY + "grid: {model.activation: [relu], model.optimizer.weight_decay: [0.0, 0.1]}\nseeds: 1\n",
+        TINY
+        + "grid: {model.activation: [relu], model.optimizer.weight_decay: [0.0, 0.1]}\nseeds: 1\n",
         overrides=["model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}"],
     )
     tasks: list[Any] = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
@@ -105,8 +108,14 @@ def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("model.class_path=parts_of_users.Buffered", "initial weights differ from those of a run alone (seen)"),
-        ("model.network.class_path=parts_of_users.AlwaysDropping", "AlwaysDropping has no stacked form"),
+        (
+            "model.class_path=parts_of_users.Buffered",
+            "initial weights differ from those of a run alone (seen)",
+        ),
+        (
+            "model.network.class_path=parts_of_users.AlwaysDropping",
+            "AlwaysDropping has no stacked form",
+        ),
     ],
 )
 def test_what_a_stack_would_not_keep_is_trained_alone(load, tmp_path, change, reason):
@@ -118,8 +127,13 @@ def test_what_a_stack_would_not_keep_is_trained_alone(load, tmp_path, change, re
 
 def test_runs_of_other_lengths_share_no_stack(load, tmp_path):
     """A task may ask the Trainer, which a stack has one of, for the number of its epochs."""
-    runs = load(TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n").runs()
-    assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path).jobs] == [{1}, {2}]
+    runs = load(
+        TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n"
+    ).runs()
+    assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path).jobs] == [
+        {1},
+        {2},
+    ]
 
 
 def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
@@ -138,7 +152,8 @@ def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
         assert clean["value_x"].to_numpy() == pytest.approx(clean["value_y"].to_numpy(), rel=1e-6)
 
 
-@pytest.mark.parametrize("unit", [pytest.param("relu", marks=pytest.mark.slow), "soi"])  # SOI has a clean pass
+# SOI has a clean pass
+@pytest.mark.parametrize("unit", [pytest.param("relu", marks=pytest.mark.slow), "soi"])
 def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
     """Members shared the memory of evaluation batches, and a clean loss left its batch overwritten."""
     found = []
@@ -158,7 +173,8 @@ def test_a_unit_that_acts_in_place_is_stacked(load, tmp_path):
     runs = load(text, overrides=[EXACT]).runs()
     execute(runs, tmp_path, stacked=True)
     own, relu = (
-        pd.concat([metrics(tmp_path, run)["value"] for run in part]).to_numpy() for part in (runs[:2], runs[2:])
+        pd.concat([metrics(tmp_path, run)["value"] for run in part]).to_numpy()
+        for part in (runs[:2], runs[2:])
     )
     assert own == pytest.approx(relu, rel=ROUNDED)
 
@@ -199,9 +215,7 @@ def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
 
 def test_a_run_that_was_stopped_early_stays_so_after_a_kill(load, tmp_path):
     """Between its last save and its end: a resumed run trained on."""
-    stop = (
-        "[{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 1}}]"
-    )
+    stop = "[{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 1}}]"
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\n"
     words = [f"trainer.callbacks={stop}", "trainer.max_epochs=40"]
     runs = load(text, overrides=words).runs()
@@ -230,7 +244,9 @@ probes:
 
 
 def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
-    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n" + PROBE.replace("AT", "last")
+    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n" + PROBE.replace(
+        "AT", "last"
+    )
     study = load(text, overrides=["trainer.precision=64-true"])
     runs = study.runs()
     execute(runs, tmp_path, stacked=False)
@@ -238,7 +254,9 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
     for run in runs:
         rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
-        assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(last, rel=1e-5)
+        assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(
+            last, rel=1e-5
+        )
 
 
 def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
@@ -269,7 +287,9 @@ def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["its arguments", "its code"])
-def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path, monkeypatch, change):
+def test_what_a_probe_that_is_edited_measured_before_is_left_out(
+    load, tmp_path, monkeypatch, change
+):
     name = f"probing_by_{change.split()[1]}"  # what is imported stays so in later tests
     code = tmp_path / "modules" / f"{name}.py"
     code.parent.mkdir()
@@ -293,7 +313,9 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     evaluation.execute(study.runs(), tmp_path, study.probes)
     assert results.load(StudyFolder(study, tmp_path)).left_out == ()
     condition = "noise=0" if change == "its code" else "noise=0.5"
-    assert results.load(StudyFolder(study, tmp_path)).metrics.conditions["noise/test/loss"] == [condition]
+    assert results.load(StudyFolder(study, tmp_path)).metrics.conditions["noise/test/loss"] == [
+        condition
+    ]
 
 
 def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):
@@ -307,10 +329,18 @@ def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):
 @pytest.mark.parametrize("kind", ["StochasticWeightAveraging", "EMAWeightAveraging"])
 def test_averaged_weights_are_refused_where_others_would_be_tested(load, cli, tmp_path, kind):
     arguments = "{swa_lrs: 0.1}" if kind.startswith("Stochastic") else "{}"
-    load("base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\ntable: [{metric: val/loss}]\n")
+    load(
+        "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\ntable: [{metric: val/loss}]\n"
+    )
     callback = f"{{class_path: pytorch_lightning.callbacks.{kind}, init_args: {arguments}}}"
     outcome = cli(
-        "study", "run", "s.yaml", "--set", f"trainer.callbacks=[{callback}]", "--runs-dir", tmp_path / "r"
+        "study",
+        "run",
+        "s.yaml",
+        "--set",
+        f"trainer.callbacks=[{callback}]",
+        "--runs-dir",
+        tmp_path / "r",
     )
     assert outcome.code == 2
     assert f"{kind} keeps averaged weights" in outcome.err

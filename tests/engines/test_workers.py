@@ -28,7 +28,17 @@ from actlab.runtime.devices import VISIBLE
 from actlab.studies import reading
 from actlab.studies.run_folder import RunFolder
 from actlab.studies.study_folder import StudyFolder
-from tiny_study import PLAIN, RELU, TWO, KilledError, assert_same, ignore, load, shown_by, study_text
+from tiny_study import (
+    PLAIN,
+    RELU,
+    TWO,
+    KilledError,
+    assert_same,
+    ignore,
+    load,
+    shown_by,
+    study_text,
+)
 from toys import QUIET, Frames, FrameTask
 
 SETTINGS = Settings(jobs=2)
@@ -56,7 +66,9 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packing.pack(runs, folder / str(stacked), untried="" if stacked else PLAIN, jobs=2).jobs
+        jobs = packing.pack(
+            runs, folder / str(stacked), untried="" if stacked else PLAIN, jobs=2
+        ).jobs
         assert all(training.work(job, folder / str(stacked)) for job in jobs)
     return folder
 
@@ -131,7 +143,9 @@ def _is_worker(process):
 
 @pytest.mark.usefixtures("importable")
 def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
-    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    study = load(
+        tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"]
+    )
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
     assert train([Job((r,), True) for r in (safe, deadly)], tmp_path) == []
@@ -181,7 +195,9 @@ class NeverReturns(pl.Callback):
 
 @pytest.mark.usefixtures("importable")
 def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path, endless):
-    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    study = load(
+        tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"]
+    )
     safe, silent = study.runs()
     callback = {"class_path": "test_workers.NeverReturns", "init_args": {"mark": str(endless)}}
     silent.config["trainer"]["callbacks"].append(callback)
@@ -190,7 +206,9 @@ def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path, endle
     assert "made no progress for " in RunFolder(tmp_path, silent).state.reason
 
 
-def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tmp_path, monkeypatch, endless):
+def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(
+    tmp_path, monkeypatch, endless
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "endless.py").write_text(
         f"import time\n\n\ndef endless(x):\n    open({str(endless)!r}, 'w').close()\n    time.sleep(1e6)\n"
@@ -201,7 +219,9 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
         activations=["./endless.py:endless"],
     )
     assert running.run(StudyFolder(study, tmp_path / "runs"), running.Engine(stalled=60.0)) == 1
-    failed = [run for run in study.runs() if RunFolder(tmp_path / "runs", run).state.kind == "failed"]
+    failed = [
+        run for run in study.runs() if RunFolder(tmp_path / "runs", run).state.kind == "failed"
+    ]
     assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
     assert (
         "activation endless cannot be tried: the process made no progress for 60 s"
@@ -240,7 +260,9 @@ def test_a_lost_accelerator_ends_its_worker_and_the_other_runs_go_on(tmp_path, m
     asked = []
     ask = Worker.ask
     monkeypatch.setattr(
-        Worker, "ask", lambda self, *args, **how: asked.append(self.process) or ask(self, *args, **how)
+        Worker,
+        "ask",
+        lambda self, *args, **how: asked.append(self.process) or ask(self, *args, **how),
     )
     assert train([Job(tuple(runs), True)], tmp_path, settings=Settings()) == []
     states = {run.seed: RunFolder(tmp_path, run).state for run in runs}
@@ -263,7 +285,9 @@ class Waiting(Frames):
 
 def fit(file):
     """Train by a plain Trainer."""
-    pl.Trainer(**QUIET, max_epochs=1, precision="64-true").fit(FrameTask(0), datamodule=Waiting(file))
+    pl.Trainer(**QUIET, max_epochs=1, precision="64-true").fit(
+        FrameTask(0), datamodule=Waiting(file)
+    )
 
 
 @pytest.mark.usefixtures("importable")
@@ -311,7 +335,9 @@ def test_the_process_that_plans_has_ended_when_others_train(tmp_path, monkeypatc
 
     monkeypatch.setattr(Pool, "train", training_begins)
     with pytest.raises(KilledError):
-        running.run(StudyFolder(load(tmp_path, overrides=TWO), tmp_path / "runs"), running.Engine(jobs=1))
+        running.run(
+            StudyFolder(load(tmp_path, overrides=TWO), tmp_path / "runs"), running.Engine(jobs=1)
+        )
 
 
 def test_data_are_prepared_first_with_all_threads(tmp_path, monkeypatch):
@@ -343,9 +369,12 @@ def misplaced():
 def test_a_worker_starts_processes_as_a_script_does():
     with Worker() as worker:
         assert worker.call(start_method) is None
-        with pytest.raises(ActlabError, match=r"AttributeError: .* \(.*test_workers\.py, line \d+: return "):
+        with pytest.raises(
+            ActlabError, match=r"AttributeError: .* \(.*test_workers\.py, line \d+: return "
+        ):
             worker.call(misplaced)
-        with pytest.raises(EndedError, match="exited with code 1 before it answered"):  # a fault of actlab
+        # A fault of actlab
+        with pytest.raises(EndedError, match="exited with code 1 before it answered"):
             worker.call("actlab.checks.cost:updates_of", None)
 
 
@@ -375,12 +404,19 @@ class Eager(pl.Callback):
 
 @pytest.mark.usefixtures("importable")
 def test_a_worker_reports_progress_within_an_epoch(tmp_path):
-    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    study = load(
+        tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"]
+    )
     run = study.runs()[0]
     run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Eager"})
     run.config["trainer"]["max_epochs"] = 1
     told = []
-    assert train([Job((run,), True)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
+    assert (
+        train(
+            [Job((run,), True)], tmp_path, lambda run, fraction: told.append(fraction), Settings()
+        )
+        == []
+    )
     within = [fraction for fraction in told if 0 < fraction < 0.99]
     assert within
     assert told == sorted(told)
@@ -401,13 +437,18 @@ def test_signals_reach_the_workers(tmp_path, number, devices):
     words = ["study", "run", "tiny.yaml", "--jobs", "2", "--set", "trainer.max_epochs=500"]
     recorded = 8
     if devices == 2:
-        words += [f"--set=trainer.{word}" for word in ("devices=2", "strategy=ddp", "accelerator=cpu")]
+        words += [
+            f"--set=trainer.{word}" for word in ("devices=2", "strategy=ddp", "accelerator=cpu")
+        ]
         recorded = 1
     process = subprocess.Popen(
         [sys.executable, "-m", "actlab", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 200
-    while len(list(tmp_path.glob("runs/tiny/*/metrics.csv"))) < recorded and time.monotonic() < deadline:
+    while (
+        len(list(tmp_path.glob("runs/tiny/*/metrics.csv"))) < recorded
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.2)
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 4 - devices
@@ -437,7 +478,9 @@ def test_workers_have_one_hash_seed_and_standard_modules(tmp_path, programs):
     )
     assert done.returncode == 0, done.stderr
     expected = subprocess.check_output(
-        [sys.executable, "-c", "print(hash('a text'))"], env=variables | {"PYTHONHASHSEED": "0"}, text=True
+        [sys.executable, "-c", "print(hash('a text'))"],
+        env=variables | {"PYTHONHASHSEED": "0"},
+        text=True,
     )
     assert done.stdout.split() == [f"imported,{expected.strip()}"] * 2
 
@@ -469,5 +512,7 @@ def test_processes_take_devices_in_turn():
     arranged = Arranged([], SETTINGS, True, [], devices=["MIG-b", "MIG-a"])
     assert [arranged.device_of(process) for process in range(3)] == ["MIG-b", "MIG-a", "MIG-b"]
     assert Arranged([], SETTINGS, True, []).device_of(1) is None
-    found = [packing.are_numbered({"trainer": {"devices": wanted}}) for wanted in (1, "auto", [1], "1,")]
+    found = [
+        packing.are_numbered({"trainer": {"devices": wanted}}) for wanted in (1, "auto", [1], "1,")
+    ]
     assert found == [False, False, True, True]

@@ -146,7 +146,10 @@ CLASSES: dict[str, list[Any]] = {
         [{"class_path": "raising_classes.Callback"}],
         [{"class_path": "raising_classes.Data"}],
     ],
-    "trainer.logger": [{"class_path": "raising_classes.Logger"}, {"class_path": "raising_classes.Data"}],
+    "trainer.logger": [
+        {"class_path": "raising_classes.Logger"},
+        {"class_path": "raising_classes.Data"},
+    ],
 }
 
 
@@ -182,19 +185,60 @@ def test_paths_that_are_no_dataset_are_rejected(cli, built, tmp_path):
     wrong.mkdir()
     (wrong / "train-00000-of-00001.parquet").write_bytes(b"PAR1 but not really")
     names = [
-        *("/", "pipe", "./pipe", "[", "]", "*", "/dev/zero", "/dev", "/proc", "/proc/self", "huge", "./huge"),
-        *("od[d", "./od[d", "loop", "./loop", "within", "wrong", "~", "~nobody", "", " ", ".", "..", "a/b/c"),
-        *("a/b", "x" * 5000, "hub://x", "http://localhost:1/x", "zip://x::y", "\0", "./\0", "é/ü", "mine.yaml"),
+        *(
+            "/",
+            "pipe",
+            "./pipe",
+            "[",
+            "]",
+            "*",
+            "/dev/zero",
+            "/dev",
+            "/proc",
+            "/proc/self",
+            "huge",
+            "./huge",
+        ),
+        *(
+            "od[d",
+            "./od[d",
+            "loop",
+            "./loop",
+            "within",
+            "wrong",
+            "~",
+            "~nobody",
+            "",
+            " ",
+            ".",
+            "..",
+            "a/b/c",
+        ),
+        *(
+            "a/b",
+            "x" * 5000,
+            "hub://x",
+            "http://localhost:1/x",
+            "zip://x::y",
+            "\0",
+            "./\0",
+            "é/ü",
+            "mine.yaml",
+        ),
         *("%s", "-1", "null", "{}"),
     ]
     faults = {}
     for name in names:
         values = config()
-        values["data"]["init_args"].update(dataset=name, sample=False, cache_dir=str(tmp_path / "cache"))
+        values["data"]["init_args"].update(
+            dataset=name, sample=False, cache_dir=str(tmp_path / "cache")
+        )
         faults["build", name[:40]] = built(as_yaml(values))
         words = ["-c", "mine.yaml", "--trainer.fast_dev_run", "1"]
         outcome, fault = tried(partial(cli, "fit", *words))
-        faults["fit", name[:40]] = fault or mistake(outcome) or ("" if outcome.code == 2 else "trained on it")
+        faults["fit", name[:40]] = (
+            fault or mistake(outcome) or ("" if outcome.code == 2 else "trained on it")
+        )
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     assert not (found := listed(faults)), found
     assert len(faults) >= 70

@@ -53,7 +53,11 @@ def files_of(root):
             parts = path.relative_to(root).parts
             kind = "/".join(parts[1:]) if len(parts) > 1 else parts[0]
             kind = (
-                parts[0] if parts[0] == ".locks" else f"{parts[0]}/stack.ckpt" if parts[0] == "stacks" else kind
+                parts[0]
+                if parts[0] == ".locks"
+                else f"{parts[0]}/stack.ckpt"
+                if parts[0] == "stacks"
+                else kind
             )
             found.setdefault(kind, []).append(path)
     return {kind: (paths[0], paths[-1]) for kind, paths in found.items()}
@@ -112,7 +116,9 @@ def test_damaged_folders_of_a_finished_study(study, tmp_path):
     whole = tmp_path / "whole"
     for text, name in ((other(FINISHED), "other"), (FINISHED, "runs")):
         (tmp_path / "mine.yaml").write_text(text)
-        outcome = study("run", "--runs-dir", whole / name, "--logger", "pytorch_lightning.loggers.CSVLogger")
+        outcome = study(
+            "run", "--runs-dir", whole / name, "--logger", "pytorch_lightning.loggers.CSVLogger"
+        )
         assert outcome.code == 0, outcome.err
         assert study("report", "--runs-dir", whole / name).code == 0
     before = numbers(json.loads((whole / "runs/mine/table.json").read_text()))
@@ -141,7 +147,11 @@ def fault_of(study, folder, file, before):
             costs = {k: v for k, v in found.items() if k[1] == "cost"}
             if number < 3 and not costs.items() <= before.items():
                 return f"{command}: other costs"
-            lacking = before.keys() - found.keys() - ({k for k in before if k[1] == "cost"} if gone else set())
+            lacking = (
+                before.keys()
+                - found.keys()
+                - ({k for k in before if k[1] == "cost"} if gone else set())
+            )
             if (
                 lacking
                 and not is_named(file, shown, folder)
@@ -167,7 +177,11 @@ def killed(study, tmp_path, monkeypatch):
         root, runs = folder / "runs" / "mine", reading.load("mine.yaml").runs()
         with monkeypatch.context() as patch:
             patch.setattr(progress.Display, "update", stop)
-            for first in (False, True):  # the second start finds the first job's runs held by another
+            # The second start finds the first job's runs held by another
+            for first in (
+                False,
+                True,
+            ):
                 begun = [run.id for run in runs if (root / run.id).exists()] if first else []
                 calls = iter([0, 1, 2])
                 with holding(root, begun):
@@ -194,15 +208,23 @@ def test_damaged_folders_of_a_killed_study(study, killed, tmp_path):
             fault = f"the line does not name the file: {outcome.err[:200]}"
         for run in runs if not fault and outcome.code == 0 else ():
             one, straight = (
-                RunFolder(root / "mine", run) for root in (tmp_path / "runs", tmp_path / "whole/straight")
+                RunFolder(root / "mine", run)
+                for root in (tmp_path / "runs", tmp_path / "whole/straight")
             )
             if not one.finished:
                 fault = fault or (
-                    "" if one.state.reason and told else f"{run.id} has not finished: {outcome.out[-300:]}"
+                    ""
+                    if one.state.reason and told
+                    else f"{run.id} has not finished: {outcome.out[-300:]}"
                 )
             else:
-                found, wanted = (pd.read_parquet(f.path / "metrics.parquet") for f in (one, straight))
-                if len(found) != len(wanted) or (found["value"] - wanted["value"]).abs().max() > 1e-4:
+                found, wanted = (
+                    pd.read_parquet(f.path / "metrics.parquet") for f in (one, straight)
+                )
+                if (
+                    len(found) != len(wanted)
+                    or (found["value"] - wanted["value"]).abs().max() > 1e-4
+                ):
                     fault = fault or f"{run.id} has other rows"
         faults[case] = fault
     assert not (wrong := listed(faults)), wrong

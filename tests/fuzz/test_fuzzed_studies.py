@@ -17,7 +17,10 @@ def of_each_key():
     found = []
     files = resource("configs/studies").glob("*.yaml")
     for path in sorted(files, key=lambda path: (-path.stat().st_size, path.stem)):
-        places = (tuple(part for part in place if isinstance(part, str)) for place in paths(read_mapping(path)))
+        places = (
+            tuple(part for part in place if isinstance(part, str))
+            for place in paths(read_mapping(path))
+        )
         keys = {place[:2] for place in places if place[0] not in ("set", "grid", "smoke")}
         if keys - known:
             known |= keys
@@ -83,7 +86,9 @@ def read(name, folder):
     return read_mapping(folder / "everything.yaml")
 
 
-@pytest.mark.parametrize(("name", "least"), [("everything", 900), *((name, 250) for name in STUDIES)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("everything", 900), *((name, 250) for name in STUDIES)]
+)
 def test_mistakes_in_study_files(planned, tmp_path, name, least):
     """Every place of a file, with values of every kind, and with keys dropped, misspelt and added."""
     values, source = read(name, tmp_path), random.Random(name)
@@ -149,37 +154,182 @@ def test_absurdly_large_studies_are_refused_or_planned_at_once(planned):
 
 
 NONSENSE = (
-    *("", "=", "==", "x", "x=", "=x", ".=1", "..=1", "a..b=1", ".a=1", "a.=1", "a b=1", "é=1", "a=[1", "a={"),
-    *("a=*x", "seeds=", "seeds=0", "seeds=-1", "seeds=1e9", "seeds=1e999", "seeds=.nan", "seeds=x", "seeds=[]"),
-    *("seeds={}", "seeds=[[]]", "seeds=10000000000000", "seeds=true", "seeds=[1, 1]", "seeds=[1.5]"),
+    *(
+        "",
+        "=",
+        "==",
+        "x",
+        "x=",
+        "=x",
+        ".=1",
+        "..=1",
+        "a..b=1",
+        ".a=1",
+        "a.=1",
+        "a b=1",
+        "é=1",
+        "a=[1",
+        "a={",
+    ),
+    *(
+        "a=*x",
+        "seeds=",
+        "seeds=0",
+        "seeds=-1",
+        "seeds=1e9",
+        "seeds=1e999",
+        "seeds=.nan",
+        "seeds=x",
+        "seeds=[]",
+    ),
+    *(
+        "seeds={}",
+        "seeds=[[]]",
+        "seeds=10000000000000",
+        "seeds=true",
+        "seeds=[1, 1]",
+        "seeds=[1.5]",
+    ),
     *("seeds=null", "seeds=3-1", "model=1", "model=null", "model=[]", "model.class_path=null"),
     *("model.class_path=os.system", "model.init_args=1", "model.init_args=null", "model.network=1"),
     *("model.network=null", "model.network=[]", "model.optimizer=null", "model.network.hidden=[]"),
     *("model.network.hidden=x", "model.network.hidden=[-1]", "model.network.hidden=[1e999]"),
     *("model.network.dropout=2", "model.network.dropout=.nan", "model.network.dropout=[]"),
     *("model.activation=[]", "model.activation=null", "model.activation=1", "model.activation={}"),
-    *("model.activation=[[]]", "trainer=1", "model.activation=./nowhere.py:Unit", "model.activation=a:b:c"),
-    *("model.activation=:", "model.activation={name: 1}", "trainer=null", "trainer=[]", "trainer.callbacks=1"),
-    *("trainer.callbacks=null", "trainer.callbacks=[1]", "trainer.callbacks=[null]", "trainer.callbacks=[{}]"),
-    *("trainer.callbacks={}", "trainer.max_epochs=x", "trainer.max_epochs=null", "trainer.max_epochs=-1"),
-    *("trainer.max_epochs=1e999", "trainer.max_epochs=[]", "trainer.max_epochs=.nan", "trainer.max_epochs=2.5"),
-    *("trainer.max_epochs=true", "data=1", "data=null", "data=[]", "data.class_path=1", "data.class_path=x"),
-    *("data.init_args=[]", "data.batch_size=0", "data.batch_size=x", "data.dataset=/", "data.dataset=["),
+    *(
+        "model.activation=[[]]",
+        "trainer=1",
+        "model.activation=./nowhere.py:Unit",
+        "model.activation=a:b:c",
+    ),
+    *(
+        "model.activation=:",
+        "model.activation={name: 1}",
+        "trainer=null",
+        "trainer=[]",
+        "trainer.callbacks=1",
+    ),
+    *(
+        "trainer.callbacks=null",
+        "trainer.callbacks=[1]",
+        "trainer.callbacks=[null]",
+        "trainer.callbacks=[{}]",
+    ),
+    *(
+        "trainer.callbacks={}",
+        "trainer.max_epochs=x",
+        "trainer.max_epochs=null",
+        "trainer.max_epochs=-1",
+    ),
+    *(
+        "trainer.max_epochs=1e999",
+        "trainer.max_epochs=[]",
+        "trainer.max_epochs=.nan",
+        "trainer.max_epochs=2.5",
+    ),
+    *(
+        "trainer.max_epochs=true",
+        "data=1",
+        "data=null",
+        "data=[]",
+        "data.class_path=1",
+        "data.class_path=x",
+    ),
+    *(
+        "data.init_args=[]",
+        "data.batch_size=0",
+        "data.batch_size=x",
+        "data.dataset=/",
+        "data.dataset=[",
+    ),
     *("data.dataset=1", "data.dataset=null", "data.dataset=/dev/zero", "seed_everything=x"),
-    *("seed_everything=-1", "seed_everything=[]", "seed_everything=null", "block=x", "block=[]", "optimizer=x"),
+    *(
+        "seed_everything=-1",
+        "seed_everything=[]",
+        "seed_everything=null",
+        "block=x",
+        "block=[]",
+        "optimizer=x",
+    ),
     *("ckpt_path=x", "unknown=1", "a=2020-99-99", "a=&a [*a]", f"a={'[' * 3000}", "a=!!int x"),
-    *(f"a={'9' * 5000}", "9=9", "model.activation.name=elu", "model.seed=1", "data.seed=1", "trainer.logger=x"),
+    *(
+        f"a={'9' * 5000}",
+        "9=9",
+        "model.activation.name=elu",
+        "model.seed=1",
+        "data.seed=1",
+        "trainer.logger=x",
+    ),
     *("trainer.strategy=x", "trainer.precision=x", "trainer.accelerator=x", "trainer.devices=x"),
     "trainer.plugins=[1]",
 )
 UNITS = (
-    *("", " ", "x", "1", "null", "true", "1e999", ".nan", "[]", "{}", "[relu]", "{name: 1}", "{name: null}"),
+    *(
+        "",
+        " ",
+        "x",
+        "1",
+        "null",
+        "true",
+        "1e999",
+        ".nan",
+        "[]",
+        "{}",
+        "[relu]",
+        "{name: 1}",
+        "{name: null}",
+    ),
     *("{nam: elu}", "{name: elu, alpha: x}", "{name: elu, alhpa: 1}", "{name: elu, alpha: .nan}"),
-    *("{name: [], alpha: 1}", "::", ":", "a:", ":a", "a:b", "a:b:c", "os:system", "os.system", "./x.py:"),
-    *("./x.py", "./x.py:y", "/dev/zero:x", "~no-one/y.py:z", "relu ", "RELU", "é", "\0", "*a", "&a [*a]"),
-    *("!!int x", "2020-99-99", "'", '"', "{", "[", "%", "relu\nelu", "y" * 9999, "..:x", "[" * 3000),
-    *("{name: relu, name: elu}", "{class_path: torch.nn.ReLU}", "{name: relu, 1: 2}", "torch.nn:Nothing"),
-    *("torch.nn:functional", "torch:nn", "nowhere.at.all:Unit", "{name: './x.py:y', a: 1}", "{name: ':'}"),
+    *(
+        "{name: [], alpha: 1}",
+        "::",
+        ":",
+        "a:",
+        ":a",
+        "a:b",
+        "a:b:c",
+        "os:system",
+        "os.system",
+        "./x.py:",
+    ),
+    *(
+        "./x.py",
+        "./x.py:y",
+        "/dev/zero:x",
+        "~no-one/y.py:z",
+        "relu ",
+        "RELU",
+        "é",
+        "\0",
+        "*a",
+        "&a [*a]",
+    ),
+    *(
+        "!!int x",
+        "2020-99-99",
+        "'",
+        '"',
+        "{",
+        "[",
+        "%",
+        "relu\nelu",
+        "y" * 9999,
+        "..:x",
+        "[" * 3000,
+    ),
+    *(
+        "{name: relu, name: elu}",
+        "{class_path: torch.nn.ReLU}",
+        "{name: relu, 1: 2}",
+        "torch.nn:Nothing",
+    ),
+    *(
+        "torch.nn:functional",
+        "torch:nn",
+        "nowhere.at.all:Unit",
+        "{name: './x.py:y', a: 1}",
+        "{name: ':'}",
+    ),
     "9" * 5000,
 )
 

@@ -15,7 +15,9 @@ def test_it_has_the_papers_parameters():
     network = ConvNet(nn.ReLU, 10)
     assert sum(p.numel() for p in network.parameters()) == 1_408_244
     norms = (nn.BatchNorm1d, nn.BatchNorm2d)
-    assert all(isinstance(layer, norms) or getattr(layer, "bias", None) is None for layer in network)
+    assert all(
+        isinstance(layer, norms) or getattr(layer, "bias", None) is None for layer in network
+    )
 
 
 def test_its_layers_are_the_papers_table():
@@ -27,7 +29,10 @@ def test_its_layers_are_the_papers_table():
         match layer:
             case nn.Conv2d():
                 found.append(("conv", layer.kernel_size[0], *x.shape[1:3]))
-                assert [type(m) for m in layers[number + 1 : number + 3]] == [nn.BatchNorm2d, nn.ReLU]
+                assert [type(m) for m in layers[number + 1 : number + 3]] == [
+                    nn.BatchNorm2d,
+                    nn.ReLU,
+                ]
             case nn.MaxPool2d():
                 found.append(("pool", *x.shape[1:3]))
             case Dropout():
@@ -40,7 +45,12 @@ def test_its_layers_are_the_papers_table():
         ("conv", 3, 192, 6),
         *[("conv", 1, 192, 6)] * 2,
     ]
-    assert [type(m) for m in layers[-4:]] == [nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear, nn.BatchNorm1d]
+    assert [type(m) for m in layers[-4:]] == [
+        nn.AdaptiveAvgPool2d,
+        nn.Flatten,
+        nn.Linear,
+        nn.BatchNorm1d,
+    ]
     assert x.shape == (2, 10)
 
 

@@ -18,7 +18,9 @@ def layers(seed=0, act=nn.GELU, **options):
 
 def test_weights_have_the_gain_and_no_bias():
     for layer in layers(gain=1.7):
-        assert float(layer.weight.std()) == pytest.approx(1.7 / math.sqrt(layer.in_features), rel=0.1)
+        assert float(layer.weight.std()) == pytest.approx(
+            1.7 / math.sqrt(layer.in_features), rel=0.1
+        )
         assert not layer.bias.any()
 
 

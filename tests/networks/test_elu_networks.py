@@ -117,8 +117,14 @@ def test_runs_of_one_number_start_from_the_same_weights():
         return [layer.weight for layer in task.network.modules() if isinstance(layer, nn.Conv2d)]
 
     first = weights("elu", 3)
-    for unit, options in (("relu", {}), ("srelu", {"batch_norm": True}), ("prelu", {"inner_dropout": True})):
-        assert all(torch.equal(a, b) for a, b in zip(first, weights(unit, 3, **options), strict=True))
+    for unit, options in (
+        ("relu", {}),
+        ("srelu", {"batch_norm": True}),
+        ("prelu", {"inner_dropout": True}),
+    ):
+        assert all(
+            torch.equal(a, b) for a, b in zip(first, weights(unit, 3, **options), strict=True)
+        )
     assert not torch.equal(first[0], weights("elu", 4)[0])
 
 
@@ -136,7 +142,9 @@ def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
     ]
     more = ["--trainer.max_epochs", "3", "--trainer.default_root_dir"]
     assert cli(*words, *more, "straight").code == 0
-    assert cli(*words, "--trainer.max_epochs", epochs, "--trainer.default_root_dir", "cut").code == 0
+    assert (
+        cli(*words, "--trainer.max_epochs", epochs, "--trainer.default_root_dir", "cut").code == 0
+    )
     assert cli(*words, *more, "cut", "--ckpt_path", "last").code == 0
     straight, cut = (
         torch.load(next(tmp_path.glob(f"{where}/*/checkpoints/last.ckpt")), weights_only=True)

@@ -64,12 +64,16 @@ def test_it_computes_its_formula(gated):
         torch.testing.assert_close(network(tokens), expected, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize(("gated", "parameters", "hidden"), [(False, 135_808, 256), (True, 134_784, 168)])
+@pytest.mark.parametrize(
+    ("gated", "parameters", "hidden"), [(False, 135_808, 256), (True, 134_784, 168)]
+)
 def test_both_forms_have_nearly_as_many_parameters(gated, parameters, hidden):
     network = built(gated=gated)
     assert sum(p.numel() for p in network.parameters()) == parameters
     assert {block.feed_forward.up.out_features for block in network.blocks} == {hidden}
-    assert not [name for name, _ in network.named_parameters() if "bias" in name and "norm" not in name]
+    assert not [
+        name for name, _ in network.named_parameters() if "bias" in name and "norm" not in name
+    ]
 
 
 def test_a_shorter_context_has_the_same_logits():
@@ -97,11 +101,16 @@ def test_equal_layers_have_equal_weights_whatever_the_activation_and_the_form():
     first = dict(built(seed=3).named_parameters())
     linear = partial(nn.Linear, 256, 256)  # an activation with a weight of its own
     for other in (built(nn.PReLU, seed=3), built(linear, seed=3), built(seed=3, gated=True)):
-        same = {n: p for n, p in other.named_parameters() if n in first and p.shape == first[n].shape}
-        assert len(same) >= len(first) - 4  # in the gated form, of each block 'up' and 'down' differ in shape
+        same = {
+            n: p for n, p in other.named_parameters() if n in first and p.shape == first[n].shape
+        }
+        # In the gated form, of each block 'up' and 'down' differ in shape
+        assert len(same) >= len(first) - 4
         assert all(torch.equal(p, first[name]) for name, p in same.items())
     assert not torch.equal(built(seed=4).head.weight, first["head.weight"])
-    assert not torch.equal(first["blocks.0.attention.qkv.weight"], first["blocks.1.attention.qkv.weight"])
+    assert not torch.equal(
+        first["blocks.0.attention.qkv.weight"], first["blocks.1.attention.qkv.weight"]
+    )
 
 
 @pytest.mark.parametrize("init", ["fan_in", 0.05])
@@ -115,7 +124,11 @@ def test_initial_weights(init):
         elif isinstance(layer, nn.Embedding):
             assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
         elif isinstance(layer, nn.LayerNorm):
-            assert (layer.eps, layer.weight.unique().tolist(), layer.bias.unique().tolist()) == (1e-5, [1], [0])
+            assert (layer.eps, layer.weight.unique().tolist(), layer.bias.unique().tolist()) == (
+                1e-5,
+                [1],
+                [0],
+            )
 
 
 @pytest.mark.parametrize("name", ["gelu", "prelu", "soi"])

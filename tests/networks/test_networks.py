@@ -95,7 +95,9 @@ def test_dropout_wants_a_drop_probability(p):
 
 CONVOLUTIONAL = {
     "convnet": partial(ConvNet, widths=(3, 4), dropout=0.0),
-    "pyramid": partial(PyramidNet, stacks=((1, 3, 6), (2, 4, 3)), levels=(1, 2), dense=(8, 6), dropout=0.0),
+    "pyramid": partial(
+        PyramidNet, stacks=((1, 3, 6), (2, 4, 3)), levels=(1, 2), dense=(8, 6), dropout=0.0
+    ),
     "wide": partial(WideResNet, depth=10, widen=2, dropout=0.0),
     "residual": partial(ResNet, depth=8),
 }
@@ -125,12 +127,27 @@ def test_the_memory_order_changes_speed_alone(network):
         (ConvStacks, {"dropout": [0.1]}, "1 dropouts for 6 stacks"),
         (ConvStacks, {"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
         (GPT, {"heads": 5}, "width 64 of a GPT with 5 heads"),
-        (GPT, {"width": 6}, "width 6 of a GPT with 2 heads: give a multiple of the heads, at least 8"),
-        (GPT, {"input_shape": (3, 32, 32)}, r"takes tokens \(T,\), not samples of shape \(3, 32, 32\)"),
+        (
+            GPT,
+            {"width": 6},
+            "width 6 of a GPT with 2 heads: give a multiple of the heads, at least 8",
+        ),
+        (
+            GPT,
+            {"input_shape": (3, 32, 32)},
+            r"takes tokens \(T,\), not samples of shape \(3, 32, 32\)",
+        ),
         (GPT, {"init": "he"}, "init: expected .* or 'fan_in', got 'he'"),
-        (PyramidNet, {"stacks": [[1, 4]]}, r"stack \[1, 4\]: give layers, units and receptive field"),
+        (
+            PyramidNet,
+            {"stacks": [[1, 4]]},
+            r"stack \[1, 4\]: give layers, units and receptive field",
+        ),
         (PyramidNet, {"input_shape": (2, 4, 24)}, r"\(2, 4, 24\) is too small for 4 stacks"),
-        *((ResNet, {"depth": n}, rf"depth {n} of a residual network: give 2 \+ 6n") for n in (2, 18, 21)),
+        *(
+            (ResNet, {"depth": n}, rf"depth {n} of a residual network: give 2 \+ 6n")
+            for n in (2, 18, 21)
+        ),
         *((WideResNet, {"depth": depth}, r"4 \+ 6n") for depth in (4, 12)),
         (WideResNet, {"block": "papers"}, "did you mean 'paper'"),
         (CoordinateMLP, {"hidden": ()}, "CoordinateMLP: hidden: expected"),

@@ -8,7 +8,12 @@ from actlab.networks import Dropout, PyramidNet
 from actlab.networks.init import weights_of_run
 from actlab.networks.pyramid import SpatialPyramidPool
 
-TINY = {"input_shape": (2, 20, 24), "stacks": ((1, 3, 6), (2, 4, 3)), "levels": (1, 2), "dense": (8, 6)}
+TINY = {
+    "input_shape": (2, 20, 24),
+    "stacks": ((1, 3, 6), (2, 4, 3)),
+    "levels": (1, 2),
+    "dense": (8, 6),
+}
 
 
 def of_run(seed, **options):
@@ -25,7 +30,13 @@ def whole():
 
 def test_it_has_the_papers_parameters(whole):
     """Layers × units × receptive field of ELU §4.4, each with biases; 21 bins of 1024 channels before dense."""
-    convolutions = [(3, 96, 6), (96, 512, 3), *[(512, 512, 3)] * 2, (512, 768, 3), *[(768, 768, 3)] * 4]
+    convolutions = [
+        (3, 96, 6),
+        (96, 512, 3),
+        *[(512, 512, 3)] * 2,
+        (512, 768, 3),
+        *[(768, 768, 3)] * 4,
+    ]
     convolutions += [(768, 1024, 3), *[(1024, 1024, 3)] * 2]
     dense = [(21 * 1024, 4096), (4096, 4096), (4096, 1000)]
     expected = sum(a * b * k * k + b for a, b, k in convolutions) + sum(a * b + b for a, b in dense)
@@ -73,5 +84,7 @@ def test_the_pyramid_holds_the_maxima_of_its_bins():
 def test_weights_are_normal_by_hes_rule():
     network = of_run(0, stacks=((1, 64, 6), (2, 64, 3)), dense=(512, 512))
     for layer in (m for m in network if isinstance(m, nn.Conv2d | nn.Linear)):
-        assert layer.weight.std().item() == pytest.approx((2 / layer.weight[0].numel()) ** 0.5, rel=0.1)
+        assert layer.weight.std().item() == pytest.approx(
+            (2 / layer.weight[0].numel()) ** 0.5, rel=0.1
+        )
         assert not layer.bias.any()

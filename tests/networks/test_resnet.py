@@ -13,7 +13,9 @@ from actlab.networks.resnet import ResidualBlock
 SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 8}
 
 
-@pytest.mark.parametrize(("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)])
+@pytest.mark.parametrize(
+    ("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)]
+)
 def test_it_has_the_papers_number_of_parameters(depth, millions):
     """He et al. 2015, Table 6."""
     with torch.device("meta"):

@@ -20,7 +20,9 @@ def original_parameters():
     for width in (64, 128, 256):
         for number in range(6):
             total += (
-                9 * width * (fan_in + width) + 2 * (fan_in + width) + (fan_in * width if number == 0 else 0)
+                9 * width * (fan_in + width)
+                + 2 * (fan_in + width)
+                + (fan_in * width if number == 0 else 0)
             )
             fan_in = width
     return total + 2 * 256 + 256 * 100 + 100

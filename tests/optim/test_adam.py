@@ -16,13 +16,18 @@ def gradients(steps):
     generator = torch.Generator().manual_seed(0)
     scales = 10.0 ** torch.arange(0, -8, -1, dtype=torch.float64)
     for step in range(steps):
-        yield [torch.randn(s, generator=generator, dtype=torch.float64) * scales[step % 8] for s in SHAPES]
+        yield [
+            torch.randn(s, generator=generator, dtype=torch.float64) * scales[step % 8]
+            for s in SHAPES
+        ]
 
 
 def in_numpy(weights, lr, beta1s, beta2, eps, decay):
     """Kingma & Ba's update with ε under the root, element by element."""
     first, second = ([np.zeros_like(w) for w in weights] for _ in range(2))
-    for t, (gradient, beta1) in enumerate(zip(gradients(len(beta1s)), beta1s, strict=True), start=1):
+    for t, (gradient, beta1) in enumerate(
+        zip(gradients(len(beta1s)), beta1s, strict=True), start=1
+    ):
         for i, w in enumerate(weights):
             g = gradient[i].numpy() + decay * w
             first[i] = beta1 * first[i] + (1 - beta1) * g
@@ -38,14 +43,18 @@ def test_the_update_is_the_formula(decay, layout):
     start = [torch.randn(s, dtype=torch.float64) for s in SHAPES]
     parameters = [nn.Parameter(w.clone()) for w in start]
     parameters[2].data = parameters[2].data.contiguous(memory_format=layout)
-    optimizer = AdamEpsilonInRoot(parameters, lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=decay)
+    optimizer = AdamEpsilonInRoot(
+        parameters, lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=decay
+    )
     scheduler = Scheduler(optimizer, [{"beta1": Steps({10: 5 / 9})}], [0])
     for step, found in enumerate(gradients(20)):
         scheduler.move(step, step)
         for parameter, gradient in zip(parameters, found, strict=True):
             parameter.grad = gradient
         optimizer.step()
-    expected = in_numpy([w.numpy() for w in start], 0.01, [0.9] * 10 + [0.5] * 10, 0.99, 1e-8, decay)
+    expected = in_numpy(
+        [w.numpy() for w in start], 0.01, [0.9] * 10 + [0.5] * 10, 0.99, 1e-8, decay
+    )
     for parameter, value in zip(parameters, expected, strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), value, rtol=1e-12)
     assert optimizer.state[parameters[2]]["exp_avg"].is_contiguous(memory_format=layout)

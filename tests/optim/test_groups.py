@@ -13,7 +13,9 @@ from actlab.optim import L2
 
 def test_kinds_of_parameters():
     unit = create("prelu")
-    network = nn.Sequential(nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), unit, nn.Flatten(), nn.Linear(3, 1))
+    network = nn.Sequential(
+        nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), unit, nn.Flatten(), nn.Linear(3, 1)
+    )
     assert optim.kinds(network, [unit]) == {
         "0.weight": "weights",
         "0.bias": "biases",
@@ -62,7 +64,9 @@ def test_l2_is_the_gradient_of_its_penalty(half):
     strength, l2 = 0.05, L2(0.05, half=half, of=["weights"])
     named = dict(network.named_parameters())
     parts = optim.groups(optim.kinds(network), l2)
-    optimizer = torch.optim.SGD([{"params": [named[n] for n in names], **own} for names, own in parts], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [{"params": [named[n] for n in names], **own} for names, own in parts], lr=0.1
+    )
     expected = {n: p.detach().clone() for n, p in named.items()}
     x = torch.randn(4, 3, dtype=torch.float64)
     penalty = strength * (0.5 if half else 1) * network.weight.square().sum()
@@ -79,4 +83,6 @@ def test_without_a_penalty_there_is_one_group():
     names: dict[str, Any] = {"a": "weights", "b": "biases"}
     assert optim.groups(names, None) == [(["a", "b"], {})]
     assert optim.penalty(torch.optim.Adam([nn.Parameter(torch.ones(3))])) == 0
-    assert optim.groups(names, L2(0.1, of=["weights", "biases"])) == [(["a", "b"], {"weight_decay": 0.1})]
+    assert optim.groups(names, L2(0.1, of=["weights", "biases"])) == [
+        (["a", "b"], {"weight_decay": 0.1})
+    ]

@@ -23,8 +23,16 @@ from toys import Frames, FrameTask, assert_members, fitted
         (Linear(0, 4, final=0.5), {0: 1, 2: 0.75, 4: 0.5}),
         (Cosine(50), {0: 1, 25: 0.5, 50: 0, 60: 0}),
         (Cosine(10, final=0.2), {0: 1, 5: 0.6, 10: 0.2}),
-        (Cosine(39_000), {0: 1, 19_500: 0.5, 38_999: (math.pi / 39_000) ** 2 / 4}),  # GELU §3.5, CIFAR-100
-        (Steps({100: 5 / 9}), {99: 1, 100: 5 / 9, 199: 5 / 9}),  # β₁ from 0.9 to 0.5 (GELU §3.5, CIFAR-10)
+        # GELU §3.5, CIFAR-100
+        (
+            Cosine(39_000),
+            {0: 1, 19_500: 0.5, 38_999: (math.pi / 39_000) ** 2 / 4},
+        ),
+        # β₁ from 0.9 to 0.5 (GELU §3.5, CIFAR-10)
+        (
+            Steps({100: 5 / 9}),
+            {99: 1, 100: 5 / 9, 199: 5 / 9},
+        ),
         (Steps({35: 0.5, 85: 0.05}), {0: 1, 34: 1, 35: 0.5, 84: 0.5, 85: 0.05, 900: 0.05}),
     ],
 )
@@ -45,7 +53,10 @@ def test_a_scheduler_moves_every_setting():
     }
     scheduler = Scheduler(optimizer, [schedules], [0], [dropout])
     (group,) = optimizer.param_groups
-    for epoch, update, lr, beta1, decay, p in ((0, 0, 0.1, 0.9, 0.3, 0.2), (2, 4, 0.05, 0.5, 0, 0.3)):
+    for epoch, update, lr, beta1, decay, p in (
+        (0, 0, 0.1, 0.9, 0.3, 0.2),
+        (2, 4, 0.05, 0.5, 0, 0.3),
+    ):
         scheduler.move(epoch, update)
         assert group["lr"] == pytest.approx(lr)
         assert group["betas"] == pytest.approx((beta1, 0.99))
@@ -64,7 +75,9 @@ def test_a_setting_that_the_optimiser_lacks_is_rejected():
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_plateaus_are_torchs(mode):
     """The same rates as torch's ReduceLROnPlateau, whatever the course of the metric."""
-    values = (torch.rand(200, generator=torch.Generator().manual_seed(3)) + 1 / torch.arange(1, 201)).tolist()
+    values = (
+        torch.rand(200, generator=torch.Generator().manual_seed(3)) + 1 / torch.arange(1, 201)
+    ).tolist()
     ours, theirs = (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
     plateau = Plateau("val/loss", shrink=0.5, patience=3, threshold=1e-4, mode=mode)
     scheduler = Scheduler(ours, [{"lr": plateau}], [0])
@@ -104,7 +117,11 @@ FORMS = {
     "gpt in updates": (Warmup(80, then=Cosine(720, final=0.1)), gpt),
     "one cycle": (
         Warmup(0.3, 1 / 25, Cosine()),
-        lambda k: 0.04 + 0.96 * (k + 1) / 240 if k < 240 else 0.5 + 0.5 * math.cos(math.pi * (k - 240) / 560),
+        lambda k: (
+            0.04 + 0.96 * (k + 1) / 240
+            if k < 240
+            else 0.5 + 0.5 * math.cos(math.pi * (k - 240) / 560)
+        ),
     ),
     "triangle": (
         Warmup(0.5, then=Linear(by="update")),
@@ -130,7 +147,10 @@ FORMS = {
         ),
     ),
     "cosine of epochs": (Cosine(by="epoch"), lambda k: 0.5 + 0.5 * math.cos(math.pi * k / 800)),
-    "share of epochs": (Linear(0.25, 0.75, 0.5), lambda k: 1 - 0.5 * min(max((k - 200) / 400, 0), 1)),
+    "share of epochs": (
+        Linear(0.25, 0.75, 0.5),
+        lambda k: 1 - 0.5 * min(max((k - 200) / 400, 0), 1),
+    ),
 }
 
 
@@ -144,7 +164,10 @@ def test_shares_and_compositions_are_their_closed_forms(schedule, form):
 def test_each_length_is_at_least_one_update_in_the_shortest_training(schedule, form, total):
     found = list(factors(schedule, total))
     assert all(0 <= factor <= 1 for factor in found)
-    assert isinstance(schedule, Warmup) is (found[0] != 1) or schedule.over(lambda by: total).length == 1
+    assert (
+        isinstance(schedule, Warmup) is (found[0] != 1)
+        or schedule.over(lambda by: total).length == 1
+    )
 
 
 class Halving(Schedule):
@@ -186,13 +209,19 @@ def test_equal_schedules_and_compositions_are_equal():
         ),
         (lambda: Warmup(1.0), "length 1.0 .* share of the training between 0 and 1"),
         (lambda: Warmup(3, start=1.0), "Warmup: start: expected a number less than 1, got 1.0"),
-        (lambda: Warmup(3, then=Plateau()), "Plateau follows a metric .* give Cosine, Linear or Steps"),
+        (
+            lambda: Warmup(3, then=Plateau()),
+            "Plateau follows a metric .* give Cosine, Linear or Steps",
+        ),
         (
             lambda: Warmup(3, then=Linear()),
             "by update, then Linear by epoch: give both the same 'by'",
         ),
         (lambda: Cosine(-0.1), "length -0.1"),
-        (lambda: Cosine(math.nan), "Cosine: length: expected a whole number or a finite number, got nan"),
+        (
+            lambda: Cosine(math.nan),
+            "Cosine: length: expected a whole number or a finite number, got nan",
+        ),
         (lambda: Linear(3, 0.5), "both as whole numbers or both as shares"),
         (lambda: Linear(0.6, 0.5), "'end' above 'start'"),
         (lambda: Steps({0.5: 0.1, 3: 0.01}), "whole numbers only, or shares of the training only"),
@@ -250,7 +279,13 @@ def test_a_share_is_of_all_updates_that_the_trainer_plans(tmp_path, options, tot
 
 def test_a_share_by_epoch_is_of_max_epochs(tmp_path):
     rates = Rates()
-    fitted(frames(Warmup(0.5, then=Cosine(by="epoch"), by="epoch")), Frames(), tmp_path, rates, max_epochs=4)
+    fitted(
+        frames(Warmup(0.5, then=Cosine(by="epoch"), by="epoch")),
+        Frames(),
+        tmp_path,
+        rates,
+        max_epochs=4,
+    )
     assert rates.seen == pytest.approx([0.5] * 4 + [1.0] * 8 + [0.5] * 4)  # 4 updates an epoch
 
 
@@ -258,9 +293,13 @@ def test_a_share_by_epoch_is_of_max_epochs(tmp_path):
 def test_a_training_without_end_has_no_shares(tmp_path, by):
     options = {"max_epochs": -1, "max_steps": 4 if by == "epoch" else -1}
     remedy = (
-        "set trainer.max_epochs, or" if by == "epoch" else "set trainer.max_steps or trainer.max_epochs, or"
+        "set trainer.max_epochs, or"
+        if by == "epoch"
+        else "set trainer.max_steps or trainer.max_epochs, or"
     )
-    with pytest.raises(ActlabError, match=f"without a number of {by}s: {remedy} give its lengths as whole"):
+    with pytest.raises(
+        ActlabError, match=f"without a number of {by}s: {remedy} give its lengths as whole"
+    ):
         fitted(frames(Cosine(by=by)), Frames(), tmp_path, **options)
 
 

@@ -112,14 +112,19 @@ def test_the_probe_gives_what_numpy_gives(untrained):
         for m in bias_shift.BiasShift()(Apart([task]), Data(images, labels))
     }
     linear = [m for m in task.network.modules() if isinstance(m, nn.Linear)]
-    weights, biases = ([getattr(m, of).detach().double().numpy() for m in linear] for of in ("weight", "bias"))
+    weights, biases = (
+        [getattr(m, of).detach().double().numpy() for m in linear] for of in ("weight", "bias")
+    )
     elu = lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))  # noqa: E731
     for layer in (2, 3):
         expected = k_distances(weights, biases, elu, images.flatten(1).double().numpy(), layer)
         for q in bias_shift.QUANTILES:
             value = found["k_distance", f"layer={layer},quantile={q}"]
             assert value == pytest.approx(np.quantile(expected, q), rel=1e-4), (layer, q)
-    assert {condition for metric, condition in found if metric != "k_distance"} == {"layer=2", "layer=3"}
+    assert {condition for metric, condition in found if metric != "k_distance"} == {
+        "layer=2",
+        "layer=3",
+    }
 
 
 def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
@@ -128,7 +133,10 @@ def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
     images, labels = images[:8], labels[:8]
     exact = bias_shift.layers_of(task, (images, labels))[2].weight
     drawn = torch.multinomial(task(images).softmax(-1), 4000, replacement=True)  # (8, 4000)
-    of_label = [bias_shift.layers_of(task, (images, torch.full_like(labels, c)))[2].observed for c in range(4)]
+    of_label = [
+        bias_shift.layers_of(task, (images, torch.full_like(labels, c)))[2].observed
+        for c in range(4)
+    ]
     squares = torch.stack(of_label)[drawn, torch.arange(8).unsqueeze(-1)].square()  # (8, 4000, U)
     error = squares.std(1) / 4000**0.5
     assert exact.min() > 0
@@ -137,7 +145,8 @@ def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
 
 def test_batches_add_up(layers):
     whole, parts = measure(layers[2]), bias_shift.measure(sums_of(layers[2], batch=77))
-    assert parts == pytest.approx(whole, rel=1e-6, nan_ok=True)  # k inverts a matrix, far from well conditioned
+    # K inverts a matrix, far from well conditioned
+    assert parts == pytest.approx(whole, rel=1e-6, nan_ok=True)
 
 
 def test_a_layer_sees_activations_and_derivatives(trained, layers):
@@ -150,7 +159,9 @@ def test_a_layer_sees_activations_and_derivatives(trained, layers):
     linear = [m for m in task.network.modules() if isinstance(m, nn.Linear)]
     for number, layer in layers.items():
         gradient, module = -sums_of(layer).gradient / SAMPLES, linear[number - 1]
-        torch.testing.assert_close(gradient[:, :-1].float(), module.weight.grad, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(
+            gradient[:, :-1].float(), module.weight.grad, rtol=1e-3, atol=1e-5
+        )
         torch.testing.assert_close(gradient[:, -1].float(), module.bias.grad, rtol=1e-3, atol=1e-5)
     assert all(p.dtype == torch.float32 for p in task.parameters()), "the network is as it was"
 
@@ -175,7 +186,9 @@ def test_a_unit_that_nothing_moves_has_no_k(layers):
     nothing = measure(layer._replace(weight=torch.zeros_like(layer.weight)))
     assert nothing["unmoved_units", ""] == 1
     assert nothing["singular_units", ""] == 0
-    assert all(math.isnan(nothing[key]) for key in nothing if key[0] in ("k_distance", "effective_samples"))
+    assert all(
+        math.isnan(nothing[key]) for key in nothing if key[0] in ("k_distance", "effective_samples")
+    )
 
 
 def test_units_with_a_singular_covariance_are_counted_beside_k(layers):
@@ -186,7 +199,9 @@ def test_units_with_a_singular_covariance_are_counted_beside_k(layers):
     few.weight[:5, :7] = 1
     others = layer._replace(weight=layer.weight[:, 7:], observed=layer.observed[:, 7:])
     found, of_others = measure(few), measure(others)
-    assert found["singular_units", ""] * 12 == pytest.approx(7 + 5 * of_others["singular_units", ""])
+    assert found["singular_units", ""] * 12 == pytest.approx(
+        7 + 5 * of_others["singular_units", ""]
+    )
     for q in bias_shift.QUANTILES:
         key = "k_distance", f",quantile={q}"
         assert found[key] == pytest.approx(of_others[key], rel=1e-9)
@@ -217,9 +232,13 @@ def test_the_effective_sample_is_what_kish_says():
     """Equal weights count in full; of weights 1 and 3, half each, four fifths count."""
     a = torch.rand(40, 2, dtype=torch.float64)
     weight = torch.ones(40, 3, dtype=torch.float64)
-    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(40)
+    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(
+        40
+    )
     weight[:20] = 3
-    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(32)
+    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(
+        32
+    )
 
 
 def test_where_units_are_centred_and_uncorrelated_both_gradients_point_one_way():
@@ -228,7 +247,9 @@ def test_where_units_are_centred_and_uncorrelated_both_gradients_point_one_way()
     a = torch.randn(500, 4, generator=source, dtype=torch.float64)
     a = torch.linalg.qr(a - a.mean(0)).Q * 500**0.5
     a -= a.mean(0)
-    layer = bias_shift.Layer(a, torch.ones(500, 3).double(), torch.randn(500, 3, generator=source).double())
+    layer = bias_shift.Layer(
+        a, torch.ones(500, 3).double(), torch.randn(500, 3, generator=source).double()
+    )
     found = measure(layer)
     assert found["cosine", ""] == pytest.approx(1)
     assert found["correlation", ""] == pytest.approx(0, abs=1e-9)
@@ -249,20 +270,31 @@ def test_correlations_are_those_of_numpy(layers):
 
 
 def test_of_what_it_cannot_be_measured():
-    with pytest.raises(ActlabError, match="samples: expected a number greater than or equal to 2, got 1"):
+    with pytest.raises(
+        ActlabError, match="samples: expected a number greater than or equal to 2, got 1"
+    ):
         bias_shift.BiasShift(1)
     with pytest.raises(ActlabError, match=r"layers \[1, 2\] of bias shift"):
         bias_shift.BiasShift(layers=[1, 2])
 
 
-@pytest.mark.parametrize(("last", "asked"), [((), r"logits \(B, K\)"), ((nn.Flatten(),), r"inputs \(B, I\)")])
+@pytest.mark.parametrize(
+    ("last", "asked"), [((), r"logits \(B, K\)"), ((nn.Flatten(),), r"inputs \(B, I\)")]
+)
 def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
     """Their units have a δ at each place, and the theorems are about one."""
     unit = factory("relu")
     task = ClassificationTask(
         activation="relu",
         network=lambda act, k, shape: nn.Sequential(
-            *(nn.Linear(3, 3), unit(), nn.Linear(3, 3), unit(), *last, nn.Linear(15 if last else 3, 2))
+            *(
+                nn.Linear(3, 3),
+                unit(),
+                nn.Linear(3, 3),
+                unit(),
+                *last,
+                nn.Linear(15 if last else 3, 2),
+            )
         ),
         num_classes=2,
         input_shape=(5, 3),
@@ -276,5 +308,7 @@ def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
 def test_layers_that_a_network_lacks_are_named(trained, layers):
     task, batch = trained
     assert list(bias_shift.layers_of(task, batch, [3])) == [3]
-    with pytest.raises(ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden layers"):
+    with pytest.raises(
+        ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden layers"
+    ):
         bias_shift.layers_of(task, batch, [2, 4, 9])

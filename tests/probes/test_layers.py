@@ -53,11 +53,16 @@ def test_net_inputs_are_those_of_the_layers():
         z = module(a).detach()
         units = [float(stats.kstest(column, "norm").statistic) for column in z.T.double().numpy()]
         shapes = [
-            float(stats.kstest(stats.zscore(column), "norm").statistic) for column in z.T.double().numpy()
+            float(stats.kstest(stats.zscore(column), "norm").statistic)
+            for column in z.T.double().numpy()
         ]
         whole = stats.kstest(z.flatten().double().numpy(), "norm").statistic
-        assert found["distance_of_units", f"layer={number}"] == pytest.approx(np.median(units), abs=1e-6)
-        assert found["distance_of_shapes", f"layer={number}"] == pytest.approx(np.median(shapes), abs=1e-6)
+        assert found["distance_of_units", f"layer={number}"] == pytest.approx(
+            np.median(units), abs=1e-6
+        )
+        assert found["distance_of_shapes", f"layer={number}"] == pytest.approx(
+            np.median(shapes), abs=1e-6
+        )
         assert found["distance_of_layer", f"layer={number}"] == pytest.approx(whole, abs=1e-6)
         a = nn.functional.gelu(z)
 
@@ -140,7 +145,8 @@ def correlated(rho, samples=4000, units=6, mean=0.5, deviation=0.7):
 def test_the_shift_of_a_linear_unit_grows_with_the_correlation():
     """ELU §2, in closed form: under squared loss δ = −uᵀa, so the shift is −(mᵀ(C + m mᵀ) u + mᵀu).
 
-    With I units of mean μ, deviation s and correlation ρ its size is |1ᵀu| μ (s² (1 + ρ (I − 1)) + I μ² + 1).
+    With I units of mean μ, deviation s and correlation ρ its size is |1ᵀu| μ (s² (1 + ρ (I − 1)) +
+    I μ² + 1).
     """
     u, shifts = draw(6, 3, seed=1), []
     for rho in (0.0, 0.2, 0.5, 0.9):
@@ -155,7 +161,8 @@ def test_the_shift_of_a_linear_unit_grows_with_the_correlation():
 
 
 @pytest.mark.parametrize(
-    ("activation", "expected"), [("relu", 0.0), ("leaky_relu", 0.01), ("identity", 1.0), ("elu", None)]
+    ("activation", "expected"),
+    [("relu", 0.0), ("leaky_relu", 0.01), ("identity", 1.0), ("elu", None)],
 )
 def test_what_deactivated_units_pass_on(activation, expected):
     """Far below 0: a ReLU nothing, a leaky ReLU the square of its slope, an ELU e^(2z) of the variance."""
@@ -220,8 +227,14 @@ def test_blocks_use_the_statistics_of_the_batch():
         ),
         (lambda: NetInputs(0), "samples: expected a number greater than or equal to 2, got 0"),
         (lambda: PassedNoise(strength=0), "strength: expected a number greater than 0, got 0"),
-        (lambda: PassedNoise(draws=1), "draws: expected a number greater than or equal to 2, got 1"),
-        (lambda: measured(BlockGradients(), task_of(mlp), DATA), "require a network with 'blocks', not MLP"),
+        (
+            lambda: PassedNoise(draws=1),
+            "draws: expected a number greater than or equal to 2, got 1",
+        ),
+        (
+            lambda: measured(BlockGradients(), task_of(mlp), DATA),
+            "require a network with 'blocks', not MLP",
+        ),
     ],
 )
 def test_of_what_they_cannot_be_measured(make, said):

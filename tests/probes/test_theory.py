@@ -38,23 +38,32 @@ def test_moments_are_means_over_samples(layer):
     torch.testing.assert_close(fisher(of), expected, **TOLERANCE)
     q = delta[:, 2].square() / delta[:, 2].square().sum()
     torch.testing.assert_close(of.mean_q[2], q @ a, **TOLERANCE)
-    torch.testing.assert_close(of.variance_q[2], torch.cov(a.T, aweights=q, correction=0), **TOLERANCE)
+    torch.testing.assert_close(
+        of.variance_q[2], torch.cov(a.T, aweights=q, correction=0), **TOLERANCE
+    )
 
 
 def test_theorem_1_is_the_inverse_of_the_unit_fisher_matrix(layer):
     of, g, g0, *_ = layer
     update, bias = theory.natural_update(of, g, g0)
     direct = torch.linalg.inv(fisher(of)) @ torch.cat((g, g0.unsqueeze(-1)), -1).unsqueeze(-1)
-    torch.testing.assert_close(torch.cat((update, bias.unsqueeze(-1)), -1), direct.squeeze(-1), **TOLERANCE)
+    torch.testing.assert_close(
+        torch.cat((update, bias.unsqueeze(-1)), -1), direct.squeeze(-1), **TOLERANCE
+    )
 
 
 def test_theorem_2_decomposes_the_shift(layer):
     """It is (E_p(a) − k E_q(a))ᵀ A⁻¹ g + k g₀ / E(δ²)."""
     of, g, g0, *_ = layer
     shift, k = theory.bias_shift(of.mean, *theory.natural_update(of, g, g0)), theory.correction(of)
-    corrected = theory.dot(of.mean - k.unsqueeze(-1) * of.mean_q, torch.linalg.solve(of.A, g)) + k * g0 / of.c
+    corrected = (
+        theory.dot(of.mean - k.unsqueeze(-1) * of.mean_q, torch.linalg.solve(of.A, g))
+        + k * g0 / of.c
+    )
     torch.testing.assert_close(corrected, shift, **TOLERANCE)
-    assert (shift - theory.bias_shift(of.mean, g, g0)).abs().max() > 1e-3, "the gradient's own shift is another"
+    assert (shift - theory.bias_shift(of.mean, g, g0)).abs().max() > 1e-3, (
+        "the gradient's own shift is another"
+    )
 
 
 def test_without_a_mean_there_is_nothing_to_correct(layer):
@@ -65,7 +74,9 @@ def test_without_a_mean_there_is_nothing_to_correct(layer):
         of._replace(b=of.b * t, A=of.A + of.c[:, None, None] * theory.outer(of.mean_q) * (t**2 - 1))
         for t in lengths
     ]
-    distances = torch.stack([(theory.correction(one._replace(mean=0 * of.mean)) - 1).abs() for one in shifted])
+    distances = torch.stack(
+        [(theory.correction(one._replace(mean=0 * of.mean)) - 1).abs() for one in shifted]
+    )
     assert distances[0].abs().max() < 1e-12
     assert (distances.diff(dim=0) > 0).all()
 
@@ -87,7 +98,9 @@ def test_at_fixed_covariances_the_correction_is_proportional_to_the_mean(layer):
             torch.testing.assert_close(of_t.variance_q, one.variance_q, **TOLERANCE)
             distances.append(float((theory.correction(of_t) - 1).abs()))
         assert distances[2] > 0
-        assert distances == pytest.approx([0, 0.5 * distances[2], distances[2], 2 * distances[2]], abs=1e-9)
+        assert distances == pytest.approx(
+            [0, 0.5 * distances[2], distances[2], 2 * distances[2]], abs=1e-9
+        )
 
 
 def test_lemma_1_is_the_inverse(layer):
@@ -142,7 +155,9 @@ def test_without_constant_units_the_others_get_what_they_have_alone(layer):
     update, bias = theory.natural_update(padded, g * kept, g0)
     for unit in range(5):
         smaller = theory.moments(a[:, kept[unit]], delta[:, [unit]])
-        torch.testing.assert_close(theory.correction(padded)[[unit]], theory.correction(smaller), **TOLERANCE)
+        torch.testing.assert_close(
+            theory.correction(padded)[[unit]], theory.correction(smaller), **TOLERANCE
+        )
         expected, of_bias = theory.natural_update(smaller, g[[unit]][:, kept[unit]], g0[[unit]])
         torch.testing.assert_close(update[[unit]][:, kept[unit]], expected, **TOLERANCE)
         torch.testing.assert_close(bias[[unit]], of_bias, **TOLERANCE)

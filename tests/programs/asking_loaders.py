@@ -22,7 +22,9 @@ class Data(pl.LightningDataModule):
     def __init__(self, kind: str = "plain"):
         super().__init__()
         self.kind = kind
-        self.kept = CombinedLoader([DataLoader(points(48), 8), DataLoader(points(40), 8)], "max_size")
+        self.kept = CombinedLoader(
+            [DataLoader(points(48), 8), DataLoader(points(40), 8)], "max_size"
+        )
 
     def setup(self, stage):
         self.size = 40 * self.trainer.world_size

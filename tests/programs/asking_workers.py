@@ -11,7 +11,9 @@ if __name__ == "__main__":
     sys.path += [str(Path.cwd()), str(Path(__file__).parent)]
     for _ in range(2):
         with workers.Worker() as worker:
-            print(worker.call("folder_of_mine:start"), worker.call("asking_workers:hashed"), sep=",")
+            print(
+                worker.call("folder_of_mine:start"), worker.call("asking_workers:hashed"), sep=","
+            )
 
 
 def hashed():

@@ -11,7 +11,8 @@ import pytorch_lightning as pl
 import torch
 
 COUNTS, KILLED = Path(__file__).with_name("counts.txt"), Path(__file__).with_name("killed")
-TINY = torch.full((2**17,), 1000, dtype=torch.int32).view(torch.float32)  # by its bits: 1e-42 may be read as 0
+# By its bits: 1e-42 may be read as 0
+TINY = torch.full((2**17,), 1000, dtype=torch.int32).view(torch.float32)
 
 
 def denormal() -> int:

@@ -14,7 +14,9 @@ class Leaky(nn.ReLU):
 
 
 def encoder(activation):
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation=activation, batch_first=True)
+    layer = nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, activation=activation, batch_first=True
+    )
     return nn.TransformerEncoder(layer, 2)
 
 
@@ -32,14 +34,20 @@ class Module(pl.LightningModule):
         return self.net(batch[0]).square().mean()
 
     def validation_step(self, batch, batch_idx):
-        padded = torch.arange(5) >= 1 + torch.arange(len(batch[0])).sort(descending=True).values[:, None]
-        evaluated, trained = (self.net.train(mode)(batch[0], None, padded) for mode in (False, True))
+        padded = (
+            torch.arange(5) >= 1 + torch.arange(len(batch[0])).sort(descending=True).values[:, None]
+        )
+        evaluated, trained = (
+            self.net.train(mode)(batch[0], None, padded) for mode in (False, True)
+        )
         self.net.eval()
         assert (evaluated - trained)[~padded].abs().max() < 2e-6
 
 
 class Data(pl.LightningDataModule):
     def train_dataloader(self):
-        return DataLoader(TensorDataset(torch.randn(5, 5, 8, generator=torch.Generator().manual_seed(0))), 5)
+        return DataLoader(
+            TensorDataset(torch.randn(5, 5, 8, generator=torch.Generator().manual_seed(0))), 5
+        )
 
     val_dataloader = train_dataloader

@@ -1,6 +1,7 @@
 """Run a study in a process that has used torch's threads before, as a notebook has.
 
-``python flushed_notebook.py FOLDER abort|finish`` prints the numbers of denormal elements seen in training.
+``python flushed_notebook.py FOLDER abort|finish`` prints the numbers of denormal elements seen in
+training.
 """
 
 import contextlib

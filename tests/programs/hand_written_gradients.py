@@ -247,7 +247,9 @@ class _Silu(torch.autograd.Function):
     def backward(ctx, gradient):
         (x,) = ctx.saved_tensors
         s = x.sigmoid()
-        return gradient * _Constant.apply(x, s * (1 + x * (1 - s)), s * (1 - s) * (2 + x * (1 - 2 * s)))
+        return gradient * _Constant.apply(
+            x, s * (1 + x * (1 - s)), s * (1 - s) * (2 + x * (1 - 2 * s))
+        )
 
 
 class KeptCurvature(nn.Module):

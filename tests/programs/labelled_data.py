@@ -17,5 +17,11 @@ class Labelled(pl.LightningDataModule):
         rates: list[float] | None = None,
     ):
         super().__init__()
-        self.given = {"label": label, "size": size, "either": either, "anything": anything, "bare": bare}
+        self.given = {
+            "label": label,
+            "size": size,
+            "either": either,
+            "anything": anything,
+            "bare": bare,
+        }
         self.given |= {"table": table, "rates": rates}

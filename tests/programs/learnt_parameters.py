@@ -39,7 +39,9 @@ class Blend(nn.Module):
         self.inner = Swish(0.5)
 
     def forward(self, x):
-        return self.weights[0] * torch.relu(x) + self.weights[1] * torch.tanh(x) + 0.1 * self.inner(x)
+        return (
+            self.weights[0] * torch.relu(x) + self.weights[1] * torch.tanh(x) + 0.1 * self.inner(x)
+        )
 
 
 class Frozen(Swish):

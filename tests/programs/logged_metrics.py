@@ -12,7 +12,9 @@ import actlab
 class Module(pl.LightningModule):
     def __init__(self, activation: str = "relu", lr: float = 0.01):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(2, 8), actlab.create(activation), torch.nn.Linear(8, 1))
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(2, 8), actlab.create(activation), torch.nn.Linear(8, 1)
+        )
         self.acc, self.lr = BinaryAccuracy(), lr
         self.several = MetricCollection([BinaryF1Score(), BinaryHingeLoss()], prefix="valid_")
 

@@ -52,6 +52,8 @@ class Points(pl.LightningDataModule):
 
     def train_dataloader(self):
         rows = TensorDataset(torch.rand(8, 1))
-        return DataLoader(rows, 4, num_workers=self.num_workers, collate_fn=lambda rows: self.collated(rows))
+        return DataLoader(
+            rows, 4, num_workers=self.num_workers, collate_fn=lambda rows: self.collated(rows)
+        )
 
     val_dataloader = train_dataloader

@@ -14,12 +14,16 @@ def net(act, num_classes):
 
 
 def sized(act, num_classes, *, width=8):
-    return nn.Sequential(nn.Flatten(), nn.LazyLinear(width), act(width), nn.Linear(width, num_classes))
+    return nn.Sequential(
+        nn.Flatten(), nn.LazyLinear(width), act(width), nn.Linear(width, num_classes)
+    )
 
 
 def shaped(act, num_classes, input_shape, width=8):
     inputs = torch.Size(input_shape).numel()
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), act(width), nn.Linear(width, num_classes))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, width), act(width), nn.Linear(width, num_classes)
+    )
 
 
 class Shaped(nn.Sequential):

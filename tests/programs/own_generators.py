@@ -38,8 +38,12 @@ class Data(pl.LightningDataModule):
         if self.kind == "numpy":
             return DataLoader(self.rows, 4, sampler=self.noise.permutation(16).tolist())
         if self.kind == "local":
-            return DataLoader(self.rows, 4, shuffle=True, generator=torch.Generator().manual_seed(7))
+            return DataLoader(
+                self.rows, 4, shuffle=True, generator=torch.Generator().manual_seed(7)
+            )
         if self.kind == "weighted":
             weights = torch.linspace(0.1, 1, 16).tolist()
-            return DataLoader(self.rows, 4, sampler=WeightedRandomSampler(weights, 16, generator=self.order))
+            return DataLoader(
+                self.rows, 4, sampler=WeightedRandomSampler(weights, 16, generator=self.order)
+            )
         return DataLoader(self.rows, 4, shuffle=True, generator=self.order)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from actlab.storage.files import replacing
 
-os.getpid = lambda: 999_999_999  # as in another container, which numbers its processes from 1 as well
+# As in another container, which numbers its processes from 1 as well
+os.getpid = lambda: 999_999_999
 with replacing(Path(sys.argv[1])) as partial:
     partial.write_text("half")
     print(partial, flush=True)

@@ -135,7 +135,11 @@ class Dropped(nn.Sequential):
 
     def __init__(self, activation, outputs, input_shape, dropout: float):
         super().__init__(
-            nn.Flatten(), nn.Linear(784, 16), activation(), nn.Dropout(dropout), nn.Linear(16, outputs)
+            nn.Flatten(),
+            nn.Linear(784, 16),
+            activation(),
+            nn.Dropout(dropout),
+            nn.Linear(16, outputs),
         )
 
 

@@ -65,7 +65,9 @@ class Annealed(ClassificationTask):
 
 class Net(nn.Sequential):
     def __init__(self, act, num_classes, input_shape, hidden=(8,), dropout=0.5, init="glorot"):
-        super().__init__(nn.Flatten(), nn.Linear(784, hidden[0]), act(), nn.Linear(hidden[0], num_classes))
+        super().__init__(
+            nn.Flatten(), nn.Linear(784, hidden[0]), act(), nn.Linear(hidden[0], num_classes)
+        )
         self.got = hidden, dropout, init
 
 

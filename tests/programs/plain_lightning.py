@@ -25,7 +25,9 @@ class MyData(pl.LightningDataModule):
 
 
 class MyModule(pl.LightningModule):
-    def __init__(self, activation: str = "relu", width: int = 8, lr: float = 0.1, broken: bool = False):
+    def __init__(
+        self, activation: str = "relu", width: int = 8, lr: float = 0.1, broken: bool = False
+    ):
         super().__init__()
         from actlab.activations import create
 

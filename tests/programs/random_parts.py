@@ -90,7 +90,9 @@ class RandomModule(pl.LightningModule):
     def training_step(self, batch, number):
         loss = self.loss(batch) * self.scale
         self.log_dict(
-            {"train_loss": loss, "order": number * batch[2].float().mean()}, on_step=False, on_epoch=True
+            {"train_loss": loss, "order": number * batch[2].float().mean()},
+            on_step=False,
+            on_epoch=True,
         )
         return loss
 

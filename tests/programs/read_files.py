@@ -27,7 +27,9 @@ class Scaled(torch.nn.Module):
 class Net(pl.LightningModule):
     def __init__(self, activation: str = "relu"):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(1, 2), actlab.create(activation), torch.nn.Linear(2, 1))
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(1, 2), actlab.create(activation), torch.nn.Linear(2, 1)
+        )
 
     def training_step(self, batch, _):
         return (self.net(batch[0]) - batch[1]).square().mean()

@@ -73,7 +73,11 @@ class Partials(pl.LightningModule):
         optimizer = self.optimizer(self.trainer.model.parameters())
         if self.scheduler is None:
             return {"optimizer": optimizer}
-        scheduler = {"scheduler": self.scheduler(optimizer), "monitor": "val/loss", "interval": "epoch"}
+        scheduler = {
+            "scheduler": self.scheduler(optimizer),
+            "monitor": "val/loss",
+            "interval": "epoch",
+        }
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
 
@@ -88,7 +92,9 @@ class Halves(pl.LightningDataModule):
         self.train, self.val, self.test = parts
 
     def loader(self, rows, **options):
-        return DataLoader(rows, self.hparams.batch_size, num_workers=self.hparams.num_workers, **options)
+        return DataLoader(
+            rows, self.hparams.batch_size, num_workers=self.hparams.num_workers, **options
+        )
 
     def train_dataloader(self):
         return self.loader(self.train, shuffle=True)
@@ -100,7 +106,8 @@ class Halves(pl.LightningDataModule):
         return self.loader(self.test)
 
 
-# 2. Two networks, two optimisers, manual optimisation; nothing of a validation but a sample's distance.
+# 2. Two networks, two optimisers, manual optimisation; nothing of a validation but a sample's
+# distance.
 
 
 class GAN(pl.LightningModule):
@@ -132,7 +139,9 @@ class GAN(pl.LightningModule):
 
     def validation_step(self, batch, batch_idx):
         (real,) = batch
-        fake = self.generator(torch.randn(len(real), self.latent, generator=torch.Generator().manual_seed(0)))
+        fake = self.generator(
+            torch.randn(len(real), self.latent, generator=torch.Generator().manual_seed(0))
+        )
         self.log("val_mse", (fake.mean(0) - real.mean(0)).square().mean())
 
     def configure_optimizers(self):
@@ -144,13 +153,16 @@ class GAN(pl.LightningModule):
 class Ring(pl.LightningDataModule):
     def train_dataloader(self):
         angle = torch.linspace(0, 2 * math.pi, 64)
-        return DataLoader(TensorDataset(torch.stack([angle.cos(), angle.sin()], 1)), 16, shuffle=True)
+        return DataLoader(
+            TensorDataset(torch.stack([angle.cos(), angle.sin()], 1)), 16, shuffle=True
+        )
 
     def val_dataloader(self):
         return DataLoader(self.train_dataloader().dataset, 64)
 
 
-# 3. Segmentation: collections of metrics with prefixes, an encoder created late, two validation sets.
+# 3. Segmentation: collections of metrics with prefixes, an encoder created late, two validation
+# sets.
 
 
 class Segmenter(pl.LightningModule):
@@ -217,7 +229,11 @@ class VAE(pl.LightningModule):
         reconstruction = (self.decoder(z) - x).square().sum(1).mean()
         kl = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
         loss = reconstruction + self.beta * kl
-        values = {f"{split}/loss": loss, f"{split}/reconstruction_mse": reconstruction, f"{split}/kl": kl}
+        values = {
+            f"{split}/loss": loss,
+            f"{split}/reconstruction_mse": reconstruction,
+            f"{split}/kl": kl,
+        }
         self.log_dict(values, on_epoch=True, on_step=False)
         return loss
 
@@ -234,7 +250,8 @@ class VAE(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), 1e-2)
 
 
-# 5. A recurrent network on windows of a CSV file; schedule by steps, gradient clipping is the Trainer's.
+# 5. A recurrent network on windows of a CSV file; schedule by steps, gradient clipping is the
+# Trainer's.
 
 
 class Forecaster(pl.LightningModule):
@@ -262,7 +279,9 @@ class Forecaster(pl.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.parameters(), self.hparams.lr)
         steps = self.trainer.estimated_stepping_batches
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.hparams.lr, total_steps=int(steps))
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, self.hparams.lr, total_steps=int(steps)
+        )
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
@@ -309,7 +328,13 @@ class Tagger(pl.LightningModule):
 
     def training_step(self, batch, batch_idx):
         outputs = self(**batch)
-        self.log("train_loss", outputs["loss"], on_step=True, on_epoch=True, batch_size=len(batch["labels"]))
+        self.log(
+            "train_loss",
+            outputs["loss"],
+            on_step=True,
+            on_epoch=True,
+            batch_size=len(batch["labels"]),
+        )
         return {"loss": outputs["loss"], "logits": outputs["logits"].detach()}
 
     def validation_step(self, batch, batch_idx):
@@ -350,7 +375,9 @@ class Corpus(pl.LightningDataModule):
     def setup(self, stage):
         self.parts = {"train": Texts(0, 32), "val": Texts(1, 16)}
 
-        def collated(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:  # a closure, as a tokenizer needs
+        def collated(
+            rows: list[dict[str, Any]],
+        ) -> dict[str, torch.Tensor]:  # a closure, as a tokenizer needs
             ids = pad_sequence([row["input_ids"] for row in rows], batch_first=True)
             labels = torch.tensor([row["labels"] for row in rows])
             return {"input_ids": ids, "attention_mask": (ids > 0).float(), "labels": labels}

@@ -12,7 +12,9 @@ class Encoded(nn.Module):
     def __init__(self, act):
         super().__init__()
         self.position = nn.Parameter(0.1 * torch.randn(28, WIDTH))
-        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, activation=act(), batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(
+            WIDTH, 2, 16, dropout=0.0, activation=act(), batch_first=True
+        )
 
     def forward(self, x):
         return self.layer(x + self.position)
@@ -41,7 +43,12 @@ class Branching(nn.Module):
 
 
 MIDDLES = {
-    "forms": lambda act: [nn.LayerNorm(WIDTH), act(), nn.Linear(WIDTH, WIDTH), nn.RMSNorm((28, WIDTH))],
+    "forms": lambda act: [
+        nn.LayerNorm(WIDTH),
+        act(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.RMSNorm((28, WIDTH)),
+    ],
     "mapped": lambda act: [Encoded(act)],
     "dropped": lambda act: [Encoded(act), nn.Dropout(0.1)],
     "recurrent": lambda act: [Recurrent(), act()],

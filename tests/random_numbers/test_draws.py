@@ -1,6 +1,7 @@
 """Random numbers of samples: uniform, independent across what they are keyed by, the same however batched.
 
-The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests made.
+The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests
+made.
 """
 
 import itertools
@@ -40,7 +41,9 @@ KINDS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def position(index: Sequence[int] | Tensor, seeds: Sequence[int] = (3,), epoch: int = 0) -> Position:
+def position(
+    index: Sequence[int] | Tensor, seeds: Sequence[int] = (3,), epoch: int = 0
+) -> Position:
     return Position(tuple(seeds), epoch, torch.as_tensor(index))
 
 
@@ -98,7 +101,9 @@ def over_epochs() -> np.ndarray:
 
 
 def over_seeds() -> np.ndarray:
-    return uniform_at(position(torch.arange(4).repeat(5000, 1), range(5000)), "flip").double().numpy()
+    return (
+        uniform_at(position(torch.arange(4).repeat(5000, 1), range(5000)), "flip").double().numpy()
+    )
 
 
 @pytest.mark.parametrize("draw", [over_samples, over_epochs, over_seeds])
@@ -124,7 +129,9 @@ def test_a_number_is_a_hash_of_seed_purpose_epoch_sample_and_element():
     assert uniform_at(here, "noise", (2, 3, 4))[1, 1, 1, 1].item() == (word >> 8) / 2**24
     assert integers_at(here, "noise", 1000, (2, 3, 4))[1, 1, 1, 1].item() == word * 1000 >> 32
     quantile = special.ndtri(((word >> 9) + 0.5) / 2**23)
-    assert normal_at(here, "noise", (2, 3, 4))[1, 1, 1, 1].item() == pytest.approx(quantile, rel=1e-6)
+    assert normal_at(here, "noise", (2, 3, 4))[1, 1, 1, 1].item() == pytest.approx(
+        quantile, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,7 +204,9 @@ def test_integers_are_equally_likely(high):
 
 def test_integers_reach_both_ends(monkeypatch):
     for high in (1, 2, 10, 2**31):
-        monkeypatch.setattr(positions, "_words_at", lambda *_: torch.tensor([0, -1], dtype=torch.int32))
+        monkeypatch.setattr(
+            positions, "_words_at", lambda *_: torch.tensor([0, -1], dtype=torch.int32)
+        )
         assert integers_at(position([0]), "crop", high).tolist() == [0, high - 1]
 
 

@@ -33,7 +33,9 @@ class Accelerator:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     module = Accelerator()
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("meta"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("meta")
+    )
     monkeypatch.setattr(torch, "get_device_module", lambda *_: module)
     return module
 
@@ -48,7 +50,9 @@ def unused_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, _ in inspect.getmembers(torch.cuda, inspect.isfunction):
         if name != "is_initialized":
             monkeypatch.setattr(torch.cuda, name, fail)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda")
+    )
 
 
 class Drawn(nn.Module):

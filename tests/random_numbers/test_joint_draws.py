@@ -49,7 +49,9 @@ class Ladder(nn.Module):
 PARTS: dict[str, Callable[[], list[nn.Module]]] = {
     "dropout": lambda: [Dropout(0.5), Dropout(0.2), Dropout(0.5), Dropout(0.0)],
     "a rate of each run": lambda: [Dropout(RATES), Dropout(RATES), Dropout(0.5)],
-    "stochastic maps": lambda: [activations.create(n) for n in ("soi", "rrelu", "adaptive_dropout", "soi")],
+    "stochastic maps": lambda: [
+        activations.create(n) for n in ("soi", "rrelu", "adaptive_dropout", "soi")
+    ],
     "of a user": lambda: [Twice(), Dropout(0.5), Twice(), activations.create("soi")],
     "two widths": lambda: [
         *(part for width in (3, 7, 3, 7) for part in (Dropout(0.5), nn.LazyLinear(width))),
@@ -80,12 +82,18 @@ def steps(
     """Yield outputs and gradients of training steps, each with the middle of an evaluation."""
     stream.steps = True
     for number, size in enumerate(SIZES):
-        x = torch.linspace(-2, 2, len(stream.seeds) * size * 7).view(-1, size, 7).to(dtype).requires_grad_()
+        x = (
+            torch.linspace(-2, 2, len(stream.seeds) * size * 7)
+            .view(-1, size, 7)
+            .to(dtype)
+            .requires_grad_()
+        )
         stream.move(0, number, **part)
         network.eval()(x)
         for layer in network.modules():
             if isinstance(layer, Dropout) and number > 3:
-                layer.set_scale(0.0 if number == 4 else 0.5)  # without probability a layer draws nothing
+                # Without probability a layer draws nothing
+                layer.set_scale(0.0 if number == 4 else 0.5)
         output = network.train()(x)
         (output * output.detach().cos()).sum().backward()
         assert x.grad is not None
@@ -101,7 +109,9 @@ def all_steps(parts: str, seeds: tuple[int, ...], **options: Any) -> list[tuple[
     return list(steps(network, stream, **options))
 
 
-def check_alike(parts: str, seeds: tuple[int, ...], hashed: list[torch.Size], **options: Any) -> None:
+def check_alike(
+    parts: str, seeds: tuple[int, ...], hashed: list[torch.Size], **options: Any
+) -> None:
     together, calls = all_steps(parts, seeds, **options), hashed.copy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joint_draws, "_are_possible", lambda: False)
@@ -112,7 +122,9 @@ def check_alike(parts: str, seeds: tuple[int, ...], hashed: list[torch.Size], **
         assert all(map(torch.equal, one, other))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str
+)
 @pytest.mark.parametrize("parts", PARTS)
 def test_sites_draw_together_what_they_draw_alone(parts, dtype, hashed):
     check_alike(parts, (3, 9), hashed, dtype=dtype)

@@ -1,6 +1,7 @@
 """The random streams: uniform, independent across what they are keyed by, and the same alone or in a stack.
 
-The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests made.
+The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests
+made.
 """
 
 import gc
@@ -80,7 +81,8 @@ def test_equal_elements_of_many_seeds_are_uniform():
 def test_hash_avalanches():
     """Flipping any bit of the element or of the first key flips each output bit half of the time.
 
-    The second key enters half-way and need only part sequences: on average its bits flip half of the output.
+    The second key enters half-way and need only part sequences: on average its bits flip half of
+    the output.
     """
     n = 20_000
     words = torch.randint(
@@ -92,7 +94,9 @@ def test_hash_avalanches():
     for word, bit in itertools.product(range(3), range(32)):
         changed = words.clone()
         changed[word] ^= torch.tensor(1, dtype=torch.int32) << bit
-        flips[word, bit] = ((before ^ hash_words(*changed)).unsqueeze(1) >> bits & 1).double().mean(0)
+        flips[word, bit] = (
+            ((before ^ hash_words(*changed)).unsqueeze(1) >> bits & 1).double().mean(0)
+        )
     assert (flips[:2] - 0.5).abs().max() < 0.02
     assert (flips[2].mean() - 0.5).abs() < 0.06
 
@@ -212,7 +216,10 @@ def test_compiled_masks_are_the_same_to_the_bit(monkeypatch):
 def held_elements() -> int:
     """The int32 elements of all living tensors, each storage once."""
     living = (o for o in gc.get_objects() if type(o) is Tensor and o.dtype == torch.int32)
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in living}.values()) // 4
+    return (
+        sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in living}.values())
+        // 4
+    )
 
 
 def test_batches_of_500_sizes_hold_the_counter_of_the_largest():
@@ -237,7 +244,8 @@ def test_numbers_are_the_same_before_and_after_larger_batches(monkeypatch, compi
     monkeypatch.setattr(masks, "counters", {})
     key, second = stream.keys[0]
     expected = [
-        hash_words(torch.arange(rank * n, (rank + 1) * n, dtype=torch.int32), key, second) for n in sizes
+        hash_words(torch.arange(rank * n, (rank + 1) * n, dtype=torch.int32), key, second)
+        for n in sizes
     ]
 
     def counting(graph: Any, inputs: Any) -> Any:
@@ -277,11 +285,16 @@ def test_without_a_compiler_the_plain_masks_stay(monkeypatch, capsys):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant):
     """The second pass would draw other numbers, and the gradient would be of another mask."""
-    network, stream = nn.Sequential(nn.Linear(4, 4), activations.create("soi"), nn.Linear(4, 1)), Stream(0)
+    network, stream = (
+        nn.Sequential(nn.Linear(4, 4), activations.create("soi"), nn.Linear(4, 1)),
+        Stream(0),
+    )
     attach(network, stream)
     stream.steps = True
     stream.move(0, 0)
-    output = checkpoint(network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant)
+    output = checkpoint(
+        network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant
+    )
     with pytest.raises(ActlabError, match="layers with stochastic activations"):
         output.sum().backward()
 

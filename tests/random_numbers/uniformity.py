@@ -58,4 +58,6 @@ def assert_uncorrelated(sequences: np.ndarray, alpha: float) -> None:
     """Correlation of every pair of rows at equal elements."""
     number, length = sequences.shape
     correlation = np.corrcoef(sequences)[np.triu_indices(number, 1)]
-    assert np.abs(correlation).max() < stats.norm.isf(alpha / (number * (number - 1))) / np.sqrt(length)
+    assert np.abs(correlation).max() < stats.norm.isf(alpha / (number * (number - 1))) / np.sqrt(
+        length
+    )

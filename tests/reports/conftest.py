@@ -57,7 +57,11 @@ def finish(folder: RunFolder, status: str) -> None:
     rows = []
     for epoch in range(1, EPOCHS + 1):
         value = low + 0.01 * seed + 0.5 * (EPOCHS - epoch)
-        named = (("train", "loss", value / 2), ("val", "loss", value), ("test", "error", value / 10))
+        named = (
+            ("train", "loss", value / 2),
+            ("val", "loss", value),
+            ("test", "error", value / 10),
+        )
         rows += [Row(float(epoch), epoch, split, metric, "", v) for split, metric, v in named]
     folder.finish(status, rows, seconds=1.0)
 
@@ -80,11 +84,14 @@ def copy(template: Path, folder: RunFolder, status: str) -> None:
 def written(tmp_path: Path, templates: Path) -> Written:
     """Write the study's runs and load them.
 
-    ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's text, or says
-    what to replace in it by what; ``activations`` and ``overrides`` are the command line's.
+    ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's
+    text, or says what to replace in it by what; ``activations`` and ``overrides`` are the command
+    line's.
     """
 
-    def write(skip: Any = None, diverge: Any = None, edit: Any = (), **command: Any) -> results.Results:
+    def write(
+        skip: Any = None, diverge: Any = None, edit: Any = (), **command: Any
+    ) -> results.Results:
         published = tmp_path / "published.csv"
         published.write_text(
             "panel,act,curve,epoch,value\nA,ReLU,heldout,1,0.9\nA,ReLU,heldout,3,0.5\n"
@@ -99,7 +106,11 @@ def written(tmp_path: Path, templates: Path) -> Written:
         root = tmp_path / "runs" / study.name
         for run in study.runs():
             if not (skip and skip(run)):
-                copy(templates, RunFolder(root, run), DIVERGED if diverge and diverge(run) else FINISHED)
+                copy(
+                    templates,
+                    RunFolder(root, run),
+                    DIVERGED if diverge and diverge(run) else FINISHED,
+                )
         root.mkdir(parents=True, exist_ok=True)
         return results.load(StudyFolder(study, root))
 

@@ -35,7 +35,9 @@ def plot_of(loaded: Any, number: int = 0) -> Plot:
 
 def test_each_figure_is_drawn_as_svg_and_png_and_again_the_same(written, tmp_path):
     loaded = written()
-    (svg, png), again = (style.save(figures.draw(loaded)["curves"], tmp_path / x / "curves") for x in "ab")
+    (svg, png), again = (
+        style.save(figures.draw(loaded)["curves"], tmp_path / x / "curves") for x in "ab"
+    )
     assert (svg.name, png.name) == ("curves.svg", "curves.png")
     assert "<dc:date>" not in svg.read_text()
     pixels = imread(png)
@@ -57,7 +59,9 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
     plot = plot_of(loaded)
     plain, dropped = plot.panels
     lines = {(line.label, line.metric): line for line in plain.lines}
-    assert set(lines) == {(u, m) for u in ("gelu_tanh", "relu", "elu") for m in ("train/loss", "val/loss")}
+    assert set(lines) == {
+        (u, m) for u in ("gelu_tanh", "relu", "elu") for m in ("train/loss", "val/loss")
+    }
     relu = lines["relu", "val/loss"]
     assert relu.ours.x.tolist() == [1, 2, 3, 4]
     assert relu.ours.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
@@ -118,7 +122,9 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written):
 
 def test_long_words_stay_beside_their_panel(written):
     words = "share of the hidden units that never answer to any image of the validation set"
-    loaded = written(edit=lambda text: text.replace("    label: log loss", f"    label: {words}", 1))
+    loaded = written(
+        edit=lambda text: text.replace("    label: log loss", f"    label: {words}", 1)
+    )
     with mpl.rc_context(style.RC):
         drawn = figures.figure_of(loaded, plot_of(loaded))
         drawn.draw_without_rendering()
@@ -130,12 +136,16 @@ def test_long_words_stay_beside_their_panel(written):
 
 def test_a_logarithmic_axis_shows_all_that_is_above_0(written, tmp_path):
     edit = {"    label: log loss": "    label: log loss\n    log: true"}
-    with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
+    with pytest.raises(
+        ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"
+    ):
         figures.draw(written(edit=edit))
     loaded = written(edit=edit | {", ylim: [0, 1]": ""})
     plot = plot_of(loaded)
     low, high = limits(plot.panels[0])
-    published = [value for line in plot.panels[0].lines if line.published for value in line.published.values]
+    published = [
+        value for line in plot.panels[0].lines if line.published for value in line.published.values
+    ]
     assert low <= min(published) < max(published) <= high
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
@@ -168,14 +178,20 @@ A_UNIT_A_PANEL = {
 
 
 OF_RELU = {"where: {model.dropout": "where: {model.activation: relu, model.dropout"}
-TUNED = {"lines: model.activation": "lines: model.dropout", "[model.lr]": "[model.lr, model.dropout]"}
+TUNED = {
+    "lines: model.activation": "lines: model.dropout",
+    "[model.lr]": "[model.lr, model.dropout]",
+}
 COMPARED = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare: model.dropout"}
 
 
 @pytest.mark.parametrize(
     ("edit", "medians"),
     [
-        (OF_RELU | {"lines: model.activation": "lines: model.lr"}, {"0.001": 0.0405, "0.0001": 0.0505}),
+        (
+            OF_RELU | {"lines: model.activation": "lines: model.lr"},
+            {"0.001": 0.0405, "0.0001": 0.0505},
+        ),
         (A_UNIT_A_PANEL | TUNED, {"0": 0.0305, "0.5": 0.0305}),
         (A_UNIT_A_PANEL | COMPARED, {"0": 0.0305, "0.5": 0.0305}),
     ],
@@ -183,7 +199,9 @@ COMPARED = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare:
 )
 def test_other_grid_keys_can_be_the_lines(written, edit, medians):
     plot = plot_of(written(edit=edit))
-    assert {line.label: line.ours.band.median[-1] for line in plot.panels[1].lines} == pytest.approx(medians)
+    assert {
+        line.label: line.ours.band.median[-1] for line in plot.panels[1].lines
+    } == pytest.approx(medians)
     assert ("chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption) == ("0" in medians)
 
 
@@ -257,9 +275,16 @@ def test_conditions_can_be_the_x_axis(written, tmp_path):
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     kinds = [lines["relu", m].kind for m in ("noise/test/error", "noise/train/error")]
     assert kinds == ["held out", "training"]
-    assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
+    assert (plain.xlabel, plain.ylabel, plain.over_epochs) == (
+        "strength",
+        "noise test error (%)",
+        False,
+    )
     assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
-    assert "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)." in plot.caption
+    assert (
+        "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)."
+        in plot.caption
+    )
     assert [*figures.draw(loaded)] == ["curves", "noise"]
     (ax, _) = figures.figure_of(loaded, plot).axes
     assert ax.get_xlim() == pytest.approx((-0.04, 2.04))  # 2 % of the range on each side
@@ -277,10 +302,15 @@ def test_runs_are_read_where_the_figure_says(written):
 
 
 def test_values_at_selection_are_those_at_the_end_where_last_values_select(written):
-    for rule, place in (("best", "at the epoch of the best val/loss"), ("last", "at the last epoch")):
+    for rule, place in (
+        ("best", "at the epoch of the best val/loss"),
+        ("last", "at the last epoch"),
+    ):
         loaded = noisy(written, ("xlabel: strength", "at: selected"))
         select = replace(loaded.study.select, at=rule)
-        plot = plot_of(replace(loaded, folder=loaded.folder.of(replace(loaded.study, select=select))), 1)
+        plot = plot_of(
+            replace(loaded, folder=loaded.folder.of(replace(loaded.study, select=select))), 1
+        )
         assert f"Values: {place} (plain)" in plot.caption
 
 
@@ -309,8 +339,16 @@ def test_a_single_condition_is_drawn_with_its_interval(written, tmp_path):
 def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written):
     for before, after, message in (
         ("x: noise\n", "x: nois\n", "unknown key of conditions 'nois'; did you mean 'noise'"),
-        ("on: noise=1", "on: noise=3", "unknown condition beside layer 'noise=3'; did you mean 'noise=1'"),
-        ("    x: noise\n", "", "unknown condition of noise/test/error ''.*noise=0.*Name one as 'condition'"),
+        (
+            "on: noise=1",
+            "on: noise=3",
+            "unknown condition beside layer 'noise=3'; did you mean 'noise=1'",
+        ),
+        (
+            "    x: noise\n",
+            "",
+            "unknown condition of noise/test/error ''.*noise=0.*Name one as 'condition'",
+        ),
         ("xlabel: strength", "at: lst", "figures.*at.*Given: 'lst'"),
         ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
     ):
@@ -322,7 +360,9 @@ def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so
     message = "recorded what it shows; run the study first: actlab study run units"
     loaded = written(edit={"{train/loss: train, val/loss: heldout}": "{noise/test/error: null}"})
     with pytest.raises(ActlabError, match=message):
-        read_entry(loaded, {**loaded.study.figures[0], "panels": [{"where": {"model.dropout": 0.0}}]})
+        read_entry(
+            loaded, {**loaded.study.figures[0], "panels": [{"where": {"model.dropout": 0.0}}]}
+        )
     shutil.rmtree(loaded.root)
     with pytest.raises(ActlabError, match=message):
         figures.draw(written(skip=lambda run: True))
@@ -330,29 +370,51 @@ def test_a_figure_of_no_finished_run_or_of_a_probe_that_was_not_made_yet_says_so
 
 def test_mistakes_in_a_figure_get_clear_errors(written, tmp_path):
     for before, after, message in (
-        ("    label: log", "    labl: log", "unknown key of 'figures' 'labl'; did you mean 'label'"),
+        (
+            "    label: log",
+            "    labl: log",
+            "unknown key of 'figures' 'labl'; did you mean 'label'",
+        ),
         ("{title: plain", "{titel: plain", "unknown key of 'panels' 'titel'; did you mean 'title'"),
-        ("where: {model.dropout: 0.0}, pub", "where: {model.dropot: 0.0}, pub", "did you mean 'model.dropout'"),
+        (
+            "where: {model.dropout: 0.0}, pub",
+            "where: {model.dropot: 0.0}, pub",
+            "did you mean 'model.dropout'",
+        ),
         ("published: A", "published: B", "unknown panel of published curves 'B'"),
         ("names: {gelu", "nams: {gelu", "did you mean 'names'"),
         ("val/loss: heldout", "val/los: heldout", "did you mean 'val/loss'"),
-        ("val/loss: heldout", "val/loss: heldot", "unknown published curve 'heldot'; did you mean 'heldout'"),
+        (
+            "val/loss: heldout",
+            "val/loss: heldot",
+            "unknown published curve 'heldot'; did you mean 'heldout'",
+        ),
         ("relu: ReLU", "relu: RELU", "unknown name in published curves 'RELU'"),
-        ("    label: log", "    at: best\n    label: log", "'at' is allowed only with an 'x' of conditions"),
+        (
+            "    label: log",
+            "    at: best\n    label: log",
+            "'at' is allowed only with an 'x' of conditions",
+        ),
         ("    label: log", "    x: noise\n    label: log", "unknown key of conditions 'noise'"),
         (
             "    label: log",
             "    condition: noise=1\n    label: log",
             "unknown condition of train/loss 'noise=1'",
         ),
-        ("where: {model.dropout: 0.0}, pub", "pub", "give 'where' or 'fixed' a value of model.dropout"),
+        (
+            "where: {model.dropout: 0.0}, pub",
+            "pub",
+            "give 'where' or 'fixed' a value of model.dropout",
+        ),
     ):
         with pytest.raises(ActlabError, match=message):
             figures.draw(written(edit={before: after}))
 
 
 def test_published_curves_that_cannot_be_drawn_get_clear_errors(tmp_path):
-    with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
+    with pytest.raises(
+        ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"
+    ):
         read_curves({"file": "mine.csv"}, "f")
     head, unread = b"panel,act,curve,epoch,value\n", "cannot be read as published curves"
     for content, message in (
@@ -404,9 +466,15 @@ def test_curves_csv_holds_every_place_of_every_line(written, tmp_path):
     assert len(rows) == sum(drawn)
     lines = {(r["panel"], r["line"], r["metric"], r["x"]): r for r in rows}
     relu = lines["plain", "relu", "val/loss", "3.0"]
-    assert [float(relu[key]) for key in ("median", "low", "high")] == pytest.approx([0.905, 0.9, 0.91])
+    assert [float(relu[key]) for key in ("median", "low", "high")] == pytest.approx(
+        [0.905, 0.9, 0.91]
+    )
     assert (relu["figure"], relu["n"]) == ("curves", "2")
-    assert [relu[f"published_{key}"] for key in ("panel", "act", "curve")] == ["A", "ReLU", "heldout"]
+    assert [relu[f"published_{key}"] for key in ("panel", "act", "curve")] == [
+        "A",
+        "ReLU",
+        "heldout",
+    ]
     assert lines["plain", "elu", "val/loss", "3.0"]["published_act"] == ""
     # A fraction, as it was recorded, though the panel is drawn in percent.
     assert float(lines["dropped", "relu", "test/error", "4.0"]["median"]) == pytest.approx(0.0405)
@@ -414,7 +482,9 @@ def test_curves_csv_holds_every_place_of_every_line(written, tmp_path):
 
 def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written):
     loaded = written(edit={", ylim: [0, 1]": ""})
-    for run in (run for run in loaded.runs if (run.seed, run.point["model.activation"]) == (1, "elu")):
+    for run in (
+        run for run in loaded.runs if (run.seed, run.point["model.activation"]) == (1, "elu")
+    ):
         folder = RunFolder(loaded.root, run)
         shutil.rmtree(folder.path)
         folder.open()
@@ -441,7 +511,9 @@ def test_two_metrics_of_one_panel_are_told_apart_by_style_and_legend(written, tm
     with mpl.rc_context(style.RC):
         figure = figures.figure_of(loaded, plot)
         ax = figure.axes[0]
-        legend = [text.get_text().strip() for legend in figure.legends for text in legend.get_texts()]
+        legend = [
+            text.get_text().strip() for legend in figure.legends for text in legend.get_texts()
+        ]
     assert legend[-4:] == plot.kinds
     drawn = {str(vars(line)["_dash_pattern"]) for line in ax.lines}
     assert len(drawn) == 4

@@ -24,7 +24,12 @@ def legend_of(drawn: Any) -> list[str]:
 def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path):
     drawn = stored.draw("gelu_cifar10", results=tmp_path)
     assert legend_of(drawn)[-1] == "published"
-    lines = [line for axes in drawn.axes for line in axes.get_lines() if np.isfinite(line.get_ydata()).any()]
+    lines = [
+        line
+        for axes in drawn.axes
+        for line in axes.get_lines()
+        if np.isfinite(line.get_ydata()).any()
+    ]
     assert lines
     assert all(line.is_dashed() for line in lines)
 
@@ -36,7 +41,9 @@ def test_a_panel_says_what_was_run(written, tmp_path):
         ("dropped (n = 2)", "test error (%)"),
     ]
     shutil.rmtree(tmp_path / "runs")
-    titles = titles_of(written, tmp_path, skip=lambda run: run.seed and run.point["model.activation"] == "relu")
+    titles = titles_of(
+        written, tmp_path, skip=lambda run: run.seed and run.point["model.activation"] == "relu"
+    )
     assert titles[0][0] == "plain (n = 1–2)"
     shutil.rmtree(tmp_path / "runs")
     plain, dropped = titles_of(written, tmp_path, skip=lambda run: not run.point["model.dropout"])

@@ -77,9 +77,20 @@ def test_the_page_says_what_the_table_says(written):
     page = Page(page_of(loaded))
     assert page.text("h1") == page.text("title") == "A study of units"
     text = page.text()
-    for words in ("A note.", "84 of 84", "2.30", "[2.00, 2.60]", "0.350", "+0.0800", "0.016", "0.062"):
+    for words in (
+        "A note.",
+        "84 of 84",
+        "2.30",
+        "[2.00, 2.60]",
+        "0.350",
+        "+0.0800",
+        "0.016",
+        "0.062",
+    ):
         assert words in text
-    assert "Chosen per row: lr with the best median over seeds of the best val/loss reached." in text
+    assert (
+        "Chosen per row: lr with the best median over seeds of the best val/loss reached." in text
+    )
     assert "-2.00 [-2.00, -2.00] / -2.00" in text
     assert all(version in text for version in ("torch", "pytorch-lightning", "actlab"))
     assert "model.activation:" in page.text("pre")
@@ -91,10 +102,17 @@ def test_the_page_says_what_the_table_says(written):
 
 def test_the_page_asks_for_nothing(written):
     page = Page(page_of(written()))
-    loaded = [a.get(key) for tag, a in page.elements if tag not in ("a", "html") for key in ("src", "href")]
+    loaded = [
+        a.get(key)
+        for tag, a in page.elements
+        if tag not in ("a", "html")
+        for key in ("src", "href")
+    ]
     assert set(loaded) == {None, "data:,"}
     assert all("url(" not in text and "@import" not in text for text in page.texts["style"])
-    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none'")
 
 
@@ -103,7 +121,10 @@ def test_the_page_draws_what_the_figures_draw(written):
     (figure,), (plot,) = Page(page_of(loaded)).figures, read(loaded)
     assert [panel["title"] for panel in figure["panels"]] == ["plain", "dropped"]
     assert figure["caption"] == plot.caption
-    assert [panel["ylim"] for panel in figure["panels"]] == [[0, 1], [0, pytest.approx(1.08 * 20.6, rel=0.2)]]
+    assert [panel["ylim"] for panel in figure["panels"]] == [
+        [0, 1],
+        [0, pytest.approx(1.08 * 20.6, rel=0.2)],
+    ]
     drawn = {(line["label"], line["metric"]): line for line in figure["panels"][0]["lines"]}
     for line in plot.panels[0].lines:
         values = drawn[line.label, line.metric]
@@ -111,7 +132,11 @@ def test_the_page_draws_what_the_figures_draw(written):
             assert values[key] == pytest.approx(getattr(line.ours.band, key).tolist(), rel=1e-5)
     assert drawn["relu", "val/loss"]["published"] == [[1, 3], [0.9, 0.5]]
     error = figure["panels"][1]["lines"][1]
-    assert (error["label"], error["median"][-1]) == ("relu", pytest.approx(4.05))  # percent, as it is drawn
+    # percent, as it is drawn
+    assert (error["label"], error["median"][-1]) == (
+        "relu",
+        pytest.approx(4.05),
+    )
     assert [unit["light"] for unit in figure["units"]] == list(
         style.colours(["gelu_tanh", "relu", "elu"]).values()
     )
@@ -142,10 +167,18 @@ def test_text_of_users_stays_text(written):
 
 
 def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written):
-    loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3)
+    loaded = written(
+        skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3
+    )
     heat = heat_map(loaded)
-    assert (heat["value"], heat["tuned"], heat["settings"]) == ("best val/loss", "lr", ["0.001", "0.0001"])
-    relu, elu = (next(r for r in heat["rows"] if r["label"] == f"{unit}, 0") for unit in ("relu", "elu"))
+    assert (heat["value"], heat["tuned"], heat["settings"]) == (
+        "best val/loss",
+        "lr",
+        ["0.001", "0.0001"],
+    )
+    relu, elu = (
+        next(r for r in heat["rows"] if r["label"] == f"{unit}, 0") for unit in ("relu", "elu")
+    )
     assert [(c["text"], c["shade"], c["chosen"]) for c in relu["cells"]] == [
         ("0.405", 100, True),
         ("0.505", 0, False),
@@ -208,7 +241,9 @@ def test_the_index_lists_studies_with_verdict_figure_and_link(cli, tmp_path):
     links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
     assert links == ["a/report.html"]
     pictures = [str(attributes["src"]) for tag, attributes in page.elements if tag == "img"]
-    assert [base64.b64decode(picture.partition("base64,")[2]) for picture in pictures] == [b"<svg>curves</svg>"]
+    assert [base64.b64decode(picture.partition("base64,")[2]) for picture in pictures] == [
+        b"<svg>curves</svg>"
+    ]
     assert page.text("li") == f"{primary} {HOSTILE} {verdict.SMOKE}"
     for words in (
         "10 of 12 runs, 1 diverged, 3 seeds",
@@ -223,7 +258,9 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
     loaded = written()
     output.write([loaded], comparison.table_of(loaded), loaded.root, html=True)
     old = {
-        path: path.read_bytes() for path in loaded.root.rglob("*.*") if path.suffix in {".html", ".csv", ".md"}
+        path: path.read_bytes()
+        for path in loaded.root.rglob("*.*")
+        if path.suffix in {".html", ".csv", ".md"}
     }
     more = written(overrides=["seeds=3"])
     output.keep([more], comparison.table_of(more), more.root)
@@ -278,7 +315,9 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 def browser() -> Iterator[Any]:
     """Chromium, where it and the package that drives it are installed."""
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if found is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     with driver.sync_playwright() as playwright:
@@ -343,7 +382,10 @@ def test_a_browser_reads_values_and_hides_lines(written, opened):
 def test_a_page_fits_its_window(written, opened):
     """Of a computer by day, and of a phone by night."""
     loaded = written(edit=hostile, overrides=["seeds=6"])
-    for file in (page_of(loaded), studies_page.write(loaded.root.parent, tables.read(loaded.root.parent))):
+    for file in (
+        page_of(loaded),
+        studies_page.write(loaded.root.parent, tables.read(loaded.root.parent)),
+    ):
         page = opened(file)
         for width, scheme in ((1280, "light"), (390, "dark")):
             page.set_viewport_size({"width": width, "height": 844})

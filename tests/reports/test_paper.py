@@ -27,9 +27,13 @@ def cells_of(text: str) -> list[list[list[str]]]:
         assert depth >= 0
     assert depth == 0
     assert plain.count("$") % 2 == plain.count(r"\$") % 2
-    assert not re.search(r"(?<!\\)[#%_^~<>|\"]|(?<!\\)&(?! )", re.sub(r"\$[<>|]\$|\{table\}", "", plain))
+    assert not re.search(
+        r"(?<!\\)[#%_^~<>|\"]|(?<!\\)&(?! )", re.sub(r"\$[<>|]\$|\{table\}", "", plain)
+    )
     found = []
-    for columns, body in re.findall(r"\\begin\{tabular\}\{(\w+)\}\n(.*?)\\end\{tabular\}", text, re.S):
+    for columns, body in re.findall(
+        r"\\begin\{tabular\}\{(\w+)\}\n(.*?)\\end\{tabular\}", text, re.S
+    ):
         rules = r"\\(top|mid|bottom)rule|\\multicolumn\{\d+\}\{l\}\{.*\} \\\\"
         lines = [line for line in body.splitlines() if not re.fullmatch(rules, line)]
         assert all(line.endswith(r" \\") for line in lines)
@@ -45,7 +49,13 @@ def test_a_latex_table_has_median_interval_difference_and_p(written):
     assert text.startswith("% \\usepackage{booktabs}\n")
     errors, losses = cells_of(text)
     assert errors[0] == ["activation", "dropout", "median", "difference to relu", "p alone / Holm"]
-    assert errors[1] == ["gelu\\_tanh", "0", "2.30 [2.00, 2.60]", "$-$2.00 [$-$2.00, $-$2.00]", "0.016 / 0.062"]
+    assert errors[1] == [
+        "gelu\\_tanh",
+        "0",
+        "2.30 [2.00, 2.60]",
+        "$-$2.00 [$-$2.00, $-$2.00]",
+        "0.016 / 0.062",
+    ]
     assert [row[0] for row in errors if "textbf" in row[0]] == [r"\textbf{My\_unit}"] * 2
     assert losses[0][3] == "published (ours - it)"
     assert "Median over seeds 0--6 [interval]. Difference to relu: mean of pairs" in text
@@ -54,13 +64,18 @@ def test_a_latex_table_has_median_interval_difference_and_p(written):
 
 def test_text_of_users_is_escaped_in_latex(written):
     def hostile(text: str) -> str:
-        text = text.replace("title: A study of units", r"title: '50 % & #1 of \textbf{x}_$y ~ ^ < > | \" {'")
+        text = text.replace(
+            "title: A study of units", r"title: '50 % & #1 of \textbf{x}_$y ~ ^ < > | \" {'"
+        )
         return text.replace("relu, elu]", "relu, '[elu] & more']")
 
     text = table_files.to_latex(table_of(written(edit=hostile)))
     tables_found = cells_of(text.replace(r"\& more", "and more"))
     assert tables_found[0][-1][0] == "{}[elu] and more"
-    assert r"50 \% \& \#1 of \textbackslash{}textbf\{x\}\_\$y \textasciitilde{} \textasciicircum{} $<$" in text
+    assert (
+        r"50 \% \& \#1 of \textbackslash{}textbf\{x\}\_\$y \textasciitilde{} \textasciicircum{} $<$"
+        in text
+    )
 
 
 def test_characters_in_latex():
@@ -74,7 +89,9 @@ def test_characters_in_latex():
 
 def test_latex_of_other_scripts_says_which_engine_it_needs(written):
     loaded = written(edit={"A study": "α 研究"})
-    assert table_files.to_latex(table_of(loaded)).startswith("% XeLaTeX or LuaLaTeX only, because of: α 研 究")
+    assert table_files.to_latex(table_of(loaded)).startswith(
+        "% XeLaTeX or LuaLaTeX only, because of: α 研 究"
+    )
 
 
 def test_show_prints_latex(cli, written, tmp_path):
@@ -89,7 +106,9 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
     """The primary column of each, at each point of the grid, with what was run in the caption."""
     found = written(overrides=["seeds=7"], activations=MINE)
     table_files.write(table_of(found), found, tmp_path / "runs/units")
-    other = written(edit={"A study": "A short study"}, overrides=["model.activation=[relu, gelu_tanh]"])
+    other = written(
+        edit={"A study": "A short study"}, overrides=["model.activation=[relu, gelu_tanh]"]
+    )
     table_files.write(table_of(other), other, tmp_path / "runs/other")
     file = tmp_path / "runs/other/table.json"
     file.write_text(file.read_text().replace('"study": "units"', '"study": "other"'))
@@ -107,13 +126,18 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
     assert mine[:3] == [r"\textbf{My\_unit}", "7", "2.30 [2.00, 2.60]"]
     assert mine[3] == "$-$2.00 [$-$2.00, $-$2.00]"
     (raw,) = {
-        c["p"] for c in json.loads((tmp_path / "runs/units/table.json").read_text())["rows"][-1]["columns"][:1]
+        c["p"]
+        for c in json.loads((tmp_path / "runs/units/table.json").read_text())["rows"][-1][
+            "columns"
+        ][:1]
     }
     assert mine[4].startswith(f"{raw:.2g} / ")
     assert "caption{relu, gelu\\_tanh, elu, My\\_unit in 2 studies. Median" in text
     assert (
         "caption{Two of 50 \\%. Median"
-        in cli(*("report", "--latex", "--runs-dir", tmp_path / "runs", "--title", "Two of 50 %")).out
+        in cli(
+            *("report", "--latex", "--runs-dir", tmp_path / "runs", "--title", "Two of 50 %")
+        ).out
     )
     alone = cli("report", "--title", "Two", "--runs-dir", tmp_path / "runs")
     assert "--title Two: is the title of a table of --latex" in alone.rejection
@@ -183,7 +207,9 @@ def test_activations_of_the_user_have_colours_of_their_own():
 def test_more_panels_than_a_column_holds_are_in_pairs(written):
     def four(text: str) -> str:
         first = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
-        return text.replace(first, first + first.replace("plain", "b") + first.replace("plain", "c"))
+        return text.replace(
+            first, first + first.replace("plain", "b") + first.replace("plain", "c")
+        )
 
     loaded, paper = written(edit=four), style.Paper(1, "sans")
     with mpl.rc_context(paper.rc):
@@ -191,5 +217,7 @@ def test_more_panels_than_a_column_holds_are_in_pairs(written):
         drawn = figures.figure_of(loaded, plot, paper)
         assert drawn.axes[0].get_subplotspec().get_gridspec().ncols == 2
         assert not misplaced(drawn)
-    with pytest.raises(ActlabError, match=r"has 12 panels and would be 1\d\.\d inches high, but a page has 9:"):
+    with pytest.raises(
+        ActlabError, match=r"has 12 panels and would be 1\d\.\d inches high, but a page has 9:"
+    ):
         figures.figure_of(loaded, type(plot)(plot.name, plot.panels * 3, ""), paper)

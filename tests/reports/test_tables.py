@@ -50,7 +50,8 @@ def cells(line: str) -> list[str]:
 def test_the_table_says_what_was_measured(written):
     loaded = written()
     head, _ = tables.grid(table_of(loaded))
-    assert not [name for name in head if "vs relu" in name or "difference to" in name]  # too few seeds
+    # Too few seeds
+    assert not [name for name in head if "vs relu" in name or "difference to" in name]
     text = printed(loaded)
     lines = text.splitlines()
     assert lines[0] == "A study of units"
@@ -92,13 +93,19 @@ def test_a_wide_terminal_takes_one_table(written, monkeypatch):
 
 
 def test_a_wide_table_comes_in_parts_in_markdown(written):
-    whole = [line for line in table_files.to_markdown(table_of(written())).splitlines() if line.startswith("#")]
+    whole = [
+        line
+        for line in table_files.to_markdown(table_of(written())).splitlines()
+        if line.startswith("#")
+    ]
     assert whole == ["# A study of units", "## Verdict", "## Notes"]
     text = table_files.to_markdown(table_of(written(overrides=["seeds=7"])))
     titles = [line for line in text.splitlines() if line.startswith("#")]
     parts = ["## test error % (last), primary", "## val loss (best)"]
     assert titles == ["# A study of units", *parts, "## Verdict", "## Notes"]
-    part = text.partition("## test error % (last), primary\n\n")[2].partition("\n\n")[0].splitlines()
+    part = (
+        text.partition("## test error % (last), primary\n\n")[2].partition("\n\n")[0].splitlines()
+    )
     assert len(part) == 2 + 6  # header, rule, a line a row
     assert {line.count("|") for line in part} == {7}
     tested = "-2.00 [-2.00, -2.00] / -2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062"
@@ -107,7 +114,9 @@ def test_a_wide_table_comes_in_parts_in_markdown(written):
 
 def test_an_unfinished_study_says_so(written):
     loaded = written(
-        skip=lambda r: (r.point["model.activation"] == "elu" and r.seed == 1) or r.point["model.lr"] < 1e-3
+        skip=lambda r: (
+            (r.point["model.activation"] == "elu" and r.seed == 1) or r.point["model.lr"] < 1e-3
+        )
     )
     text = printed(loaded)
     assert "10 of 24 runs finished; the study is unfinished" in text
@@ -131,28 +140,35 @@ def test_diverged_runs_are_counted(written):
 
 def test_seven_seeds_give_intervals_and_p(written):
     text = printed(written(overrides=["seeds=7"]))
-    assert "interval between order statistics of the median, which covers at least 95 % (98.4 % with 7" in text
+    assert (
+        "interval between order statistics of the median, which covers at least 95 % (98.4 % with 7"
+        in text
+    )
     gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # 2/128; times 4 comparisons
     # Always 0.2 and 2 points apart from relu.
     assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
     assert "-0.200 / -0.200" in gelu
     assert "1.00 [0.93, 1.00]" in gelu
-    assert "No p for val loss (best): these values are the best of several epochs or settings" in text
+    assert (
+        "No p for val loss (best): these values are the best of several epochs or settings" in text
+    )
     assert "exact where both sides have the same distribution" in text
     assert "Primary: 4 comparisons of test error % (last) with relu." in text
 
 
 def test_a_diverged_run_leaves_the_probability_and_a_note(written):
     loaded = written(
-        overrides=["seeds=7"], diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1
+        overrides=["seeds=7"],
+        diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1,
     )
     text = printed(loaded)
     elu = line_of("elu", text)
     assert elu.count("0.044 / 0.089") == 1
     assert "-1.00 / -1.00" in elu
     assert (
-        "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean" in text
+        "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean"
+        in text
     )
     gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
@@ -161,7 +177,9 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
 def test_where_most_pairs_diverged_the_median_difference_says_which_side(written):
     for who, sign in (("gelu_tanh", "+"), ("relu", "-")):
         text = printed(
-            written(overrides=["seeds=6"], diverge=lambda r, who=who: r.point["model.activation"] == who)
+            written(
+                overrides=["seeds=6"], diverge=lambda r, who=who: r.point["model.activation"] == who
+            )
         )
         gelu = line_of("gelu_tanh", text)
         assert f"- / {sign}∞" in gelu
@@ -170,7 +188,8 @@ def test_where_most_pairs_diverged_the_median_difference_says_which_side(written
 def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     text = printed(written(edit={"lr: [1.0e-3, 1.0e-4]": "lr: [1.0e-3]"}, overrides=["seeds=7"]))
     gelu = line_of("gelu_tanh", text)
-    assert gelu.count("0.016 / 0.062") == 2  # times 4 primary comparisons, and as many secondary ones
+    # Times 4 primary comparisons, and as many secondary ones
+    assert gelu.count("0.016 / 0.062") == 2
     assert "The other 4 are secondary, and corrected as a family apart." in text
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
     assert "No p" not in text
@@ -188,7 +207,12 @@ def test_a_pipe_cuts_no_name(written, programs, tmp_path, monkeypatch):
     monkeypatch.setattr(terminal, "PIPE", 120)
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
-    words = [programs / "printed_table.py", tmp_path / "units.yaml", f"some.module:{name}", loaded.root]
+    words = [
+        programs / "printed_table.py",
+        tmp_path / "units.yaml",
+        f"some.module:{name}",
+        loaded.root,
+    ]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     assert name in done.stdout
     assert done.stdout == printed(loaded)
@@ -198,7 +222,10 @@ def test_a_pipe_cuts_no_name(written, programs, tmp_path, monkeypatch):
 def test_costs_stand_beside_the_accuracy(written):
     loaded = written()
     root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
-    of = {unit: {"compared": unit, "run": run.id, "point": dict(run.point)} for unit, run in runs.items()}
+    of = {
+        unit: {"compared": unit, "run": run.id, "point": dict(run.point)}
+        for unit, run in runs.items()
+    }
     cost = {**COST, **of["gelu_tanh"], "seconds_per_update": 0.0021, "bytes_kept": 10}
     base = {**cost, **of["relu"], "seconds_per_update": 0.0021 / 1.25, "bytes_kept": 5}
     (root / "cost.json").write_text(json.dumps([cost, base]))
@@ -234,7 +261,12 @@ def test_the_spread_of_costs_is_said(written):
 
     def said(**changes: object) -> str:
         costs = [
-            {**COST, "run": run.id, "point": dict(run.point), "seconds_per_update": min(parts[unit])}
+            {
+                **COST,
+                "run": run.id,
+                "point": dict(run.point),
+                "seconds_per_update": min(parts[unit]),
+            }
             | {"seconds_in_parts": parts[unit], **changes}
             for unit, run in runs.items()
         ]
@@ -247,12 +279,16 @@ def test_the_spread_of_costs_is_said(written):
 
     quiet = said()
     assert "this machine, the fastest of 25 rounds in turns." in quiet
-    assert "In fifths of the rounds time / relu lies between 1.25 and 1.50 for gelu_tanh, and" in quiet
+    assert (
+        "In fifths of the rounds time / relu lies between 1.25 and 1.50 for gelu_tanh, and" in quiet
+    )
     assert "this machine, in one round, which can be far off." in said(rounds=1)
 
 
 def test_units_that_would_print_alike_print_their_files(written, tmp_path):
-    loaded = written(activations=["./mine.py:relu", {"name": "./mine.py:elu", "alpha": 2}, "./mine.py:bent"])
+    loaded = written(
+        activations=["./mine.py:relu", {"name": "./mine.py:elu", "alpha": 2}, "./mine.py:bent"]
+    )
     head, body = tables.grid(table_of(loaded))
     units = ["gelu_tanh", "relu", "elu", f"{Path.cwd()}/mine.py:relu", "elu(alpha=2)", "bent"]
     assert sorted({line[0] for line in body}) == sorted(units)
@@ -289,13 +325,25 @@ def test_the_values_hold_what_settings_were_chosen_by(written):
     assert [column.key for column in loaded.columns] == ["test/error@last"]
     values = pd.read_csv(io.StringIO(table_files.to_csv(loaded)))
     assert list(values.columns[-3:]) == ["test/error@last", "val/loss@best", "run"]
-    medians = values.groupby(["model.activation", "model.dropout", "model.lr"])["val/loss@best"].median()
+    medians = values.groupby(["model.activation", "model.dropout", "model.lr"])[
+        "val/loss@best"
+    ].median()
     lowest = medians.groupby(level=[0, 1]).idxmin()
-    chosen = values[values["chosen"] == 1].groupby(["model.activation", "model.dropout"])["model.lr"]
-    assert {key: setting[2] for key, setting in lowest.items()} == dict(chosen.unique().str[0].items())
-    left_out = ("select: {tune: [model.lr], metric: val/loss}\n", "  - {metric: val/loss, at: best}\n")
+    chosen = values[values["chosen"] == 1].groupby(["model.activation", "model.dropout"])[
+        "model.lr"
+    ]
+    assert {key: setting[2] for key, setting in lowest.items()} == dict(
+        chosen.unique().str[0].items()
+    )
+    left_out = (
+        "select: {tune: [model.lr], metric: val/loss}\n",
+        "  - {metric: val/loss, at: best}\n",
+    )
     untuned = written(edit=lambda text: text.replace(left_out[0], "").replace(left_out[1], "", 1))
-    assert next(csv.reader(io.StringIO(table_files.to_csv(untuned))))[-2:] == ["test/error@last", "run"]
+    assert next(csv.reader(io.StringIO(table_files.to_csv(untuned))))[-2:] == [
+        "test/error@last",
+        "run",
+    ]
 
 
 def test_files_hold_all_digits_and_fractions(written, tmp_path):
@@ -306,11 +354,24 @@ def test_files_hold_all_digits_and_fractions(written, tmp_path):
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(table) == 2 + 6
     assert len({line.count("|") for line in table}) == 1
-    assert (record["planned"], record["finished"], record["diverged"], record["seeds"]) == (24, 20, 4, [0, 1])
-    assert set(record["versions"]) == {"actlab", "torch", "pytorch-lightning", "torchmetrics", "python"}
+    assert (record["planned"], record["finished"], record["diverged"], record["seeds"]) == (
+        24,
+        20,
+        4,
+        [0, 1],
+    )
+    assert set(record["versions"]) == {
+        "actlab",
+        "torch",
+        "pytorch-lightning",
+        "torchmetrics",
+        "python",
+    }
     assert len(record["hardware"]) == 1
     relu = next(
-        row for row in record["rows"] if row["point"] == {"model.activation": "relu", "model.dropout": 0.0}
+        row
+        for row in record["rows"]
+        if row["point"] == {"model.activation": "relu", "model.dropout": 0.0}
     )
     assert relu["columns"][0]["values"] == pytest.approx({"0": 0.04, "1": 0.041})
     assert relu["columns"][1]["published"] == 0.35
@@ -335,7 +396,9 @@ def test_files_hold_all_digits_and_fractions(written, tmp_path):
 
 def test_all_digits_of_grid_values_are_written(written, tmp_path):
     grid = lambda text: text.replace("[1.0e-3, 1.0e-4]", "[0.00031622776601683794, 1.0e-4]")  # noqa: E731
-    _, table, values = table_files.write(table_of(written(edit=grid)), written(edit=grid), tmp_path / "out")
+    _, table, values = table_files.write(
+        table_of(written(edit=grid)), written(edit=grid), tmp_path / "out"
+    )
     record = json.loads(table.read_text(), parse_constant=pytest.fail)
     assert {row["chosen"]["model.lr"] for row in record["rows"]} <= {0.00031622776601683794, 1e-4}
     rows = list(csv.DictReader(io.StringIO(values.read_text())))
@@ -359,7 +422,9 @@ def test_a_column_without_values_is_hidden_everywhere(written, tmp_path):
         }
     )
     (page,) = [
-        path for path in output.write([found], table_of(found), tmp_path, html=True) if path.suffix == ".html"
+        path
+        for path in output.write([found], table_of(found), tmp_path, html=True)
+        if path.suffix == ".html"
     ]
     heads = [
         printed(found).partition("Verdict")[0],
@@ -378,7 +443,8 @@ def test_keys_that_end_alike_have_columns_of_their_own(written):
     head, body = tables.grid(table_of(loaded))
     assert head[:3] == ["activation", "model.dropout", "x.dropout"]
     assert body[0][:3] == ["gelu_tanh", "0", "1"]
-    head, body = tables.grid(table_of(written(edit={"model.dropout": "model.runs"})))  # as the column of runs
+    # As the column of runs
+    head, body = tables.grid(table_of(written(edit={"model.dropout": "model.runs"})))
     assert {"model.runs", "runs"} <= {*head}
     assert {line[head.index("model.runs")] for line in body} == {"0", "0.5"}
 
@@ -402,6 +468,10 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
         path.read_text() for path in table_files.write(table_of(probed), probed, tmp_path / "out")
     )
     cell = json.loads(record)["rows"][0]["columns"][2]
-    assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
+    assert (cell["metric"], cell["condition"], cell["values"]) == (
+        "noise/test/error",
+        "noise=1",
+        {"0": 0.25},
+    )
     first = next(csv.DictReader(io.StringIO(values)))
     assert first["noise/test/error[noise=1]@last"] == "0.25"

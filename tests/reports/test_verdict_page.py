@@ -34,7 +34,9 @@ WIDTH = 88
 
 def printed(example: str, root: Path) -> str:
     """The sentences for errors in percent, a column a seed: of 1,000 samples, margin one point, chance 90 %."""
-    given = {name: words for name, *words in map(str.split, example.partition("\n\n")[0].splitlines())}
+    given = {
+        name: words for name, *words in map(str.split, example.partition("\n\n")[0].splitlines())
+    }
     plan = study(
         grids=({ACT: list(given)},),
         reference="gelu",
@@ -49,7 +51,8 @@ def printed(example: str, root: Path) -> str:
             status = DIVERGED if word == "diverged" else FINISHED
             write(root, run, {"test/error": [value]}, status=status, scored={"test": 1000})
     return "\n".join(
-        textwrap.fill(line, WIDTH) for line in list(table_of(results.load(StudyFolder(plan, root))).summary)
+        textwrap.fill(line, WIDTH)
+        for line in list(table_of(results.load(StudyFolder(plan, root))).summary)
     )
 
 
@@ -67,7 +70,10 @@ def test_the_page_has_each_kind_of_verdict():
 def test_numbers_in_the_prose_are_those_of_the_rules():
     prose = " ".join(PAGE.read_text(encoding="utf-8").split())
     small, large = (100 * (sampling_error(*of) or 0) for of in ((0.09, 1_000), (0.02, 10_000)))
-    assert f"{small:.1f} points for an error of 9 % on 1,000 samples, {large:.2f} for 2 % on 10,000" in prose
+    assert (
+        f"{small:.1f} points for an error of 9 % on 1,000 samples, {large:.2f} for 2 % on 10,000"
+        in prose
+    )
     interval = re.search(r"95 % interval ([\d.]+) to ([\d.]+);", prose)
     assert interval
     assert f"on average by {float(interval[1]):.1f} to {float(interval[2])} points" in prose

@@ -34,14 +34,21 @@ def test_two_loggers_in_one_process_keep_their_histories_apart(tmp_path, monkeyp
         connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", watch)
-    loggers = [RunLogger(name=f"member{i}", save_dir=str(tmp_path / str(i)), offline=True) for i in range(2)]
+    loggers = [
+        RunLogger(name=f"member{i}", save_dir=str(tmp_path / str(i)), offline=True)
+        for i in range(2)
+    ]
     for i, logger in enumerate(loggers):
-        logger.log_hyperparams({"model": {"init_args": {"activation": {"name": "elu", "alpha": i}}}})
+        logger.log_hyperparams(
+            {"model": {"init_args": {"activation": {"name": "elu", "alpha": i}}}}
+        )
     for step in (10, 20):
         for i, logger in enumerate(loggers):
             logger.log_metrics({"val/loss": 100.0 * i + step}, step)
     assert loggers[0].experiment is not loggers[1].experiment
-    assert loggers[1].experiment.config["model"] == {"init_args": {"activation": {"name": "elu", "alpha": 1}}}
+    assert loggers[1].experiment.config["model"] == {
+        "init_args": {"activation": {"name": "elu", "alpha": 1}}
+    }
     for logger in loggers:
         logger.finalize("success")
     for i in range(2):

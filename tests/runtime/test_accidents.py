@@ -35,12 +35,16 @@ ACCIDENTS = {
 @pytest.mark.parametrize("make", ACCIDENTS.values(), ids=ACCIDENTS)
 def test_accidents_are_known(make):
     assert is_accident(make())
-    assert not is_accident(RuntimeError("vmap: called random operation while in randomness error mode"))
+    assert not is_accident(
+        RuntimeError("vmap: called random operation while in randomness error mode")
+    )
     assert not is_accident(RuntimeError("Caught KeyError in DataLoader worker process 0."))
 
 
 def test_an_assert_on_the_device_ends_the_process():
-    with pytest.raises(LostDeviceError, match="AcceleratorError: CUDA error: device-side assert triggered"):
+    with pytest.raises(
+        LostDeviceError, match="AcceleratorError: CUDA error: device-side assert triggered"
+    ):
         check_device(ACCIDENTS["assert"]())
     check_device(ACCIDENTS["memory"]())
 
@@ -50,7 +54,9 @@ def test_an_accident_while_a_network_is_mapped_is_no_verdict(program, tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     program("torch_layers")
-    text = study_text(model__network={"class_path": "torch_layers.Rows", "init_args": {"middle": "mapped"}})
+    text = study_text(
+        model__network={"class_path": "torch_layers.Rows", "init_args": {"middle": "mapped"}}
+    )
     (tmp_path / "own.yaml").write_text(text.replace("  model.network.hidden: [8]\n", ""))
 
     def failing(*_, **__):
@@ -64,7 +70,9 @@ def test_an_accident_while_a_network_is_mapped_is_no_verdict(program, tmp_path, 
 
 
 @pytest.mark.parametrize("make", ACCIDENTS.values(), ids=ACCIDENTS)
-def test_after_an_accident_while_updates_are_timed_stacks_have_the_usual_size(tmp_path, monkeypatch, make):
+def test_after_an_accident_while_updates_are_timed_stacks_have_the_usual_size(
+    tmp_path, monkeypatch, make
+):
     runs = load(tmp_path, overrides=TWO).runs()
 
     def failing(*_):
@@ -84,7 +92,9 @@ def test_without_float64_runs_are_trained_alone_and_measured_on_the_cpu(tmp_path
         monkeypatch.setattr(f"actlab.{place}.has_float64", lambda device: False)
     found = packing.pack(load(tmp_path, overrides=TWO).runs(), tmp_path)
     assert [len(job.runs) for job in found.jobs] == [1, 1]
-    assert found.reasons == ["the device cpu has no float64, in which stacks are compared with runs alone"]
+    assert found.reasons == [
+        "the device cpu has no float64, in which stacks are compared with runs alone"
+    ]
     assert wide(torch.ones(2)).dtype == torch.float64
 
 
@@ -92,7 +102,9 @@ def test_without_float64_runs_are_trained_alone_and_measured_on_the_cpu(tmp_path
 def costs_of(cli, tmp_path, monkeypatch):
     """Start a study of ReLU, ELU and Mish whose updates raise what is given; return its costs and output."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text(study_text("model.activation: [relu, elu, mish]", seeds=1, epochs=1))
+    (tmp_path / "s.yaml").write_text(
+        study_text("model.activation: [relu, elu, mish]", seeds=1, epochs=1)
+    )
     plain = cost.TimedTask.time
 
     def start(**raising):
@@ -107,7 +119,11 @@ def costs_of(cli, tmp_path, monkeypatch):
         assert outcome.code < 2, outcome.err
         file = tmp_path / "runs/s/cost.json"
         found = json.loads(file.read_text()) if file.exists() else []
-        return outcome.code, [(one["compared"], one.get("failed", False)) for one in found], outcome.out
+        return (
+            outcome.code,
+            [(one["compared"], one.get("failed", False)) for one in found],
+            outcome.out,
+        )
 
     return start
 
@@ -120,7 +136,12 @@ def test_an_accident_while_costs_are_measured_is_stored_nowhere(costs_of):
     assert (code, stored[2:]) == (0, [("relu", False), ("mish", True)])
     (line,) = [line for line in out.splitlines() if "not measured" in line]
     assert line.startswith(f"the cost of elu is not measured: RuntimeError: {CUBLAS}")
-    assert costs_of()[1][4:] == [("relu", False), ("elu", False), ("mish", False)]  # measured again, together
+    # Measured again, together
+    assert costs_of()[1][4:] == [
+        ("relu", False),
+        ("elu", False),
+        ("mish", False),
+    ]
     assert len(costs_of()[1]) == 7
 
 

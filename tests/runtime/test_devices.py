@@ -35,7 +35,15 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
         execute(runs, tmp_path / "halved")
     assert set(kill) == {7, 4}
     assert "7 runs in one stack do not fit into memory" in capsys.readouterr().out
-    assert sorted(result(tmp_path / "halved", run)["stack"]["size"] for run in runs) == [2, 2, 2, 2, 3, 3, 3]
+    assert sorted(result(tmp_path / "halved", run)["stack"]["size"] for run in runs) == [
+        2,
+        2,
+        2,
+        2,
+        3,
+        3,
+        3,
+    ]
     execute(runs[:1], tmp_path / "alone", stacked=False)
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
@@ -44,8 +52,17 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys):
 
 def test_halves_start_anew_where_the_stack_ran_out_of_memory(tmp_path, monkeypatch):
     """In the second epoch, also after a kill: as without the lack of memory."""
-    change = ["model.activation=prelu", "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]"]
-    options = ["model.activation=relu", "model.network.dropout=0.1", *BRIEF, "trainer.max_epochs=3", EXACT]
+    change = [
+        "model.activation=prelu",
+        "trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]",
+    ]
+    options = [
+        "model.activation=relu",
+        "model.network.dropout=0.1",
+        *BRIEF,
+        "trainer.max_epochs=3",
+        EXACT,
+    ]
     runs = load(tmp_path, overrides=[*options, *change]).runs()
     execute(runs, tmp_path / "straight")
     epochs = []
@@ -63,7 +80,9 @@ def test_halves_start_anew_where_the_stack_ran_out_of_memory(tmp_path, monkeypat
     assert min(epoch for size, epoch in epochs if size == 2) == 0
     for run in runs:
         assert result(tmp_path / "halved", run)["stack"]["size"] == 2
-        pd.testing.assert_frame_equal(metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run))
+        pd.testing.assert_frame_equal(
+            metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run)
+        )
 
 
 def called_before(first, kind):

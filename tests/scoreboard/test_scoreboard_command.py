@@ -64,7 +64,10 @@ def kept(tmp_path_factory):
 @pytest.fixture
 def small(here, kept, monkeypatch, state):
     """A scoreboard of one task, on a picture and twice on another; `empty` has no data."""
-    tables = {name: {"table": str(kept / "runs" / name), "file": f"{name}.png"} for name in ("first", "second")}
+    tables = {
+        name: {"table": str(kept / "runs" / name), "file": f"{name}.png"}
+        for name in ("first", "second")
+    }
     task = {
         "title": "picture",
         "study": str(kept / "first.yaml"),
@@ -87,11 +90,15 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     out = outcome.out
     assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
     assert re.search(
-        r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 allows 45 min$", out, re.M
+        r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 allows 45 min$",
+        out,
+        re.M,
     )
     assert out.index("all tasks: about") < out.index("runs, 0 finished")
     assert re.search(r"^picture: first: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
-    assert re.search(r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M)
+    assert re.search(
+        r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M
+    )
     assert "Rank " in out
     runs = here / "runs/scoreboard"
     assert "Mine" in (runs / "scoreboard.md").read_text()
@@ -99,7 +106,14 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     further = json.loads((runs / "picture/second-one/table.json").read_text())
     first = json.loads((runs / "picture/compare/table.json").read_text())
     assert further["seeds"] == [20, 21, 22, 23, 24, 25]  # none of those that chose or compared
-    assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [26, 27, 28, 29, 30, 31]
+    assert json.loads((runs / "picture/third/table.json").read_text())["seeds"] == [
+        26,
+        27,
+        28,
+        29,
+        30,
+        31,
+    ]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
     # Again nothing is trained, and all is equal.
     before = {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")}
@@ -108,9 +122,13 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     assert {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")} == before
 
 
-def test_tasks_that_do_not_fit_into_the_minutes_are_named(here, kept, small, state, cli, monkeypatch):
+def test_tasks_that_do_not_fit_into_the_minutes_are_named(
+    here, kept, small, state, cli, monkeypatch
+):
     state({**small, "tasks": {**small["tasks"], "long": small["tasks"]["picture"]}})
-    monkeypatch.setattr(estimates, "remaining", lambda folder, *given: 1e6 * (folder.study.name == "long"))
+    monkeypatch.setattr(
+        estimates, "remaining", lambda folder, *given: 1e6 * (folder.study.name == "long")
+    )
     trained = []
     monkeypatch.setattr(scoreboard, "run", lambda folder, engine: trained.append(folder.path) or 0)
     out = cli("scoreboard", "--activation", "silu", "--data", kept).out
@@ -118,7 +136,9 @@ def test_tasks_that_do_not_fit_into_the_minutes_are_named(here, kept, small, sta
     assert {path.relative_to("runs/scoreboard").parts[0] for path in trained} == {"picture"}
 
 
-def test_minutes_into_which_nothing_fits_are_a_mistake(here, kept, small, cli, succeed, monkeypatch):
+def test_minutes_into_which_nothing_fits_are_a_mistake(
+    here, kept, small, cli, succeed, monkeypatch
+):
     monkeypatch.setattr(estimates, "remaining", lambda *given: 3600.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     mine = ("--activation", "silu", "--data", kept)
@@ -129,7 +149,8 @@ def test_minutes_into_which_nothing_fits_are_a_mistake(here, kept, small, cli, s
         outcome.err.strip(),
     )
     assert 30 < int(advised[2]) < 60  # with room, because the next estimate differs
-    assert "all tasks: about 1 h" in cli("scoreboard", *mine, "--minutes", "0").out  # the estimate alone
+    # The estimate alone
+    assert "all tasks: about 1 h" in cli("scoreboard", *mine, "--minutes", "0").out
     assert not (here / "runs").exists()
     monkeypatch.setattr(scoreboard, "run", lambda folder, engine: 0)
     succeed("scoreboard", *mine, *advised[1].split())
@@ -153,7 +174,9 @@ def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, m
     ],
 )
 def test_mistakes_are_one_line(small, cli, words, message):
-    outcome = cli("scoreboard", *words, *([] if "--activation" in words else ["--activation", "silu"]))
+    outcome = cli(
+        "scoreboard", *words, *([] if "--activation" in words else ["--activation", "silu"])
+    )
     assert outcome.code == 2
     assert message in outcome.err
 
@@ -198,8 +221,12 @@ def test_further_data_sets_have_seeds_of_their_own():
 @pytest.mark.usefixtures("undrawn")
 def test_smoke_trains_on_samples_and_decides_nothing(here, succeed, monkeypatch):
     monkeypatch.setattr(scoreboard, "Worker", Inline)
-    outcome = succeed("scoreboard", "--activation", "./learnt_swish.py:Mine", "--tasks", "equation", "--smoke")
-    small = outcome.out.partition("Smoke scoreboard. Smoke runs decide nothing")[2].splitlines()[1:-1]
+    outcome = succeed(
+        "scoreboard", "--activation", "./learnt_swish.py:Mine", "--tasks", "equation", "--smoke"
+    )
+    small = outcome.out.partition("Smoke scoreboard. Smoke runs decide nothing")[2].splitlines()[
+        1:-1
+    ]
     assert [re.sub(r"[\d.]+", "N", line) for line in small] == [
         f"equation, chosen by loss, block {block}: Mine, test/relative_error N, N runs"
         for block in ("waves", "hills")
@@ -211,7 +238,9 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, succeed, monkeypatch)
 
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
-    study = reading.load("gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"})
+    study = reading.load(
+        "gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"}
+    )
     monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: ({}, None))
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
@@ -225,10 +254,17 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
 
     helper = Inline()
     monkeypatch.setattr(helper, "call", lambda function, run: 10)
-    # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
-    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs
+    # each.
+    assert (
+        estimates.remaining(StudyFolder(study, tmp_path), helper, 1)
+        == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    )
     assert measured["processor"]
     for run in study.runs()[:2]:
         RunFolder(tmp_path, run).open()
         RunFolder(tmp_path, run).finish(FINISHED, [], seconds=1.0)
-    assert estimates.remaining(StudyFolder(study, tmp_path), helper, 1) == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10
+    assert (
+        estimates.remaining(StudyFolder(study, tmp_path), helper, 1)
+        == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10
+    )

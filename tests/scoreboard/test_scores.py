@@ -26,7 +26,10 @@ def row(label, values, **column):
     numbers = [math.inf if value is None else value for value in values]
     middle = sorted(numbers)[len(numbers) // 2]
     cell = tables_by_hand.cell(
-        dict(zip(SEEDS, values, strict=True)), None if math.isinf(middle) else middle, percent=False, **column
+        dict(zip(SEEDS, values, strict=True)),
+        None if math.isinf(middle) else middle,
+        percent=False,
+        **column,
     )
     return {"point": {UNIT: label}, "chosen": {}, "edges": [], "columns": [cell]}
 
@@ -56,7 +59,11 @@ def kept(tmp_path, state):
     task = {"study": "pinn_helmholtz"}
     tasks = {
         "text": {**task, "title": "text", "data": {"words": data["words"]}},
-        "equation": {**task, "title": "equation", "data": {"waves": {**data["waves"], "chance": 1.0}}},
+        "equation": {
+            **task,
+            "title": "equation",
+            "data": {"waves": {**data["waves"], "chance": 1.0}},
+        },
         "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}},
     }
     file = {"reference": "gelu", "equivalence": 1.02, "tasks": tasks}
@@ -70,7 +77,9 @@ def kept(tmp_path, state):
 def test_the_stored_scoreboard_and_its_tuning_are_what_the_tables_give():
     written = page.to_markdown(scores.load())
     assert (FOLDER / "scoreboard.md").read_text(encoding="utf-8") == written
-    assert (FOLDER / "processors.md").read_text(encoding="utf-8") == program("scoreboard/processors").page()
+    assert (FOLDER / "processors.md").read_text(encoding="utf-8") == program(
+        "scoreboard/processors"
+    ).page()
     tuning = program("scoreboard/tuning")
     assert (FOLDER / "tuning.md").read_text(encoding="utf-8") == tuning.page()
     some = [0.3, 0.1, 0.7, 0.2]
@@ -100,7 +109,9 @@ def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
             runs = pd.read_csv(FOLDER.parent / folder / "values.csv")
             runs = runs[(runs["chosen"] == 1) & ((runs["block"] == block) if block else True)]
             runs = runs[(runs[column] > chance) if "psnr" in column else (runs[column] < chance)]
-            errors = np.log(runs[column]) if "psnr" not in column else -runs[column] * np.log(10) / 10
+            errors = (
+                np.log(runs[column]) if "psnr" not in column else -runs[column] * np.log(10) / 10
+            )
             means = errors.groupby(runs[UNIT]).mean()
             if data["ratio"]:
                 ratio = np.exp(means[standing["label"]] - means["gelu"])
@@ -112,7 +123,9 @@ def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
 def test_the_sample_of_cifar10_has_the_picture_of_the_scoreboard(tmp_path):
     """One kept run of the Gaussian ended at the mean colour, whose distance tells pictures apart."""
     data = PixelDataModule(str(FOLDER.parents[1] / "data/samples/cifar10"), cache_dir=str(tmp_path))
-    ended = pd.read_csv(FOLDER.parent / "inr_image/values.csv").query(f"`{UNIT}` == 'gauss' and chosen == 1")
+    ended = pd.read_csv(FOLDER.parent / "inr_image/values.csv").query(
+        f"`{UNIT}` == 'gauss' and chosen == 1"
+    )
     found = program("scoreboard/pictures").chance(data.image.permute(1, 2, 0).numpy())
     assert found == pytest.approx(ended["test/psnr@last"].min(), abs=1e-3)
 
@@ -127,12 +140,19 @@ def logs_of(folder, column, block=None):
 
 def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
     text = (FOLDER / "README.md").read_text(encoding="utf-8").replace("\n", " ")
-    first, second = (logs_of(name, "test/loss@last", "plain") for name in ("gpt_gates", "scoreboard/glibc"))
+    first, second = (
+        logs_of(name, "test/loss@last", "plain") for name in ("gpt_gates", "scoreboard/glibc")
+    )
     assert "that of all ten plain transformers on C sources is that on the Bible" in text
     assert list(first.sort_values().index) == list(second.sort_values().index)
     assert len(first) == 10
-    assert f"logarithms of ratios {np.polyfit(first, second[first.index], 1)[0]:.1f} times as large" in text
-    first, second = (logs_of(name, "test/loss@last", "gated") for name in ("gpt_gates", "scoreboard/glibc"))
+    assert (
+        f"logarithms of ratios {np.polyfit(first, second[first.index], 1)[0]:.1f} times as large"
+        in text
+    )
+    first, second = (
+        logs_of(name, "test/loss@last", "gated") for name in ("gpt_gates", "scoreboard/glibc")
+    )
     assert first.idxmin() == second.idxmin() == "sine"
     assert "the others differ by less than 2 % on the Bible" in text
     assert first.drop("sine").max() - first.drop("sine").min() < np.log(1.02)
@@ -141,7 +161,11 @@ def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
     medians = runs.groupby(UNIT)["test/loss@last"].median()
     assert "(median losses 1.62 to 1.65, GELU 1.69)" in text
     three = medians[["silu", "mish", "tanh"]]
-    assert [f"{loss:.2f}" for loss in (three.min(), three.max(), medians["gelu"])] == ["1.62", "1.65", "1.69"]
+    assert [f"{loss:.2f}" for loss in (three.min(), three.max(), medians["gelu"])] == [
+        "1.62",
+        "1.65",
+        "1.69",
+    ]
     higher = pd.read_csv(FOLDER / "glibc/higher_rate.csv").groupby(UNIT)["test/loss@last"].median()
     assert f"GELU has {higher['gelu']:.2f} and ReLU {higher['relu']:.2f} " in text
     assert higher.index.size == 2
@@ -165,7 +189,9 @@ def test_what_the_page_says_of_equations_and_the_classifier_is_in_the_scoreboard
         return f"{value} [{low}, {high}]"
 
     waves = shown("sine", "waves", 2)
-    assert f"it has {waves} times GELU's error where the solution of an equation is of sines" in text
+    assert (
+        f"it has {waves} times GELU's error where the solution of an equation is of sines" in text
+    )
     digits, clothes = shown("sine", "MNIST", 2), shown("sine", "Fashion-MNIST", 2)
     assert f"it has {digits} times GELU's error on MNIST, and {clothes} on Fashion-MNIST" in text
     assert f"a ridge, {shown('sine', 'hills', 2)} times" in text
@@ -177,7 +203,9 @@ def test_what_the_page_says_of_equations_and_the_classifier_is_in_the_scoreboard
 
 
 def test_what_the_page_says_of_processors_follows_from_the_runs():
-    rows = [line.split("|")[1:-1] for line in (FOLDER / "processors.md").read_text().splitlines()[-4:]]
+    rows = [
+        line.split("|")[1:-1] for line in (FOLDER / "processors.md").read_text().splitlines()[-4:]
+    ]
     same = {row[0].strip(): float(row[3]) for row in rows}
     other = [float(row[4]) for row in rows]
     assert round(100 * same.pop("equation")) == 2
@@ -237,7 +265,9 @@ def test_a_bad_activation_is_last_and_one_that_diverges_is_marked(kept):
 def test_a_run_that_diverged_is_left_out_of_the_ratio_and_said(kept):
     few = row("mine", [None, *spread(0.9)[1:]])
     said = sentences.lines(scores.load(own(kept, "mine", words=few)))
-    assert any(line.startswith("text: words: 0.9") and "1 of 8 runs failed" in line for line in said)
+    assert any(
+        line.startswith("text: words: 0.9") and "1 of 8 runs failed" in line for line in said
+    )
 
 
 def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
@@ -253,7 +283,9 @@ def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
 
 def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
     files = page.write(scores.load(own(kept, "mine")), tmp_path / "out")
-    assert [file.name for file in files] == [f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")]
+    assert [file.name for file in files] == [
+        f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")
+    ]
     text = files[0].read_text()
     assert "| relu | 1.48 [" in text
     assert ", on 2 tasks | 1.10 [" in text
@@ -271,7 +303,12 @@ def test_an_activation_has_one_label_however_studies_spell_it(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     spellings = (
         ("./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
-        (str(tmp_path / "mine.py:U"), {"name": "elu"}, {"q": 2, "p": 1, "name": "soi"}, "./more.py:V"),
+        (
+            str(tmp_path / "mine.py:U"),
+            {"name": "elu"},
+            {"q": 2, "p": 1, "name": "soi"},
+            "./more.py:V",
+        ),
     )
     stored = []
     for values in spellings:

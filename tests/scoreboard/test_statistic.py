@@ -47,7 +47,9 @@ def test_the_posterior_equals_one_by_summation_over_a_grid():
     mu = np.linspace(-3, 3, 241)[:, None, None]
     spread = np.geomspace(1e-3, 300, 70)
     sigma, tau = spread[None, :, None], spread[None, None, :]
-    density = stats.halfcauchy(scale=0.5).pdf(sigma) * stats.halfcauchy(scale=1).pdf(tau) * sigma * tau
+    density = (
+        stats.halfcauchy(scale=0.5).pdf(sigma) * stats.halfcauchy(scale=1).pdf(tau) * sigma * tau
+    )
     for effects in tasks:
         y, v = np.array(effects).T
         covariance = np.multiply.outer(sigma**2, np.eye(len(y))) + np.multiply.outer(
@@ -56,12 +58,16 @@ def test_the_posterior_equals_one_by_summation_over_a_grid():
         covariance = covariance + np.diag(v)
         off = y - mu[..., None]
         solved = np.linalg.solve(covariance, off[..., None])[..., 0]
-        density = density * np.exp(-0.5 * (off * solved).sum(-1)) / np.sqrt(np.linalg.det(covariance))
+        density = (
+            density * np.exp(-0.5 * (off * solved).sum(-1)) / np.sqrt(np.linalg.det(covariance))
+        )
     marginal = density.sum((1, 2)) / density.sum()
     expected = np.exp(np.interp([0.5, 0.025, 0.975], marginal.cumsum(), mu.ravel()))
     found = over_tasks(tasks, 1.2)
     assert astuple(found.ratio) == pytest.approx(tuple(expected), rel=0.05)
-    assert found.equivalent == pytest.approx(marginal[np.abs(mu.ravel()) < math.log(1.2)].sum(), abs=0.02)
+    assert found.equivalent == pytest.approx(
+        marginal[np.abs(mu.ravel()) < math.log(1.2)].sum(), abs=0.02
+    )
     assert (found.tasks, found.datasets) == (3, 5)
 
 

@@ -53,7 +53,13 @@ def renamed(table, digest, seeds):
             cell["values"] = shown
             cell["median"] = median(shown.values())
         rows.append(row)
-    return {**table, "rows": rows, "sources": {"./learnt_swish.py:Mine": digest}, "samples": False, "cut": ""}
+    return {
+        **table,
+        "rows": rows,
+        "sources": {"./learnt_swish.py:Mine": digest},
+        "samples": False,
+        "cut": "",
+    }
 
 
 def test_every_submission_follows_the_checklist():
@@ -89,7 +95,9 @@ WRONG_HEADS = {
 WRONG_TABLES = {
     "other code than the file": lambda table: table["sources"].clear(),
     "not of whole data": lambda table: table.update(samples=True),
-    "the rows are not those of one activation": lambda table: table["rows"].append(table["rows"][0]),
+    "the rows are not those of one activation": lambda table: table["rows"].append(
+        table["rows"][0]
+    ),
     "no column": lambda table: first_cell(table).update(metric="val/other"),
     "seeds": lambda table: first_cell(table)["values"].popitem(),
     "the median of": lambda table: first_cell(table).update(median=99.0),

@@ -13,7 +13,13 @@ from toys import Frames, FrameTask, assert_members, fitted
 from updates_in_blocks import check_equal
 
 LIMIT = 0.3
-SCALES = (1.0, 30.0, 0.01, 30.0)  # of the initial weights: norms of gradients below the limit and far above
+# Of the initial weights: norms of gradients below the limit and far above
+SCALES = (
+    1.0,
+    30.0,
+    0.01,
+    30.0,
+)
 RATES = (0.1, 0.1, 0.1, 0.02)  # in a stack two slices of each parameter
 
 
@@ -50,7 +56,9 @@ def member(r, activation="prelu", optimizer=torch.optim.SGD, **options):
         ("prelu", {"gradient_clip_algorithm": "norm", "accumulate_grad_batches": 2}),
         ("prelu", {"gradient_clip_algorithm": "value", "accumulate_grad_batches": 2}),
     ],
-    ids=lambda given: "-".join(map(str, given.values())) or "default" if isinstance(given, dict) else None,
+    ids=lambda given: (
+        "-".join(map(str, given.values())) or "default" if isinstance(given, dict) else None
+    ),
 )
 def test_members_are_clipped_as_runs_alone(tmp_path, activation, options):
     """PReLU belongs to one run each, linear layers are slices of one parameter."""
@@ -101,11 +109,15 @@ def test_clipping_in_mixed_precision(tmp_path):
     tasks = [member(r, optimizer=torch.optim.SGD) for r in range(4)]
     for task in tasks:
         task.l2 = None
-    before = [torch.cat([p.detach().flatten() for p in task.network.parameters()]) for task in tasks]
+    before = [
+        torch.cat([p.detach().flatten() for p in task.network.parameters()]) for task in tasks
+    ]
     stack = StackedTask(tasks)
     frames = Frames(seed=[*range(4)])
     frames.dtype = torch.float32
-    trainer = fitted(stack, frames, tmp_path, gradient_clip_val=LIMIT, precision="bf16-mixed", max_epochs=1)
+    trainer = fitted(
+        stack, frames, tmp_path, gradient_clip_val=LIMIT, precision="bf16-mixed", max_epochs=1
+    )
     for r, task in enumerate(tasks):
         stack.network.share(r, task.network)
         after = torch.cat([p.detach().flatten() for p in task.network.parameters()])

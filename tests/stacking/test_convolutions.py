@@ -41,7 +41,9 @@ def one_by_one(monkeypatch):
 
 def task(seed, network=CONVNET, optimizer=OPTIMIZERS["adam"], activation="gelu_tanh"):
     decay = L2(0.01 * seed, half=False, of=["weights", "gains"])
-    return ClassificationTask(4, SHAPE, activation, network, optimizer, l2=decay, seed=seed).double()
+    return ClassificationTask(
+        4, SHAPE, activation, network, optimizer, l2=decay, seed=seed
+    ).double()
 
 
 def batches():
@@ -52,7 +54,8 @@ def batches():
 
 
 @pytest.mark.parametrize(
-    ("network", "reason"), [(CONVNET, "Conv2d"), *((wide, "WideResNet|Conv2d") for wide in WIDE.values())]
+    ("network", "reason"),
+    [(CONVNET, "Conv2d"), *((wide, "WideResNet|Conv2d") for wide in WIDE.values())],
 )
 def test_as_they_are_they_are_trained_one_by_one(network, reason):
     with pytest.raises(ActlabError, match=f"cannot be stacked: ({reason}) has no stacked form"):
@@ -64,7 +67,10 @@ def test_the_reason_on_a_cpu_advises_no_stacked_form():
     config = read_mapping(config_file("cifar10_convnet"))
     config["data"]["init_args"]["sample"] = True
     reason = forms.reason_against(experiments.build(config, accelerator="cpu"))
-    assert reason == "a CPU computes convolutions of several runs in another way, whatever their stacked form"
+    assert (
+        reason
+        == "a CPU computes convolutions of several runs in another way, whatever their stacked form"
+    )
 
 
 def test_only_networks_that_can_be_stacked_declare_what_members_may_differ_in():
@@ -73,7 +79,9 @@ def test_only_networks_that_can_be_stacked_declare_what_members_may_differ_in():
     assert declared
     for network in declared:
         members = [
-            ClassificationTask(4, SHAPE, "elu", partial(network, **dict.fromkeys(network.stackable, rate)))
+            ClassificationTask(
+                4, SHAPE, "elu", partial(network, **dict.fromkeys(network.stackable, rate))
+            )
             for rate in (0.25, 0.5)
         ]
         assert StackedTask(members).network is not None

@@ -45,7 +45,9 @@ class Network(nn.Sequential):
     """With a layer of each kind."""
 
     def __init__(self, act, num_classes, input_shape, middle):
-        super().__init__(nn.Flatten(), nn.Linear(6, 8), act(8), *middle(act), nn.Linear(8, num_classes))
+        super().__init__(
+            nn.Flatten(), nn.Linear(6, 8), act(8), *middle(act), nn.Linear(8, num_classes)
+        )
         initialise(self, "he")
 
 
@@ -180,12 +182,17 @@ def test_a_subclass_with_a_forward_of_its_own_needs_a_form_of_its_own():
 def test_units_keep_to_themselves(activation):
     """Beside dropout, a stacked layer."""
     middle = lambda act: [Dropout(0.4)]  # noqa: E731
-    assert_trains_as_alone(partial(task, middle=middle, activation=copy.deepcopy(activation)), batches)
+    assert_trains_as_alone(
+        partial(task, middle=middle, activation=copy.deepcopy(activation)), batches
+    )
 
 
 def test_masks_of_members_move_with_the_steps():
     one = StackedTask(
-        [task(seed, activation={"name": "adaptive_dropout", "activation": "prelu"}) for seed in (0, 1)]
+        [
+            task(seed, activation={"name": "adaptive_dropout", "activation": "prelu"})
+            for seed in (0, 1)
+        ]
     )
     (x, y), masks = next(batches()), []
     for step in range(3):

@@ -20,14 +20,22 @@ class Tokens(nn.Sequential):
 
     def __init__(self, act, num_classes, input_shape, middle):
         embedding = nn.Embedding(VOCABULARY, WIDTH)
-        super().__init__(embedding, *middle(act), nn.Flatten(), nn.Linear(TOKENS * WIDTH, num_classes))
+        super().__init__(
+            embedding, *middle(act), nn.Flatten(), nn.Linear(TOKENS * WIDTH, num_classes)
+        )
 
 
 class Images(nn.Sequential):
     """Images ``(B, 2, 6, 6)``, with convolutions and statistics of batches."""
 
     def __init__(self, act, num_classes, input_shape):
-        convolved = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.PReLU(3), nn.GroupNorm(3, 3), nn.MaxPool2d(2)
+        convolved = (
+            nn.Conv2d(2, 3, 3),
+            nn.BatchNorm2d(3),
+            nn.PReLU(3),
+            nn.GroupNorm(3, 3),
+            nn.MaxPool2d(2),
+        )
         super().__init__(*convolved, act(), nn.Flatten(), nn.Linear(12, num_classes))
 
 
@@ -66,17 +74,27 @@ class Shifted(nn.Module):
 
 
 def encoder(act):
-    return [nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, activation=act(), batch_first=True)]
+    return [
+        nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, activation=act(), batch_first=True)
+    ]
 
 
 def norms(act):
     several = nn.LayerNorm((TOKENS, WIDTH)), nn.RMSNorm((TOKENS, WIDTH), elementwise_affine=False)
     plain = nn.LayerNorm(WIDTH, elementwise_affine=False), nn.LayerNorm(WIDTH, bias=False, eps=0.1)
-    return [nn.LayerNorm(WIDTH), act(), *several, *plain, nn.RMSNorm(WIDTH), nn.Linear(WIDTH, WIDTH)]
+    return [
+        nn.LayerNorm(WIDTH),
+        act(),
+        *several,
+        *plain,
+        nn.RMSNorm(WIDTH),
+        nn.Linear(WIDTH, WIDTH),
+    ]
 
 
 def task(seed, network, activation="gelu"):
-    rate = partial(torch.optim.SGD, lr=0.1 * (seed + 1), momentum=0.5)  # Adam enlarges gradients that are 0
+    # Adam enlarges gradients that are 0
+    rate = partial(torch.optim.SGD, lr=0.1 * (seed + 1), momentum=0.5)
     return ClassificationTask(CLASSES, (TOKENS,), activation, network, rate, seed=seed).double()
 
 
@@ -86,7 +104,8 @@ def batches(network):
         if network is Images:
             x = torch.randn(RUNS, RUNS, 2, 6, 6, generator=source, dtype=torch.float64)
         else:
-            x = torch.randint(VOCABULARY, (RUNS, RUNS, TOKENS), generator=source)  # as many samples as runs
+            # As many samples as runs
+            x = torch.randint(VOCABULARY, (RUNS, RUNS, TOKENS), generator=source)
         yield x, torch.randint(CLASSES, (RUNS, RUNS), generator=source)
 
 
@@ -121,20 +140,29 @@ def test_a_token_that_is_none_is_no_row_of_another_run(index):
 
 def test_embeddings_with_options_have_no_form():
     make = partial(nn.Embedding, 3, 2)
-    with_options = make(padding_idx=0), make(max_norm=1.0), make(sparse=True), make(scale_grad_by_freq=True)
+    with_options = (
+        make(padding_idx=0),
+        make(max_norm=1.0),
+        make(sparse=True),
+        make(scale_grad_by_freq=True),
+    )
     assert layers.form_of(make()) is layers.StackedEmbedding
     assert [layers.form_of(layer) for layer in with_options] == [None] * 4
 
 
 @pytest.mark.parametrize(
-    "network", [partial(Tokens, middle=encoder), Images, Decoder], ids=["encoder", "images", "decoder"]
+    "network",
+    [partial(Tokens, middle=encoder), Images, Decoder],
+    ids=["encoder", "images", "decoder"],
 )
 def test_any_other_network_is_mapped(network):
     assert assert_equal(network).network.mapped
 
 
 @pytest.mark.parametrize(
-    "activation", ["prelu", "silu", {"name": "gelu", "learnable": True}, f"{__file__}:Drifting"], ids=str
+    "activation",
+    ["prelu", "silu", {"name": "gelu", "learnable": True}, f"{__file__}:Drifting"],
+    ids=str,
 )
 def test_activations_in_a_mapped_network(activation):
     assert assert_equal(partial(Tokens, middle=encoder), activation).network.mapped
@@ -174,7 +202,9 @@ def test_tied_weights_are_not_walked():
 
 def test_a_mapped_network_is_differentiated_by_its_inputs():
     """As a differential equation does: u and its second derivative, and their gradients by the weights."""
-    networks = [nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)).double() for _ in range(RUNS)]
+    networks = [
+        nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)).double() for _ in range(RUNS)
+    ]
     points = torch.randn(RUNS, 7, 2, dtype=torch.float64)
 
     def residual(network, x):
@@ -200,7 +230,11 @@ def test_a_mapped_network_is_differentiated_by_its_inputs():
     [
         ("soi", lambda act: [], "vmap would draw other random masks"),
         ("gelu", lambda act: [Dropout(0.1)], "vmap would draw other random masks"),
-        ("gelu", lambda act: [nn.Embedding(3, 2, padding_idx=0)], "vmap would train the padding row"),
+        (
+            "gelu",
+            lambda act: [nn.Embedding(3, 2, padding_idx=0)],
+            "vmap would train the padding row",
+        ),
     ],
     ids=["activation", "dropout", "padding"],
 )

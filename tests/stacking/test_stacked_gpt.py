@@ -53,7 +53,8 @@ def test_metrics_of_a_stack_are_those_of_its_members():
     (batch,) = data.val_dataloader()
     with torch.no_grad():
         found = {
-            name: quantity.mean(runs=True) for name, quantity in stack.measured(batch, shared=True).items()
+            name: quantity.mean(runs=True)
+            for name, quantity in stack.measured(batch, shared=True).items()
         }
         reported = stack.members[0].reported(found)
         for r, one in enumerate(members):

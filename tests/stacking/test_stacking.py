@@ -76,7 +76,9 @@ def test_equal_settings_share_a_parameter_group():
 
 def test_dropout_may_differ_between_members():
     rates = (0.2, 0.2, 0.5, 0.5, 0.7, 0.7)
-    assert_trains_as_alone(lambda r: member(r, 0.01, dropout=rates[r]), partial(batches, 4), len(rates))
+    assert_trains_as_alone(
+        lambda r: member(r, 0.01, dropout=rates[r]), partial(batches, 4), len(rates)
+    )
 
 
 def test_a_stack_goes_to_another_device_whole():
@@ -104,7 +106,9 @@ def test_a_member_that_diverges_does_not_disturb_the_others():
 @pytest.mark.parametrize("rates", [(0.3,) * 6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)])
 def test_dropout_moves_by_each_members_own_schedule(rates):
     def tasks():
-        for factor, p, (seed, lr) in zip((1.1, 0.7, 1.3, 0.9, 1.0, 0.3), rates, MEMBERS, strict=True):
+        for factor, p, (seed, lr) in zip(
+            (1.1, 0.7, 1.3, 0.9, 1.0, 0.3), rates, MEMBERS, strict=True
+        ):
             task = member(seed, lr, dropout=p).float()
             task.schedules = {"dropout": Steps({0: factor}, by="update")}
             yield task
@@ -123,7 +127,8 @@ def test_dropout_moves_by_each_members_own_schedule(rates):
 def test_a_stacks_dropout_is_moved_to_its_inputs():
     dropout = Dropout(0.3)
     dropout.set_scale(torch.tensor([[0.5], [1.0]], dtype=torch.float64))
-    x = torch.ones(2, 3, 4, device="meta")  # refuses tensors of another device, as an accelerator does
+    # Refuses tensors of another device, as an accelerator does
+    x = torch.ones(2, 3, 4, device="meta")
     assert dropout(x).device == x.device
 
 
@@ -142,7 +147,11 @@ def test_schedules_follow_each_members_own_rate():
     [
         (SMALL(nn.ReLU, 4, (7,)), None),
         (nn.Linear(3, 4), None),
-        (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()), None),  # small, so member by member
+        # small, so member by member
+        (
+            nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()),
+            None,
+        ),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), "Conv2d has no stacked form"),
         (nn.Sequential(nn.Flatten(), nn.LSTM(3, 4)), "LSTM has no stacked form"),
         (Block(), "Block has no stacked form"),

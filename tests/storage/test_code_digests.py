@@ -89,7 +89,9 @@ DIGESTS = {
     TEXT: "3b0e6e6cdeccf5ce75e963e0568b1c2703c502579cb418a6cb31f2fd792feb73",
     OTHERS["f-strings"]: "f0de5e069db6254b05945eeab14c245481d63c82655480f9c8b407be3cb349aa",
     OTHERS["match and except*"]: "2874a343004760529307835f6a20a906df8f7790b5dd06ae66b94a834debf047",
-    OTHERS["decorators and walrus"]: "fa65a4346533db94193a2d7156604c392a43c688778baff99247b190274ba703",
+    OTHERS[
+        "decorators and walrus"
+    ]: "fa65a4346533db94193a2d7156604c392a43c688778baff99247b190274ba703",
 }
 
 

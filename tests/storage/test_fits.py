@@ -48,7 +48,11 @@ def test_what_trains_another_network_names_another_run():
     averaging = [{"class_path": "pytorch_lightning.callbacks.StochasticWeightAveraging"}]
     others = [config_of("relu"), config_of(seed=4), config_of({"name": "elu", "alpha": 0.5})]
     others += [config_of(data={"batch_size": 64}), config_of(precision="bf16-mixed")]
-    others += [config_of(gradient_clip_val=1.0), config_of(fast_dev_run=2), config_of(callbacks=averaging)]
+    others += [
+        config_of(gradient_clip_val=1.0),
+        config_of(fast_dev_run=2),
+        config_of(callbacks=averaging),
+    ]
     assert name_of(config_of()) not in map(name_of, others)
 
 
@@ -98,7 +102,12 @@ def test_last_and_best_of_a_run(tmp_path):
 
 def test_a_resume_passes_over_newer_weights_alone(tmp_path):
     whole = write(tmp_path, "last.ckpt", age=9)
-    parts = torch.load(whole, weights_only=True) | {"epoch": 1, "global_step": 4, "callbacks": {}, "loops": {}}
+    parts = torch.load(whole, weights_only=True) | {
+        "epoch": 1,
+        "global_step": 4,
+        "callbacks": {},
+        "loops": {},
+    }
     parts |= {"optimizer_states": [], "lr_schedulers": [], "pytorch-lightning_version": "2.6"}
     torch.save(parts, whole)
     os.utime(whole, (1, 1))

@@ -38,7 +38,9 @@ def ids(tmp_path):
     (tmp_path / "digits/train.parquet").write_bytes(b"pixels" * 1000)
 
     def of(name="mine.yaml", rate="1.0e-3", drop="0.0", dataset=None, text=TEXT, **options):
-        (tmp_path / "base.yaml").write_text(BASE.replace("DATASET", str(dataset or tmp_path / "digits")))
+        (tmp_path / "base.yaml").write_text(
+            BASE.replace("DATASET", str(dataset or tmp_path / "digits"))
+        )
         (tmp_path / name).write_text(text.replace("RATE", rate).replace("DROP", drop))
         return [run.id for run in reading.load(str(tmp_path / name), **options).runs()]
 
@@ -51,8 +53,12 @@ def test_how_runs_of_other_libraries_are_seeded_counts_for_them_alone(ids, monke
     monkeypatch.setattr(identity, "NUMERICS_OF_OTHERS", 0)
     assert ids() == before
     assert not {*ids(text=others)} & {*before_of_others}
-    assert identity.is_of_actlab({"model": "ClassificationTask", "data": {"class_path": "MNISTDataModule"}})
-    assert not identity.is_of_actlab({"model": "ClassificationTask", "data": "mine.MNISTDataModule"})
+    assert identity.is_of_actlab(
+        {"model": "ClassificationTask", "data": {"class_path": "MNISTDataModule"}}
+    )
+    assert not identity.is_of_actlab(
+        {"model": "ClassificationTask", "data": "mine.MNISTDataModule"}
+    )
 
 
 def test_how_things_are_written_does_not_count(ids, tmp_path):
@@ -63,14 +69,23 @@ def test_how_things_are_written_does_not_count(ids, tmp_path):
     assert ids(name="other.yaml") == first
     shutil.copytree(tmp_path / "digits", tmp_path / "elsewhere")
     assert ids(dataset=tmp_path / "elsewhere") == first
-    for override in ("trainer.log_every_n_steps=7", "trainer.accelerator=cpu", "data.cache_dir=/somewhere"):
+    for override in (
+        "trainer.log_every_n_steps=7",
+        "trainer.accelerator=cpu",
+        "data.cache_dir=/somewhere",
+    ):
         assert ids(overrides=[override]) == first, override
 
 
 @pytest.mark.parametrize(
     "override",
     [
-        *("trainer.max_epochs=3", "model.network.init=he", "data.batch_size=7", "trainer.precision=64-true"),
+        *(
+            "trainer.max_epochs=3",
+            "model.network.init=he",
+            "data.batch_size=7",
+            "trainer.precision=64-true",
+        ),
         "trainer.check_val_every_n_epoch=null",  # by updates alone
     ],
 )
@@ -89,12 +104,16 @@ def test_two_classes_of_one_module_are_two(ids, tmp_path, monkeypatch):
         (tmp_path / f"classes_{name}.py").write_text("class NetA: ...\n\n\nclass NetB: ...\n")
     names = ("classes_two.NetA", "classes_two.NetB", "classes_three.NetB")
     found = [ids(overrides=[f"model.network={{class_path: {name}}}"]) for name in names]
-    units = [ids(text=TEXT.replace("relu, elu", f"'classes_two:{name}'")) for name in ("NetA", "NetB")]
+    units = [
+        ids(text=TEXT.replace("relu, elu", f"'classes_two:{name}'")) for name in ("NetA", "NetB")
+    ]
     digests = [{name.rpartition("-")[2] for name in one} for one in (*found, *units)]
     assert len(set.union(*digests)) == sum(map(len, digests))
 
 
-@pytest.mark.parametrize("change", ["of a file", "of a linked folder that leads back", "which folder it is in"])
+@pytest.mark.parametrize(
+    "change", ["of a file", "of a linked folder that leads back", "which folder it is in"]
+)
 def test_the_content_of_the_data_counts(ids, tmp_path, change):
     digits, elsewhere = tmp_path / "digits", tmp_path / "elsewhere"
     for folder in (digits / "cat", digits / "dog", elsewhere):
@@ -142,7 +161,10 @@ def test_of_very_many_files_names_and_sizes_count(ids, tmp_path, monkeypatch):
     with (tmp_path / "mine.yaml").open("a") as file:
         file.write("table: [{metric: val/loss}]\n")
     lines = check(reading.load(str(tmp_path / "mine.yaml")))
-    assert any(f"{tmp_path}/digits: more than 3 files, so run ids depend on file names" in one for one in lines)
+    assert any(
+        f"{tmp_path}/digits: more than 3 files, so run ids depend on file names" in one
+        for one in lines
+    )
 
 
 def test_a_users_file_counts_with_what_it_imports(ids, tmp_path):
@@ -168,7 +190,8 @@ def code(tmp_path, monkeypatch):
             path = tmp_path / f"{name.replace('__', '/')}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        importlib.invalidate_caches()  # Python may have listed the folder within the same tick of its clock
+        # Python may have listed the folder within the same tick of its clock
+        importlib.invalidate_caches()
 
     return write
 
@@ -179,7 +202,10 @@ def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
     text = "import numpy, random\nfrom mynear import leak\nclass Unit: ..."
     code(mypackage__units=text, mymodule=text, folder__unit=text, unrelated="y = 1")
     (tmp_path / "mypackage/__init__.py").touch()
-    code(mynear="import mypackage, myfar.deep\nfrom . import nothing", myfar__deep="import mynear\nx = 1")
+    code(
+        mynear="import mypackage, myfar.deep\nfrom . import nothing",
+        myfar__deep="import mynear\nx = 1",
+    )
     before = ids(activations=[unit])
     code(unrelated="y = 2")
     assert ids(activations=[unit]) == before
@@ -187,7 +213,9 @@ def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
     for change in (own, {"mynear": "import myfar"}, {"myfar__deep": "x = 2"}):
         code(**change)
         after = ids(activations=[unit])
-        assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2, change
+        assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2, (
+            change
+        )
         before = after
 
 
@@ -195,7 +223,8 @@ def test_what_is_installed_stands_alone(ids, code, tmp_path, monkeypatch):
     """Its version does not count where it is imported; named, it counts without what it imports."""
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages/theirs.py").write_text("import mine_below")
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")  # Python remembers what a folder holds, or lacks
+    # Python remembers what a folder holds, or lacks
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     code(mymodule="import theirs", mine_below="x = 1")
     before = ids(activations=["mymodule:Unit", "theirs:Unit"])
     code(mine_below="x = 2")
@@ -249,7 +278,9 @@ def test_nothing_that_a_study_names_is_imported(ids, tmp_path, monkeypatch):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("text", ["/", "~nobody/x", "a" * 5000, "\0", "no/such.file", ":", ".", "a..b"])
+@pytest.mark.parametrize(
+    "text", ["/", "~nobody/x", "a" * 5000, "\0", "no/such.file", ":", ".", "a..b"]
+)
 def test_odd_texts_are_no_sources(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert set(identity.sources_of({"a": text})) <= {"."}
@@ -277,14 +308,19 @@ def test_a_users_own_datamodule_means_what_it_says(ids, code, tmp_path, change):
 @pytest.mark.parametrize("change", ["trainer.devices=2", "trainer.use_distributed_sampler=false"])
 def test_what_changes_the_batches_of_third_party_code_counts_and_not_of_own_data(ids, code, change):
     code(mydata="class Mine: ...")
-    for theirs in ("data={class_path: mydata.Mine, init_args: {}}", "model.class_path=mytasks.Mine"):
+    for theirs in (
+        "data={class_path: mydata.Mine, init_args: {}}",
+        "model.class_path=mytasks.Mine",
+    ):
         assert not set(ids(overrides=[theirs, change])) & set(ids(overrides=[theirs]))
     assert ids(overrides=[change]) == ids()
 
 
 def test_the_classes_whose_arguments_are_known_are_those_that_are_offered():
     tasks_ = {
-        n for n in tasks.__all__ if isinstance(kind := getattr(tasks, n), type) and issubclass(kind, Task)
+        n
+        for n in tasks.__all__
+        if isinstance(kind := getattr(tasks, n), type) and issubclass(kind, Task)
     }
     assert identity.ACTLAB["model"] == {f"actlab.tasks.{name}" for name in tasks_ - {"Task"}}
     assert identity.ACTLAB["data"] == {f"actlab.datamodules.{name}" for name in datamodules.__all__}
@@ -293,7 +329,9 @@ def test_the_classes_whose_arguments_are_known_are_those_that_are_offered():
 def test_two_runs_of_one_name_are_an_error(ids, monkeypatch):
     """As two identities that begin alike would be."""
     monkeypatch.setattr(identity, "DIGITS", 0)
-    text = TEXT.replace("seeds: 2", "seeds: 1").replace("[relu, elu]", "['./a.py:Unit', './b.py:Unit']")
+    text = TEXT.replace("seeds: 2", "seeds: 1").replace(
+        "[relu, elu]", "['./a.py:Unit', './b.py:Unit']"
+    )
     with pytest.raises(ActlabError, match=r"two different runs would both be named Unit-lr0\.001"):
         ids(text=text)
 
@@ -302,7 +340,9 @@ def test_a_large_file_is_read_once(ids, tmp_path, monkeypatch):
     """Unless it is changed; what was changed a moment ago may be changed again within the same tick."""
     monkeypatch.setattr(digests, "WORTH", 1)
     read, digest = [], digests._digest
-    monkeypatch.setattr(digests, "_digest", lambda file, size: read.append(file.name) or digest(file, size))
+    monkeypatch.setattr(
+        digests, "_digest", lambda file, size: read.append(file.name) or digest(file, size)
+    )
     first = ids()
     assert ids() == first
     assert read == ["train.parquet"] * 2
@@ -323,5 +363,7 @@ def test_without_the_memory_files_are_read_again(ids, tmp_path, monkeypatch, pla
         (tmp_path / "cache").touch()
     else:
         (tmp_path / "cache").mkdir()
-        (tmp_path / "cache" / digests.FILE).write_text("no database, but long enough to be taken for one" * 100)
+        (tmp_path / "cache" / digests.FILE).write_text(
+            "no database, but long enough to be taken for one" * 100
+        )
     assert ids() == ids() == before

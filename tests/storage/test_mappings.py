@@ -28,6 +28,14 @@ def test_a_file_that_cannot_be_read_is_rejected(tmp_path, text, message):
 
 
 def test_aliases_are_what_they_stand_for():
-    assert parse("{a: &a [1, x], b: *a, c: {<<: {d: 2}}}") == {"a": [1, "x"], "b": [1, "x"], "c": {"d": 2}}
-    assert parse("{a: &a {x: 1, y: 1}, b: {<<: *a, x: 2}}")["b"] == {"x": 2, "y": 1}  # no duplicate key
+    assert parse("{a: &a [1, x], b: *a, c: {<<: {d: 2}}}") == {
+        "a": [1, "x"],
+        "b": [1, "x"],
+        "c": {"d": 2},
+    }
+    # No duplicate key
+    assert parse("{a: &a {x: 1, y: 1}, b: {<<: *a, x: 2}}")["b"] == {
+        "x": 2,
+        "y": 1,
+    }
     assert parse("") is None

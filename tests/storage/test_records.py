@@ -17,7 +17,10 @@ from actlab.tasks import ClassificationTask
 
 ELU = {
     "activation": {"name": "elu", "alpha": 0.5},
-    "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [16, 8], "dropout": 0.2}},
+    "network": {
+        "class_path": "actlab.networks.MLP",
+        "init_args": {"hidden": [16, 8], "dropout": 0.2},
+    },
     "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
 }
 DATA = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
@@ -71,7 +74,9 @@ def test_a_plugin_of_another_kind_or_weights_alone_lose_nothing(tmp_path):
 
 SCHEDULED = {
     "optimizer": {"class_path": "actlab.optim.AdamEpsilonInRoot", "init_args": {"lr": 0.01}},
-    "schedules": {"beta1": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {100: 0.5}}}},
+    "schedules": {
+        "beta1": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {100: 0.5}}}
+    },
     "training_metrics": ["error"],
 }
 
@@ -126,7 +131,9 @@ def test_load_from_checkpoint_takes_every_argument_of_lightnings(once, tmp_path)
         loaded = ClassificationTask.load_from_checkpoint(path, **arguments)
         assert torch.equal(loaded.eval()(x), expected)
     assert loaded.optimizer is given[-1]["optimizer"]
-    assert torch.equal(ClassificationTask.load_from_checkpoint(f"file://{path}").eval()(x), expected)
+    assert torch.equal(
+        ClassificationTask.load_from_checkpoint(f"file://{path}").eval()(x), expected
+    )
     with path.open("rb") as file:
         assert torch.equal(ClassificationTask.load_from_checkpoint(file).eval()(x), expected)
     gelu = ClassificationTask.load_from_checkpoint(path, activation="gelu")
@@ -170,7 +177,10 @@ def test_only_plain_values_are_read_whatever_is_asked_for(tmp_path, capsys):
 
 def test_differences_are_named_as_a_config_names_them():
     one, two = (
-        {"class_path": "a.Task", "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": w}}}}
+        {
+            "class_path": "a.Task",
+            "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": w}}},
+        }
         for w in (1, 2)
     )
     assert [*differences(one, one, "model")] == []

@@ -10,7 +10,14 @@ from tiny_study import study_text
 pytestmark = pytest.mark.tries_stacks
 
 STUDY = study_text(batches=4)
-BRIEF = ("--set", "seeds=1", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1")
+BRIEF = (
+    "--set",
+    "seeds=1",
+    "--set",
+    "trainer.max_epochs=1",
+    "--set",
+    "trainer.limit_train_batches=1",
+)
 ALONE = (*BRIEF, "--max-stack", "1")  # no stacks are tried
 
 
@@ -55,7 +62,9 @@ def added(names):
     return [word for name in names for word in ("--activation", name)]
 
 
-def test_broken_activations_are_named_before_training_and_the_study_goes_on(study, program, tmp_path):
+def test_broken_activations_are_named_before_training_and_the_study_goes_on(
+    study, program, tmp_path
+):
     for name in ("failing_activations", "hand_written_gradients", "shared_state"):
         program(name)
     (tmp_path / "wrong.py").write_text("def f(:\n")
@@ -76,18 +85,29 @@ def test_units_that_are_only_unusual_are_trained(study, program, tmp_path):
     """In a deep network the gradient of `even` vanishes."""
     for name in ("hand_written_gradients", "stateful_activation", "shared_state"):
         program(name)
-    (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
+    (tmp_path / "even.py").write_text(
+        "import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n"
+    )
     surrogate = "./hand_written_gradients.py:DeclaredStraightThrough"
     units = ["./even.py:even", surrogate]
     units += ["./stateful_activation.py:Counting", "./stateful_activation.py:Annealed"]
-    units += [f"./shared_state.py:{name}" for name in ("Constant", "Cached", "Noisy", "Running", "Drawing")]
+    units += [
+        f"./shared_state.py:{name}"
+        for name in ("Constant", "Cached", "Noisy", "Running", "Drawing")
+    ]
     words = added(units)
-    outcome = study("run", *words, *ALONE, "--set", "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]")
+    outcome = study(
+        "run", *words, *ALONE, "--set", "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]"
+    )
     assert outcome.code == 0, outcome.err
     assert "10 of 10 runs finished" in outcome.out
-    told = [line.partition(" ")[0] for line in outcome.out.splitlines() if "no checkpoint keeps" in line]
+    told = [
+        line.partition(" ")[0] for line in outcome.out.splitlines() if "no checkpoint keeps" in line
+    ]
     assert told == ["Annealed", "Running", "Drawing"]
-    assert "declared a surrogate, not the derivative: DeclaredStraightThrough." in " ".join(outcome.out.split())
+    assert "declared a surrogate, not the derivative: DeclaredStraightThrough." in " ".join(
+        outcome.out.split()
+    )
 
 
 def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, program, tmp_path):
@@ -96,12 +116,18 @@ def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, p
     words = added(["./late_activations.py:Later"])
     outcome = study("run", *words)
     assert outcome.code == 1, outcome.err
-    assert "a stack of 2 runs failed (RuntimeError: tired (late_activations.py, line " in outcome.out
+    assert (
+        "a stack of 2 runs failed (RuntimeError: tired (late_activations.py, line " in outcome.out
+    )
     assert "failed: RuntimeError: tired" in outcome.out
     assert "2 of 4 runs finished" in outcome.out
-    errors = [json.loads(p.read_text())["error"] for p in tmp_path.glob("runs/tiny/Later-*/failed.json")]
+    errors = [
+        json.loads(p.read_text())["error"] for p in tmp_path.glob("runs/tiny/Later-*/failed.json")
+    ]
     place = r"\(late_activations\.py, line \d+: raise RuntimeError\(.tired.\)\)"
-    assert [bool(re.fullmatch(f"RuntimeError: tired {place}", error)) for error in errors] == [True] * 2
+    assert [bool(re.fullmatch(f"RuntimeError: tired {place}", error)) for error in errors] == [
+        True
+    ] * 2
     # After the fix it is another activation: its runs start from scratch.
     file.write_text(file.read_text().replace("first = 6", "first = 60"))
     assert "4 of 4 runs finished" in study("run", *words).out
@@ -155,11 +181,16 @@ class Module(pl.LightningModule):
 @pytest.mark.parametrize(
     ("grid", "name"),
     [
-        ("{model.activation: [relu], model.network: [{class_path: tied.Gated}]}", "network.3.inner.weight"),
+        (
+            "{model.activation: [relu], model.network: [{class_path: tied.Gated}]}",
+            "network.3.inner.weight",
+        ),
         ("{model: [{class_path: tied.Module}]}", "network.2.inner.weight"),
     ],
 )
-def test_a_network_with_a_parameter_of_all_networks_ends_the_study(study, tmp_path, monkeypatch, grid, name):
+def test_a_network_with_a_parameter_of_all_networks_ends_the_study(
+    study, tmp_path, monkeypatch, grid, name
+):
     (tmp_path / "tied.py").write_text(NETS)
     monkeypatch.syspath_prepend(tmp_path)
     text = STUDY.replace("grid: {model.activation: [relu]}", f"grid: {grid}")
@@ -176,4 +207,6 @@ def test_a_reentrant_checkpoint_trains(study, program):
     program("hand_written_gradients")
     words = ("--activation", "./hand_written_gradients.py:Checkpointed")
     outcome = study("run", *words, *ALONE)
-    assert (outcome.code, "2 of 2 runs finished." in outcome.out) == (0, True), outcome.out + outcome.err
+    assert (outcome.code, "2 of 2 runs finished." in outcome.out) == (0, True), (
+        outcome.out + outcome.err
+    )

@@ -59,7 +59,10 @@ def test_comments_do_not_count_and_code_does(study, tmp_path):
     assert bytes_in(root, "*.parquet", "result.json", "selection.json", "cost.json") == before
     beside = tmp_path / "beside_mine.py"
     beside.write_text(BESIDE.replace("Softplus", "Hardswish"))
-    assert "2 finished runs, because beside_mine.py of ./mine.py:Mine has been changed since" in study("plan")
+    assert (
+        "2 finished runs, because beside_mine.py of ./mine.py:Mine has been changed since"
+        in study("plan")
+    )
     beside.write_text(BESIDE)
     mine.write_text(MINE.replace("    pass", "    threshold = 3"))
     for command in ("plan", "status", "clean"):

@@ -97,8 +97,11 @@ def test_a_second_run_executes_nothing(finished, tmp_path, trained):
     second = finished("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
     assert "have no log" not in second.out
-    assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it
-    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
+    # By which `actlab report` knows it
+    assert json.loads(table.read_text())["compare"] == "model.activation"
+    assert times == {
+        path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")
+    }
     for text in (first, second.out, finished("show").out):
         assert all(word in text for word in ("A tiny study", "relu", "elu", "a note to the reader"))
         assert "12.34" not in text  # published values are not of samples
@@ -111,11 +114,14 @@ def test_a_second_run_executes_nothing(finished, tmp_path, trained):
     assert paged.out.splitlines()[-1].endswith("report.html")
 
 
-def test_cost_is_measured_for_every_unit_in_the_precision_that_was_trained_in(study, tmp_path, trained):
+def test_cost_is_measured_for_every_unit_in_the_precision_that_was_trained_in(
+    study, tmp_path, trained
+):
     costs = {c["compared"]: c for c in read_json(trained / "tiny/cost.json", list, "")}
     assert costs.keys() == {"relu", "elu"}
     assert min(entry["seconds_per_update"] for entry in costs.values()) > 0
-    # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
+    # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and
+    # the labels
     least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
     assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64
     half = ["trainer.precision=bf16-true", "model.activation=relu", "seeds=1"]
@@ -129,17 +135,22 @@ def test_costs_of_a_table_were_measured_together(finished, tmp_path):
     few = [*LOW, "--set", "seeds=1"]
     for activations in ("[relu,silu]", "[relu,elu,silu]"):  # relu and elu were measured before
         assert finished("run", *few, "--set", f"model.activation={activations}").code == 0
-    found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]])
+    found = reading.load(
+        "tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", LOW[1]]
+    )
     measured = costs.timed(costs.read(StudyFolder(found, tmp_path / "runs/tiny"))[0])
     assert [entry["compared"] for entry in measured] == ["relu", "elu", "silu"]
     assert len({entry["measured"] for entry in measured}) == 1
     file = tmp_path / "runs/tiny/cost.json"
     before = file.read_bytes()
-    assert finished("run", *few).code == 0  # relu and elu alone: the first measurement still has both
+    # Relu and elu alone: the first measurement still has both
+    assert finished("run", *few).code == 0
     assert file.read_bytes() == before
 
 
-def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(finished, tmp_path, monkeypatch):
+def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(
+    finished, tmp_path, monkeypatch
+):
     def killed(*args, **options):
         raise KeyboardInterrupt
 
@@ -166,9 +177,13 @@ def test_costs_of_a_busy_machine_are_left_out_until_it_is_idle(finished, tmp_pat
     file.unlink()
     monkeypatch.setattr("actlab.engines.running.busy", busy)
     for load, kept in ((9.0, False), (0.5, True)):
-        monkeypatch.setattr(cost, "state_of_machine", lambda trials, load=load: {"load": load, "cores": 2})
+        monkeypatch.setattr(
+            cost, "state_of_machine", lambda trials, load=load: {"load": load, "cores": 2}
+        )
         out = finished("run").out
-        assert ("other programs kept the machine busy (load 9.0 on 2 cores); the same command" in out) != kept
+        assert (
+            "other programs kept the machine busy (load 9.0 on 2 cores); the same command" in out
+        ) != kept
         assert ("Costs were not measured: " in out) != kept
         assert ("ms per" in out) == file.exists() == kept
 
@@ -188,7 +203,9 @@ def test_plan_lists_runs_and_cost(study, tmp_path, trained):
 def test_an_unpacked_archive_without_checkpoints_is_finished(finished, tmp_path):
     table = finished("show").out
     with tarfile.open(tmp_path / "tiny.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
-        archive.add("runs/tiny", filter=lambda file: None if file.name.endswith("/checkpoints") else file)
+        archive.add(
+            "runs/tiny", filter=lambda file: None if file.name.endswith("/checkpoints") else file
+        )
     shutil.rmtree(tmp_path / "runs")
     with tarfile.open(tmp_path / "tiny.tar.gz") as archive:
         archive.extractall(filter="data")
@@ -225,7 +242,10 @@ def test_smoke_lies_apart(study, tmp_path):
     [
         (["--activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--set", "model.activatoin=relu"], ["'model.activatoin'", "'model.activation'"]),
-        (["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"], ["./nowhere/at/all"]),
+        (
+            ["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"],
+            ["./nowhere/at/all"],
+        ),
         (
             ["--logger", "actlab.errors.ActlabError"],
             ["ActlabError", "csv, tensorboard, wandb or an", "CSVLogger"],
@@ -242,11 +262,18 @@ def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words
     assert not list(tmp_path.glob("runs/tiny/*/result.json"))
 
 
-def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_are_named(finished, tmp_path):
+def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_are_named(
+    finished, tmp_path
+):
     """In a stack; `test_wandb_runs.py` logs runs alone, too."""
-    outcome = finished("run", *LOW, "--activation", "silu", "--logger", "pytorch_lightning.loggers.CSVLogger")
+    outcome = finished(
+        "run", *LOW, "--activation", "silu", "--logger", "pytorch_lightning.loggers.CSVLogger"
+    )
     assert outcome.code == 0, outcome.err
-    assert "4 of 6 finished runs have no log, because they were trained without --logger: relu" in outcome.out
+    assert (
+        "4 of 6 finished runs have no log, because they were trained without --logger: relu"
+        in outcome.out
+    )
     logs = list((tmp_path / "runs/tiny").glob("silu-*/version_0/metrics.csv"))
     assert len(logs) == 2
     for log in logs:
@@ -259,7 +286,12 @@ def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_a
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch):
     """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""
     words = ["--set", "model.activation=relu"]
-    words += ["--logger", "actlab.reports.wandb.RunLogger", "--set", f"data.cache_dir={tmp_path}/cache"]
+    words += [
+        "--logger",
+        "actlab.reports.wandb.RunLogger",
+        "--set",
+        f"data.cache_dir={tmp_path}/cache",
+    ]
     words += ["--set", "trainer.max_epochs=1", *LOW]
     finish, calls = RunFolder.finish, iter([True])
 
@@ -288,7 +320,9 @@ def test_runs_of_another_process_are_left_to_it(finished, tmp_path):
         path.unlink()
     assert "6 of 8 runs finished" in finished("show").out
     runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
-    with holding(tmp_path / "runs/tiny", [run.id for run in runs if run.id.startswith("elu-lr0.01-")]):
+    with holding(
+        tmp_path / "runs/tiny", [run.id for run in runs if run.id.startswith("elu-lr0.01-")]
+    ):
         outcome = finished("run")
     assert outcome.code == 0, outcome.err
     assert "2 runs are being trained by another process" in outcome.out
@@ -312,17 +346,22 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     (tmp_path / "tiny.yaml").write_text(short.replace("select: {tune: [model.optimizer.lr]}\n", ""))
     first = cli("study", "run", "tiny.yaml", "--activation", "silu", "--jobs", "0").out.splitlines()
     assert first[-2].startswith("Seeds that show the margin, about ")
-    command = r"  actlab study run tiny\.yaml --activation silu --jobs 0 --seeds \d+ --reference gelu"
+    command = (
+        r"  actlab study run tiny\.yaml --activation silu --jobs 0 --seeds \d+ --reference gelu"
+    )
     assert re.fullmatch(command, first[-1])
     broken = tmp_path / "broken.py"
     broken.write_text("def flat(x):\n    return x.mean()\n")
-    alone = cli("study", "run", "tiny.yaml", "--activation", "silu", "--activation", f"{broken}:flat")
+    alone = cli(
+        "study", "run", "tiny.yaml", "--activation", "silu", "--activation", f"{broken}:flat"
+    )
     assert alone.code == 1
     assert "Seeds that show" not in alone.out, "the activation must be corrected first"
     words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
     assert "Seeds that show" not in cli(*words, "8").out
     extended = cli(*words, "9").out
     assert (
-        "The study was extended after 1 verdict, by seeds or by trials of a search, or cut short." in extended
+        "The study was extended after 1 verdict, by seeds or by trials of a search, or cut short."
+        in extended
     )
     assert "and 2 looks" in extended

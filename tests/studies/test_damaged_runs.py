@@ -50,9 +50,15 @@ def cut(path):
 
 @pytest.mark.parametrize(
     ("name", "damage", "code", "probed"),
-    [("metrics.parquet", flip, 0, 4), ("checkpoints/last.ckpt", cut, 1, 3), ("result.json", cut, 0, 3)],
+    [
+        ("metrics.parquet", flip, 0, 4),
+        ("checkpoints/last.ckpt", cut, 1, 3),
+        ("result.json", cut, 0, 3),
+    ],
 )
-def test_a_damaged_run_is_named_and_the_others_are_probed(study, tmp_path, name, damage, code, probed):
+def test_a_damaged_run_is_named_and_the_others_are_probed(
+    study, tmp_path, name, damage, code, probed
+):
     first, *others = runs(tmp_path)
     damage(first / name)
     (tmp_path / "tiny.yaml").write_text(STUDY + PROBE)

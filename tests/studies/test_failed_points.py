@@ -45,7 +45,8 @@ SEARCHED = study_text(
 @pytest.fixture
 def study(study, tmp_path, monkeypatch):
     """Run a command on a study with an activation that fails unless ``fails`` is empty."""
-    monkeypatch.setattr(running.Start, "measure", lambda start: 0)  # costs take time, and say nothing here
+    # Costs take time, and say nothing here
+    monkeypatch.setattr(running.Start, "measure", lambda start: 0)
     (tmp_path / "frail.py").write_text(FRAIL)
 
     def run(text, command, *words, fails=""):
@@ -58,7 +59,9 @@ def study(study, tmp_path, monkeypatch):
 def results_of(tmp_path, activation, *seeds):
     """``result.json`` of the runs of an activation with some seeds, and when each was written."""
     files = (
-        path for seed in seeds for path in tmp_path.glob(f"runs/mine/{activation}-*seed{seed}-*/result.json")
+        path
+        for seed in seeds
+        for path in tmp_path.glob(f"runs/mine/{activation}-*seed{seed}-*/result.json")
     )
     return {path: path.stat().st_mtime_ns for path in files}
 
@@ -68,26 +71,39 @@ def selection(tmp_path):
 
 
 def rows_of(outcome):
-    return {row["point"]["model.activation"].rpartition(":")[2]: row for row in json.loads(outcome.out)["rows"]}
+    return {
+        row["point"]["model.activation"].rpartition(":")[2]: row
+        for row in json.loads(outcome.out)["rows"]
+    }
 
 
-@pytest.mark.parametrize("fails", ["in training", pytest.param("in the trial", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "fails", ["in training", pytest.param("in the trial", marks=pytest.mark.slow)]
+)
 def test_the_next_stage_opens_for_the_others_and_then_for_what_was_fixed(study, tmp_path, fails):
     first = study(STAGED, "run", fails=fails)
     said = " ".join(first.out.split())
     assert first.code == 1
     assert len(results_of(tmp_path, "relu", 5, 6)) == len(results_of(tmp_path, "elu", 5, 6)) == 2
     assert not [*tmp_path.glob("runs/mine/frail-*seed[56]-*")]
-    assert said.count("Without values: frail. Runs that select settings failed or all diverged") == 2, (
-        "before and below"
-    )
+    assert (
+        said.count("Without values: frail. Runs that select settings failed or all diverged") == 2
+    ), "before and below"
     assert "4 of 6 runs finished; the study is done except for 2 runs that failed: " in said
     assert "Primary: 1 comparison of test error % (last) with relu. The other is secondary" in said
     assert "No verdict yet against relu on 1 comparison: " in said
     assert "Repair what failed and repeat the command." in said
     row = rows_of(study(STAGED, "show", "--json"))["frail"]
-    assert (row["planned"], row["finished"], row["chosen"], row["columns"][0]["median"]) == (2, 0, {}, None)
-    assert "the stage is done except for 2 runs that failed" in study(STAGED, "show", "--stage", "choose").out
+    assert (row["planned"], row["finished"], row["chosen"], row["columns"][0]["median"]) == (
+        2,
+        0,
+        {},
+        None,
+    )
+    assert (
+        "the stage is done except for 2 runs that failed"
+        in study(STAGED, "show", "--stage", "choose").out
+    )
     plan = study(STAGED, "plan").out
     assert (plan.count("finished  "), plan.count("failed  "), "waiting  " in plan) == (8, 2, False)
     assert "all runs have ended except 2 runs that failed" in study(STAGED, "status").out
@@ -113,7 +129,9 @@ def test_the_next_stage_opens_for_the_others_and_then_for_what_was_fixed(study, 
 
 
 def test_a_stage_without_any_point_does_not_open(study):
-    outcome = study(STAGED, "run", "--set", "model.activation=[./frail.py:frail]", fails="in the trial")
+    outcome = study(
+        STAGED, "run", "--set", "model.activation=[./frail.py:frail]", fails="in the trial"
+    )
     assert (outcome.code, "stage compare: " in outcome.out) == (1, False)
     assert "stage compare starts when all runs of the stages before it have ended" in outcome.out
 
@@ -126,7 +144,10 @@ def test_a_failed_trial_ends_the_search_of_its_activation_alone(study, tmp_path)
     assert len(results_of(tmp_path, "relu", 5, 6)) == 2
     assert len(re.findall(r"seed0-\w+ failed: RuntimeError: tired", said)) == 3, "each trial once"
     assert "Without values: frail" in said
-    assert "relu tried 3 settings (model.optimizer.lr 0.0001 to 0.01 on a log scale), frail tried 3" in said
+    assert (
+        "relu tried 3 settings (model.optimizer.lr 0.0001 to 0.01 on a log scale), frail tried 3"
+        in said
+    )
     assert "the study is done except for 3 runs that failed" in said
     known = selection(tmp_path)
     assert (len(known), rows_of(study(SEARCHED, "show", "--json"))["frail"]["finished"]) == (1, 0)
@@ -141,7 +162,10 @@ def test_a_side_whose_trials_all_diverge_stays_planned(study, tmp_path):
     said = " ".join(outcome.out.split())
     assert len(results_of(tmp_path, "relu", 0, 5, 6)) == 5, said
     assert "Without values: frail. Runs that select settings failed or all diverged" in said
-    assert "the study is done except for 3 runs that failed: all trials of a search diverged (3 runs)" in said
+    assert (
+        "the study is done except for 3 runs that failed: all trials of a search diverged (3 runs)"
+        in said
+    )
     assert (outcome.code, len(selection(tmp_path))) == (0, 1)
 
 
@@ -151,11 +175,15 @@ def test_shards_open_the_next_stage_and_train_each_run_once(study, tmp_path):
         before = {*results_of(tmp_path, "*", 0, 5, 6)}
         words = ("--shard", f"{shard}/2", "--jobs", "0", "--max-stack", "1")
         outcome = study(STAGED, "run", *words, fails=fails)
-        return outcome.code, {path.parent.name for path in {*results_of(tmp_path, "*", 0, 5, 6)} - before}
+        return outcome.code, {
+            path.parent.name for path in {*results_of(tmp_path, "*", 0, 5, 6)} - before
+        }
 
     seen = [start(0, "in training"), start(1, "in training"), start(0, "")]
     assert [code for code, _ in seen] == [1, 1, 0]
-    assert len(results_of(tmp_path, "*elu", 5, 6)) == 4, "though the failure in the other shard stays"
+    assert len(results_of(tmp_path, "*elu", 5, 6)) == 4, (
+        "though the failure in the other shard stays"
+    )
     seen.append(start(1, ""))
     names = [name for _, found in seen for name in found]
     assert len(names) == len({*names}) == 11, "all but a run that the first shard takes now"
@@ -165,8 +193,13 @@ def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch):
     """Here the stacks of four processes are smaller if there are fewer groups, and one activation has none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "none.py").write_text("raise ImportError('not here')\n")
-    more = {"model.activation": ["relu", "./none.py:f", "soi", "elu"], "data.batch_size": [100, 500]}
-    (tmp_path / "mine.yaml").write_text(study_text(json.dumps(more)[1:-1].replace('"', ""), seeds=3))
+    more = {
+        "model.activation": ["relu", "./none.py:f", "soi", "elu"],
+        "data.batch_size": [100, 500],
+    }
+    (tmp_path / "mine.yaml").write_text(
+        study_text(json.dumps(more)[1:-1].replace('"', ""), seeds=3)
+    )
     runs = reading.load("mine.yaml").runs()
     able = [run for run in runs if "none" not in str(run.unit)]
 

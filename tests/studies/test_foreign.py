@@ -40,7 +40,10 @@ def test_a_users_module_and_data_in_a_study(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 0, outcome.err
     assert "4 of 4 runs finished." in outcome.out
-    assert "instead of stacked: MyModule is a LightningModule, but not an actlab.tasks.Task" in outcome.out
+    assert (
+        "instead of stacked: MyModule is a LightningModule, but not an actlab.tasks.Task"
+        in outcome.out
+    )
     assert "stackable" not in outcome.out
     for frame in rows(tmp_path).values():
         counts = frame.groupby(["split", "metric"]).size().to_dict()
@@ -70,9 +73,7 @@ def test_a_metric_that_no_run_records_leaves_the_rest_of_the_table(study):
 
 
 def test_keys_of_a_later_stage_are_checked_before_the_first_is_trained(study, tmp_path):
-    text = (
-        f"{STUDY}stages: [{{name: choose, seeds: 1}}, {{name: compare, seeds: 5-6, set: {{model.depth: 3}}}}]\n"
-    )
+    text = f"{STUDY}stages: [{{name: choose, seeds: 1}}, {{name: compare, seeds: 5-6, set: {{model.depth: 3}}}}]\n"
     for command in ("plan", "run"):
         outcome = study(command, text=text)
         assert outcome.code == 2
@@ -115,12 +116,19 @@ def test_runs_of_a_study_have_the_same_devices(study):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["raise ValueError('no')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(
+    "end", ["raise ValueError('no')", "os._exit(3)", "os.kill(os.getpid(), 9)"]
+)
 def test_a_module_that_ends_its_devices_is_a_failed_run(study, tmp_path, end):
     ends = f"\n\nclass Ends(MyModule):\n    def on_train_start(self):\n        {end}\n"
     file = tmp_path / "plain_lightning.py"
     file.write_text(f"import os\n{file.read_text()}{ends}")
-    words = ["trainer.devices=2", "trainer.strategy=ddp", "model.class_path=plain_lightning.Ends", "seeds=1"]
+    words = [
+        "trainer.devices=2",
+        "trainer.strategy=ddp",
+        "model.class_path=plain_lightning.Ends",
+        "seeds=1",
+    ]
     words += ["model.activation=relu", "model.lr=0.1"]
     outcome = study("run", *(part for word in words for part in ("--set", word)))
     assert outcome.code == 1, outcome.err
@@ -154,7 +162,9 @@ table: [{metric: test/error, at: last, percent: true}]
     assert "one by one instead of stacked: several devices" in outcome.out
 
     def values(where):
-        frames = [pd.read_parquet(p) for p in sorted((tmp_path / where).glob("two/*/metrics.parquet"))]
+        frames = [
+            pd.read_parquet(p) for p in sorted((tmp_path / where).glob("two/*/metrics.parquet"))
+        ]
         return pd.concat(frames)["value"].to_numpy()
 
     assert len(values("one")) == len(values("two")) > 20

@@ -40,12 +40,26 @@ CASES = {
     "two workers": (STUDY, 2),
     "probes": (STUDY + PROBES, 2),
     "stages": (STUDY + STAGES, 2),
-    "search": (STUDY.replace(", model.optimizer.lr: [1.0e-2, 1.0e-3]", "").partition("select")[0] + SEARCH, 2),
+    "search": (
+        STUDY.replace(", model.optimizer.lr: [1.0e-2, 1.0e-3]", "").partition("select")[0] + SEARCH,
+        2,
+    ),
 }
 
 
 def start(folder, runs, jobs):
-    words = [sys.executable, "-m", "actlab", "study", "run", "mine.yaml", "--jobs", jobs, "--runs-dir", runs]
+    words = [
+        sys.executable,
+        "-m",
+        "actlab",
+        "study",
+        "run",
+        "mine.yaml",
+        "--jobs",
+        jobs,
+        "--runs-dir",
+        runs,
+    ]
     return subprocess.Popen(
         [*map(str, words)],
         cwd=folder,

@@ -48,7 +48,9 @@ def finished(tmp_path):
 
 @pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize(
-    ("text", "rate", "values"), [(LAST, 0.001, [0.3125, 0.4]), (BEST, 0.01, [0.25, 0.2])], ids=["last", "best"]
+    ("text", "rate", "values"),
+    [(LAST, 0.001, [0.3125, 0.4]), (BEST, 0.01, [0.25, 0.2])],
+    ids=["last", "best"],
 )
 def test_the_last_or_the_best_value_of_each_run_selects(command, text, rate, values):
     first, *_ = json.loads(command(text, "show", "--json"))["rows"]
@@ -77,7 +79,9 @@ def test_a_metric_evaluated_once_at_the_end_selects_without_a_best_checkpoint(co
     command(text + STAGES, "run")
     root = tmp_path / "runs/mine"
     for folder in root.glob("*-seed*"):
-        rows = pd.read_parquet(folder / "metrics.parquet").query("split == 'val' and metric == 'loss'")
+        rows = pd.read_parquet(folder / "metrics.parquet").query(
+            "split == 'val' and metric == 'loss'"
+        )
         assert rows["epoch"].tolist() == [3.0]
         assert [path.name for path in (folder / "checkpoints").iterdir()] == ["last.ckpt"]
     (entry,) = json.loads((root / "selection.json").read_text())["compare"].values()
@@ -85,5 +89,7 @@ def test_a_metric_evaluated_once_at_the_end_selects_without_a_best_checkpoint(co
     rates = {folder.name.split("-")[1] for folder in root.glob("*-seed[56]-*")}
     assert rates == {f"lr{entry['chosen']['model.optimizer.lr']:g}"}
     (tmp_path / "mine.yaml").write_text(text.replace("at: last}", "at: best}") + STAGES)
-    with pytest.raises(DamagedError, match="by the min of the last val/loss, not the min of the best val/loss"):
+    with pytest.raises(
+        DamagedError, match="by the min of the last val/loss, not the min of the best val/loss"
+    ):
         opening.opened(StudyFolder(reading.load("mine.yaml"), root))

@@ -73,8 +73,12 @@ def test_table_and_curves_show_them(copied):
     assert not any("Not measured" in note for note in table_of(loaded).remarks)
     depth, course, learnt = read(loaded)
     names = ["Swish", "ChannelSwish"]
-    assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [(n, [1, 2, 3]) for n in names]
-    assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [(n, [1, 2]) for n in names]
+    assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [
+        (n, [1, 2, 3]) for n in names
+    ]
+    assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [
+        (n, [1, 2]) for n in names
+    ]
     assert [line.ours.x[0] for line in learnt.lines] == [-4] * 6
 
 
@@ -122,15 +126,24 @@ def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(cop
     assert (plot.name, plot.kinds) == (plots.LEARNT_FIGURE, ["learnt"])
     swish, channel_swish = plot.panels
     assert (swish.ylabel, channel_swish.ylabel) == ("f(x) − f₀(x)",) * 2
-    for panel, start, runs in ((swish, 1.0, loaded.runs[2:4]), (channel_swish, 1.5, loaded.runs[4:6])):
+    for panel, start, runs in (
+        (swish, 1.0, loaded.runs[2:4]),
+        (channel_swish, 1.5, loaded.runs[4:6]),
+    ):
         for layer, line in enumerate(panel.lines, 1):
             x = torch.as_tensor(line.ours.x)
             changes = []
             for run in runs:
-                state = torch.load(RunFolder(loaded.root, run).checkpoint, weights_only=True)["state_dict"]
+                state = torch.load(RunFolder(loaded.root, run).checkpoint, weights_only=True)[
+                    "state_dict"
+                ]
                 beta = [value for name, value in state.items() if name.endswith(".beta")][layer - 1]
-                by_channel = x * torch.sigmoid(beta.double().view(-1, 1) * x) - x * torch.sigmoid(start * x)
-                changes.append(torch.stack([by_channel.mean(0), by_channel.amin(0), by_channel.amax(0)]))
+                by_channel = x * torch.sigmoid(beta.double().view(-1, 1) * x) - x * torch.sigmoid(
+                    start * x
+                )
+                changes.append(
+                    torch.stack([by_channel.mean(0), by_channel.amin(0), by_channel.amax(0)])
+                )
             mean, low, high = torch.stack(changes).mean(0)  # of two runs, the median
             assert line.ours.band.median == pytest.approx(mean.numpy(), abs=1e-5)
             if panel is channel_swish:
@@ -151,7 +164,9 @@ def test_the_figure_needs_neither_checkpoints_nor_the_code_that_ran(copied, succ
     rows = pd.read_csv(folder / "curves.csv").query("figure == @plots.LEARNT_FIGURE")
     lines = rows.groupby(["line", "metric", "panel"], sort=False)["n"].unique().map(list).to_dict()
     panels, layers = ("Swish", "ChannelSwish"), (1, 2, 3)
-    assert lines == {(f"layer {n}", "learnt_activation", panel): [2] for panel in panels for n in layers}
+    assert lines == {
+        (f"layer {n}", "learnt_activation", panel): [2] for panel in panels for n in layers
+    }
 
 
 def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
@@ -167,7 +182,11 @@ def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
     ("unit", "column", "message"),
     [
         ("prelu", "activation/slope, condition: layer=1", "unknown metric 'activation/slope'"),
-        ("prelu", "activation/weight", "recorded of each layer: give a 'condition', such as layer=1"),
+        (
+            "prelu",
+            "activation/weight",
+            "recorded of each layer: give a 'condition', such as layer=1",
+        ),
         (
             "prelu",
             "activation/weight, condition: layer=1, ranked: true",
@@ -185,7 +204,10 @@ def test_a_plan_checks_them(cli, program, tmp_path, monkeypatch, unit, column, m
     text = text.replace("activation/beta, condition: layer=2, ranked: false", column)
     (tmp_path / "study.yaml").write_text(text)
     outcome = cli("study", "plan", "study.yaml")
-    assert (outcome.code, message is None or message in outcome.err) == (2 if message else 0, True), outcome.err
+    assert (outcome.code, message is None or message in outcome.err) == (
+        2 if message else 0,
+        True,
+    ), outcome.err
 
 
 def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
@@ -193,7 +215,10 @@ def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
     figure = {"y": {beta["metric"]: None}, "condition": "layer=1"}
     plan = study(grids=({ACT: ["mine"]},), select=Selection(), table=(beta,), figures=(figure,))
     for run in plan.runs():
-        rows = [Row(float(e), e, "activation", "beta", "layer=1", 0.1 * e) for e in (1, 2, 3)[: 3 - run.seed]]
+        rows = [
+            Row(float(e), e, "activation", "beta", "layer=1", 0.1 * e)
+            for e in (1, 2, 3)[: 3 - run.seed]
+        ]
         write(tmp_path, run, {"val/loss": [1.0]}, DIVERGED if run.seed else FINISHED, rows)
     loaded = results.load(StudyFolder(plan, tmp_path))
     (row,) = table_of(loaded).rows
@@ -204,12 +229,19 @@ def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
 
 def test_runs_that_are_missing_may_record_them(tmp_path):
     beta = {"metric": "activation/beta", "condition": "layer=1"}
-    plan = study(grids=({ACT: ["relu", "mine"]},), select=Selection(), table=({"metric": "test/error"}, beta))
+    plan = study(
+        grids=({ACT: ["relu", "mine"]},), select=Selection(), table=({"metric": "test/error"}, beta)
+    )
     first, *_, last = plan.runs()
     write(tmp_path, first, {"test/error": [0.1]})
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert [cell.median for cell in table_of(loaded).rows[0].columns] == [0.1, None]
-    write(tmp_path, last, {"test/error": [0.1]}, rows=[Row(1.0, 1, "activation", "beta", "layer=1", 0.5)])
+    write(
+        tmp_path,
+        last,
+        {"test/error": [0.1]},
+        rows=[Row(1.0, 1, "activation", "beta", "layer=1", 0.5)],
+    )
     loaded = results.load(StudyFolder(plan, tmp_path))
     assert [cell.median for cell in table_of(loaded).rows[1].columns] == [0.1, 0.5]
     with pytest.raises(ActlabError, match="condition of activation/beta"):

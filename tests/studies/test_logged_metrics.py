@@ -57,7 +57,10 @@ def test_an_unknown_direction_is_asked_for_before_training(study, tmp_path, metr
     for command in ("plan", "run"):
         outcome = study(command, metric=metric, columns=column)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-        assert "val_mean does not say whether low or high values are better: give mode: min or" in outcome.err
+        assert (
+            "val_mean does not say whether low or high values are better: give mode: min or"
+            in outcome.err
+        )
     assert not (tmp_path / "runs").exists()
 
 
@@ -95,7 +98,10 @@ def test_what_another_loop_logged_selects_nothing(study):
     outcome = study("run", metric="batch, mode: min")
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
-    assert "batch' is not a validation metric: give one, such as val/loss, val_loss, val_mean, " in outcome.err
+    assert (
+        "batch' is not a validation metric: give one, such as val/loss, val_loss, val_mean, "
+        in outcome.err
+    )
 
 
 def test_a_checkpoint_keeps_loops_and_conditions():
@@ -108,6 +114,9 @@ def test_a_checkpoint_keeps_loops_and_conditions():
 
 
 def test_a_name_that_two_loops_logged_never_hides_another():
-    assert names([("loss", ""), ("loss", "val")]) == {("loss", ""): "loss", ("loss", "val"): "val/loss"}
+    assert names([("loss", ""), ("loss", "val")]) == {
+        ("loss", ""): "loss",
+        ("loss", "val"): "val/loss",
+    }
     logs = [("loss", "train"), ("loss", "val"), ("val/loss", "val")]
     assert len({*names(logs).values()}) == 3

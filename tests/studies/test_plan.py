@@ -96,7 +96,10 @@ def test_figure_2_has_ninety_runs():
 
 
 def test_the_grid_is_the_product_with_seeds_innermost(study):
-    points = [(r.point["model.activation"], r.point["model.network.dropout"], r.seed) for r in study().runs()]
+    points = [
+        (r.point["model.activation"], r.point["model.network.dropout"], r.seed)
+        for r in study().runs()
+    ]
     assert points == [(a, p, s) for a in ("relu", "elu") for p in (0.0, 0.5) for s in (0, 1)]
 
 
@@ -107,7 +110,11 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
     assert mine.runs() is not runs
     for run in runs:
         config = copy.deepcopy(mine.blocks[0].base)
-        for key, value in {"trainer.max_epochs": 7, **run.point, "seed_everything": run.seed}.items():
+        for key, value in {
+            "trainer.max_epochs": 7,
+            **run.point,
+            "seed_everything": run.seed,
+        }.items():
             paths.set_dotted(config, key, value)
         assert plain(run.config) == config
         assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
@@ -131,7 +138,9 @@ def test_values_reach_the_config_and_what_the_run_folder_provides_is_left_out(st
     assert config["trainer"]["max_epochs"] == 7
     assert config["seed_everything"] == 0
     assert not {"logger", "default_root_dir"} & config["trainer"].keys()
-    assert [c["class_path"] for c in config["trainer"]["callbacks"]] == ["actlab.callbacks.TestEveryEpoch"]
+    assert [c["class_path"] for c in config["trainer"]["callbacks"]] == [
+        "actlab.callbacks.TestEveryEpoch"
+    ]
 
 
 def test_an_id_is_a_function_of_study_and_point(study):
@@ -140,7 +149,8 @@ def test_an_id_is_a_function_of_study_and_point(study):
     assert ids[:4] == [run.id for run in study(activations=["gelu"]).runs()][:4]
     assert not set(ids) & {run.id for run in study(overrides=["trainer.max_epochs=3"]).runs()}
     plain = TEXT.replace("activation: [", "activation: [{name: relu}, ").replace(" relu,", "")
-    assert ids == [run.id for run in study(plain, activations=[{"name": "elu"}]).runs()]  # no arguments
+    # No arguments
+    assert ids == [run.id for run in study(plain, activations=[{"name": "elu"}]).runs()]
 
 
 def test_blocks_are_united(study):
@@ -196,7 +206,9 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
     (config, *_) = (run.config for run in study(own, smoke=True).runs())
     assert config["data"] == {"class_path": "mine.Table", "init_args": {"rows": 100}}
     assert config["trainer"]["max_epochs"] == 1
-    (asked, *_) = (run.config for run in study(own + "smoke: {data.sample: true}\n", smoke=True).runs())
+    (asked, *_) = (
+        run.config for run in study(own + "smoke: {data.sample: true}\n", smoke=True).runs()
+    )
     assert asked["data"]["init_args"] == {"rows": 100, "sample": True}
 
 
@@ -207,8 +219,14 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         ("grid: {model.activation: [relu]}", "lacks 'base'"),
         ("base: mnist_classifier", "either 'grid' or 'blocks'"),
         ("base: mnist_clasifier\ngrid: {model.activation: relu}", "'mnist_classifier'"),
-        ("base: mnist_classifier\ngrid: []", "must map config keys to lists of values, not be empty"),
-        ("base: mnist_classifier\nblocks: []", "must map config keys to lists of values, not be empty"),
+        (
+            "base: mnist_classifier\ngrid: []",
+            "must map config keys to lists of values, not be empty",
+        ),
+        (
+            "base: mnist_classifier\nblocks: []",
+            "must map config keys to lists of values, not be empty",
+        ),
         (f"base: {'y' * 100_000}\ngrid: {{a.b: 1}}", "unknown config file 'y{150} … y{150}'"),
         (
             "base: mnist_clasifier\ngrid: {a.b: 1}",
@@ -222,7 +240,10 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT.replace("seeds: 2", "seeds: 19-5"), "seeds '19-5'"),
         (TEXT + "blocks: [{grid: {a.b: 1}}]", "exactly one of the two"),
         (TEXT + "probes: [{name: ../out, class_path: a.B}]", "probes.0.name"),
-        (TEXT + "probes: [{name: a, class_path: a.B, att: last}]", "key of 'probes' 'att'; did you mean 'at'"),
+        (
+            TEXT + "probes: [{name: a, class_path: a.B, att: last}]",
+            "key of 'probes' 'att'; did you mean 'at'",
+        ),
         (
             TEXT + "probes: [{name: a, class_path: a.B, at: lst}]",
             "'probes.0.at' in .* should be .* or 'last' or 'best'. Given: 'lst'",
@@ -232,7 +253,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
         (TEXT + "stages: [{name: a}, {name: a}]", "the same name: a, a"),
         (
-            TEXT + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {model.activation: elu}}]",
+            TEXT
+            + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {model.activation: elu}}]",
             "stage a of .* sets model.activation, which is a grid key",
         ),
         (TEXT + "stages: [{name: digest}]", r"reserved in selection\.json: rename"),
@@ -244,9 +266,18 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),
         (TEXT + "table: [{metric: test/error, at: lst}]", "'table.0.at' in .*'best'.*Given: 'lst'"),
         (TEXT + "table: [{at: last}]", "'table.0.metric' in .*required"),
-        (TEXT + "published: {values: [{metric: test/error, value: 1, ds: 1}]}", "did you mean 'sd'"),
-        (TEXT + "published: {values: [{metric: test/error, value: 1, sd: -1}]}", "greater than or equal to 0"),
-        (TEXT + "figures: [{published: {names: {}}}]", r"'figures\.0\.published\.file' in .*required"),
+        (
+            TEXT + "published: {values: [{metric: test/error, value: 1, ds: 1}]}",
+            "did you mean 'sd'",
+        ),
+        (
+            TEXT + "published: {values: [{metric: test/error, value: 1, sd: -1}]}",
+            "greater than or equal to 0",
+        ),
+        (
+            TEXT + "figures: [{published: {names: {}}}]",
+            r"'figures\.0\.published\.file' in .*required",
+        ),
         ("just words", "expected a YAML mapping"),
         (TEXT + "seeds: 3", "line 6: duplicate key 'seeds'"),
         ("a: [", "cannot be read as YAML"),
@@ -255,15 +286,25 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
             TEXT + "set: {model.optimizer: {class_path: a.B, init_args: 1}, model.optimizer.lr: 1}",
             "give a mapping",
         ),
-        (TEXT.replace("[0.0, 0.5]", str([*range(999)])).replace("seeds: 2", "seeds: 99"), "197,802 runs"),
-        (TEXT.replace("model.network.dropout: [0.0, 0.5]", "seed_everything: [1, 2]"), "give 'seeds'"),
+        (
+            TEXT.replace("[0.0, 0.5]", str([*range(999)])).replace("seeds: 2", "seeds: 99"),
+            "197,802 runs",
+        ),
+        (
+            TEXT.replace("model.network.dropout: [0.0, 0.5]", "seed_everything: [1, 2]"),
+            "give 'seeds'",
+        ),
         (
             TEXT + "stages: [{name: a, set: {model.network.init_args.dropout: 0.1}}, {name: b}]\n",
             "model.network.init_args.dropout would be lost, as model.network.dropout is set after it",
         ),
-        (TEXT + "figures: [{y: {val/loss: null}}, {y: {val/error: null}}]\n", "two figures in .* 'curves'"),
         (
-            TEXT + "figures: [{y: {val/loss: null}, panels: [{title: a}, {title: a, log: true}]}]\n",
+            TEXT + "figures: [{y: {val/loss: null}}, {y: {val/error: null}}]\n",
+            "two figures in .* 'curves'",
+        ),
+        (
+            TEXT
+            + "figures: [{y: {val/loss: null}, panels: [{title: a}, {title: a, log: true}]}]\n",
             "two panels of the figure 'curves' in .* have the same name 'a'",
         ),
         (
@@ -309,7 +350,10 @@ def test_runs_of_another_length_are_known(override, cut):
 
 
 def test_the_command_line_has_the_last_word_over_a_stage(study):
-    text = TEXT + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {trainer.max_epochs: 4}}]"
+    text = (
+        TEXT
+        + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {trainer.max_epochs: 4}}]"
+    )
     assert study(text).stages[0].settings == {"trainer.max_epochs": 4}
     assert study(text, overrides=["trainer.max_epochs=1"]).stages[0].settings == {}
     assert study(text, smoke=True).stages[0].settings == {}
@@ -391,7 +435,18 @@ def test_a_run_without_an_end_is_rejected(study, value):
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", ".hidden", "-x", "_x", "a b", "a\nb", "a$", "\u0301e"],
-    ids=["empty", "here", "parent", "hidden", "option", "underscore", "space", "newline", "dollar", "accent"],
+    ids=[
+        "empty",
+        "here",
+        "parent",
+        "hidden",
+        "option",
+        "underscore",
+        "space",
+        "newline",
+        "dollar",
+        "accent",
+    ],
 )
 def test_a_name_that_is_no_folder_of_its_own_is_rejected(study, tmp_path, name):
     mine = study()
@@ -439,7 +494,10 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
             "set: {trainer.callbacks: []}\ntable: [{metric: test/error}]",
             "unknown metric 'test/error'.*Add actlab.callbacks.TestEveryEpoch to trainer.callbacks",
         ),
-        ("set: {trainer.limit_test_batches: 0}\ntable: [{metric: test/error}]", "unknown metric 'test/error'"),
+        (
+            "set: {trainer.limit_test_batches: 0}\ntable: [{metric: test/error}]",
+            "unknown metric 'test/error'",
+        ),
         (
             "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
             r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules .*actlab\.optim\.Plateau",
@@ -454,9 +512,18 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
             "test/error' is not a validation metric",
         ),
         ("figures: [{y: {val/los: null}}]", "unknown metric 'val/los'"),
-        ("figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]", "unknown grid key 'model.lr'"),
-        ("published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}", "unknown grid key 'model.lr'"),
-        ("published: {values: [{metric: a/b, value: x}]}", "'published.values.0.value' in .*should be"),
+        (
+            "figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]",
+            "unknown grid key 'model.lr'",
+        ),
+        (
+            "published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}",
+            "unknown grid key 'model.lr'",
+        ),
+        (
+            "published: {values: [{metric: a/b, value: x}]}",
+            "'published.values.0.value' in .*should be",
+        ),
         ("reference: glu", "unknown reference 'glu'; did you mean 'elu' or 'relu'"),
         (
             "set: {model.network.hiden: [8]}",
@@ -493,10 +560,16 @@ def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
         ("activations", "./nowhere.py:Unit", r"there is no file '.*/nowhere\.py'"),
         ("activations", "nowhere.units:Unit", "'nowhere.units': there is no module"),
         ("activations", "nowhere.units.Unit", "'nowhere.units': there is no module"),
-        ("overrides", "model.activation={class_path: nowhere.units.Unit}", "there is no module 'nowhere'"),
+        (
+            "overrides",
+            "model.activation={class_path: nowhere.units.Unit}",
+            "there is no module 'nowhere'",
+        ),
     ],
 )
-def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(study, option, value, message):
+def test_values_of_the_wrong_type_and_unknown_activations_are_rejected(
+    study, option, value, message
+):
     with pytest.raises(ActlabError, match=message):
         configs.check(study(**{option: [value]}))
 
@@ -509,15 +582,25 @@ def test_nothing_is_said_of_metrics_of_classes_from_outside(study, program, monk
         configs.check(study(TEXT + own.replace("}", ", model.width: 3}", 1)))
 
 
-@pytest.mark.parametrize(("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)])
+@pytest.mark.parametrize(
+    ("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)]
+)
 def test_a_reference_counts_as_given_whatever_it_is(study, reference, refused):
     text = TEXT.replace("seeds: 2", "seeds: 2\ncompare: model.network.dropout")
-    with pytest.raises(ActlabError, match="unknown reference") if refused else contextlib.nullcontext():
-        configs.check(study(text, overrides=["model.network.dropout=[0.1, 0.5]"], reference=reference))
+    with (
+        pytest.raises(ActlabError, match="unknown reference")
+        if refused
+        else contextlib.nullcontext()
+    ):
+        configs.check(
+            study(text, overrides=["model.network.dropout=[0.1, 0.5]"], reference=reference)
+        )
 
 
 def test_a_length_in_the_grid_counts_too(study):
-    text = TEXT.replace("seeds: 2", "seeds: 2\n").replace("grid:", "grid:\n  trainer.max_epochs: [1, 2]")
+    text = TEXT.replace("seeds: 2", "seeds: 2\n").replace(
+        "grid:", "grid:\n  trainer.max_epochs: [1, 2]"
+    )
     assert study(text).cut == ""
     assert study(text, overrides=["trainer.max_epochs=3"]).cut == "3 epochs, not 1 or 2"
     assert study(overrides=["trainer.max_time='00:00:01:00'"]).cut == "00:00:01:00 of time"
@@ -560,7 +643,9 @@ def test_the_title_of_a_study_follows_what_is_compared(study):
 
 def test_the_schema_for_editors_is_the_one_in_force():
     file = resource("configs/studies") / "schema.json"
-    assert file.read_text() == schema.json_schema(), "run: actlab study schema > configs/studies/schema.json"
+    assert file.read_text() == schema.json_schema(), (
+        "run: actlab study schema > configs/studies/schema.json"
+    )
     kind = jsonschema.validators.validator_for(given := json.loads(file.read_text()))
     kind.check_schema(given)
     for path in file.parent.glob("*.yaml"):
@@ -580,7 +665,11 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
         "select: {tune: [model.network.dropout]}\n"
         "stages: [{name: choose, set: {trainer.max_epochs: 2}}, {name: compare, seeds: 5-6}]\n"
     )
-    assert opening.opened(StudyFolder(study(text), tmp_path)).stages[0].study.cut.startswith("2 epochs")
+    assert (
+        opening.opened(StudyFolder(study(text), tmp_path))
+        .stages[0]
+        .study.cut.startswith("2 epochs")
+    )
     assert study(text).cut == ""
 
 
@@ -595,8 +684,14 @@ def test_loggers_distinguish_activations_of_one_name(study, tmp_path, names):
         make = loggers.logger_factory("test_plan.Kept", StudyFolder(one, tmp_path))
         assert make
         logger = make(run)
-        logged.setdefault(logger.config["setting"], set()).add((logger.config["activation"], logger.tags[-1]))
-    known = [[(unit, unit)] for unit in ("relu", "elu", *(f"{name}:bent" for name in names)) for _ in range(2)]
+        logged.setdefault(logger.config["setting"], set()).add(
+            (logger.config["activation"], logger.tags[-1])
+        )
+    known = [
+        [(unit, unit)]
+        for unit in ("relu", "elu", *(f"{name}:bent" for name in names))
+        for _ in range(2)
+    ]
     assert [*map(list, logged.values())] == known
     assert len(logged) == len(names) * 2 + 4
 

@@ -43,16 +43,25 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
         finish(tmp_path, RUNS[0], [0.9, 0.3, 0.4])
         display.update(RUNS[1], 0.5)
         value = "0.3" if mode == "min" else "0.9"
-        assert f"1 of 4 runs done, 0 s elapsed; best val/error {value}: run0" in capsys.readouterr().out
+        assert (
+            f"1 of 4 runs done, 0 s elapsed; best val/error {value}: run0"
+            in capsys.readouterr().out
+        )
         finish(tmp_path, RUNS[1], [0.01, 0.99], DIVERGED)  # does not count
         finish(tmp_path, RUNS[2], [0.6, 0.2])
         display.update(RUNS[1], 1.0)
         display.update(RUNS[2], 1.0)
-        assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
+        assert (
+            "best val/error {}: {}; now run".format(*BEST[mode])
+            in capsys.readouterr().out.splitlines()[-1]
+        )
         finish(tmp_path, RUNS[3], [0.5])
         (tmp_path / "run3/metrics.parquet").write_bytes(b"damaged")
         display.update(RUNS[3], 1.0)
-        assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
+        assert (
+            "best val/error {}: {}; now run".format(*BEST[mode])
+            in capsys.readouterr().out.splitlines()[-1]
+        )
 
 
 def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, every_line):
@@ -90,13 +99,17 @@ def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, ev
 def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, every_line, clock):
     """The first of two stacks of 15 runs has run for 4 s at 1 % a second: both take 200 s."""
     runs = [Run(f"run{i}", Point({}), i, {}) for i in range(30)]
-    lines_of(display_of(tmp_path, runs), [(time, time / 100) for time in range(5)], clock, runs[:15])
+    lines_of(
+        display_of(tmp_path, runs), [(time, time / 100) for time in range(5)], clock, runs[:15]
+    )
     assert "about 3 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, every_line, clock):
     """Two runs of 16 epochs resume after eight; one trains an epoch every five minutes, the other fails."""
-    runs = [Run(name, Point({}), 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")]
+    runs = [
+        Run(name, Point({}), 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")
+    ]
     with display_of(tmp_path, runs) as display:
         for epoch in range(8, 12):
             clock[0] = 300.0 * epoch
@@ -105,7 +118,10 @@ def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, ever
         display.update(runs[1], 1.0)
         clock[0] = 300.0 * 12
         display.update(runs[0], 12 / 16)
-    assert "1 of 2 runs done, 1 h 00 min elapsed, about 20 min left" in capsys.readouterr().out.splitlines()[-1]
+    assert (
+        "1 of 2 runs done, 1 h 00 min elapsed, about 20 min left"
+        in capsys.readouterr().out.splitlines()[-1]
+    )
 
 
 def test_lines_come_without_progress_too(tmp_path, capsys, clock):
@@ -127,11 +143,19 @@ def test_progress_within_an_epoch_is_shown(succeed, tmp_path, monkeypatch, every
     """A run of one epoch shows its fraction, in this process and from a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signals, "EVERY", 0.0)
-    text = STUDY.replace("max_epochs: 3", "max_epochs: 1").replace("batch_size: 500", "batch_size: 100")
+    text = STUDY.replace("max_epochs: 3", "max_epochs: 1").replace(
+        "batch_size: 500", "batch_size: 100"
+    )
     (tmp_path / "tiny.yaml").write_text(text)
-    words = ["--set=model.activation=relu", "--set=model.optimizer.lr=0.01", "--set=model.network.dropout=0.0"]
+    words = [
+        "--set=model.activation=relu",
+        "--set=model.optimizer.lr=0.01",
+        "--set=model.network.dropout=0.0",
+    ]
     outcome = succeed("study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0")
-    shown = [float(text) for text in re.findall(r"now relu-\S+, epoch ([\d.]+) of 1\n", outcome.out)]
+    shown = [
+        float(text) for text in re.findall(r"now relu-\S+, epoch ([\d.]+) of 1\n", outcome.out)
+    ]
     assert len({fraction for fraction in shown if 0 < fraction < 1}) > 5
     assert shown == sorted(shown)
     assert shown[-1] == 1

@@ -51,7 +51,9 @@ def test_a_study_of_texts_prints_the_error_of_its_windows(
         for split in ("val", "test"):
             windows = np.array(kept[f"{split}/loss_by_sample"])
             assert windows.shape == (12,)
-            assert result["summary"][f"{split}/loss"][""]["last"] == pytest.approx(windows.mean(), abs=1e-5)
+            assert result["summary"][f"{split}/loss"][""]["last"] == pytest.approx(
+                windows.mean(), abs=1e-5
+            )
             found = result["sampling_errors"][f"{split}/loss"]
             assert found == pytest.approx(windows.std(ddof=1) / 12**0.5, abs=1e-5)
         errors[result["point"]["model.activation"]].append(result["sampling_errors"])
@@ -59,14 +61,21 @@ def test_a_study_of_texts_prints_the_error_of_its_windows(
     for row in rows:
         *of_test, best = row["columns"]
         for column in of_test:
-            of_runs = [of_run[column["metric"]] for of_run in errors[row["point"]["model.activation"]]]
+            of_runs = [
+                of_run[column["metric"]] for of_run in errors[row["point"]["model.activation"]]
+            ]
             assert column["sampling_error"] == pytest.approx(float(np.median(of_runs)))
-        assert of_test[1]["sampling_error"] == pytest.approx(of_test[0]["sampling_error"] / np.log(2))
+        assert of_test[1]["sampling_error"] == pytest.approx(
+            of_test[0]["sampling_error"] / np.log(2)
+        )
         assert best["sampling_error"] is None
     shown = f"{np.median([of_run['test/loss'] for of_run in errors['relu']]):#.3g}"
     page = " ".join(cli("study", "show", "text.yaml").out.split())
     assert shown in page
-    assert "Test set ±: standard error of a median from the spread over samples, sentences or tweets." in page
+    assert (
+        "Test set ±: standard error of a median from the spread over samples, sentences or tweets."
+        in page
+    )
 
 
 PLAN = study(
@@ -86,7 +95,12 @@ def test_the_error_of_a_row_is_the_median_over_its_runs_after_training(tmp_path:
         write(tmp_path, run, {"test/loss": [2.0, 1.0], "val/loss": [2.0, 1.0]}, **facts)
     loaded = load(StudyFolder(PLAN, tmp_path))
     for row in table_of(loaded).rows:
-        assert [cell.sampling_error for cell in row.columns] == [pytest.approx(0.015), None, None, None]
+        assert [cell.sampling_error for cell in row.columns] == [
+            pytest.approx(0.015),
+            None,
+            None,
+            None,
+        ]
         shown = [tables.number(cell.sampling_error, cell) for cell in row.columns]
         assert shown[0] == "0.0150"
     known = "from the spread over samples, sentences or tweets. Both"
@@ -98,7 +112,9 @@ def test_runs_without_errors_and_diverged_medians_print_none(tmp_path: Path) -> 
     for folder, given in (("old", {}), ("diverged", {"sampling_errors": {"test/loss": 0.01}})):
         bad = lambda run, all_of=folder: all_of == "diverged" and run.seed > 0  # noqa: E731
         loaded = finished(tmp_path / folder, PLAN, curves, bad, **given)
-        assert not [cell for row in table_of(loaded).rows for cell in row.columns if cell.sampling_error]
+        assert not [
+            cell for row in table_of(loaded).rows for cell in row.columns if cell.sampling_error
+        ]
         assert not [note for note in table_of(loaded).footnotes if note.startswith("Test set")]
 
 
@@ -111,11 +127,18 @@ def test_shares_and_losses_are_named_in_one_note(tmp_path: Path) -> None:
     share, loss = table_of(loaded).rows[0].columns
     assert [share.sampling_error, loss.sampling_error] == pytest.approx([0.03, 0.01])
     (note,) = [note for note in table_of(loaded).footnotes if note.startswith("Test set")]
-    assert "from the number of samples, 100, or from the spread over samples, sentences or tweets." in note
+    assert (
+        "from the number of samples, 100, or from the spread over samples, sentences or tweets."
+        in note
+    )
 
 
 def test_a_share_of_grouped_samples_has_the_error_that_was_recorded(tmp_path: Path) -> None:
-    plan = study(grids=({ACT: ["gelu"]},), select=Selection(), table=({"metric": "test/error", "at": "last"},))
+    plan = study(
+        grids=({ACT: ["gelu"]},),
+        select=Selection(),
+        table=({"metric": "test/error", "at": "last"},),
+    )
     facts: dict[str, Any] = {"scored": {"test": 100}, "sampling_errors": {"test/error": 0.05}}
     loaded = finished(tmp_path, plan, {"test/error": [0.1], "val/loss": [1.0]}, **facts)
     assert table_of(loaded).rows[0].columns[0].sampling_error == pytest.approx(0.05)

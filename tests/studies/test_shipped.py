@@ -17,8 +17,16 @@ from actlab.studies.study_folder import StudyFolder
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "configs/studies").glob("*.yaml"))
 KEPT = {path.parent.name for path in ROOT.glob("results/*/values.csv")}
-CLASSES = {"mnist": 10, "cifar100": 100, "cifar10": 10, "twitter": 25, "timit": 39}  # of the data set
-# The error of guessing the most frequent class, .8865, and of equal classes as float32, both rounded down.
+# Of the data set
+CLASSES = {
+    "mnist": 10,
+    "cifar100": 100,
+    "cifar10": 10,
+    "twitter": 25,
+    "timit": 39,
+}
+# The error of guessing the most frequent class, .8865, and of equal classes as float32, both
+# rounded down.
 MOST_FREQUENT = {"board_mnist": 0.886, "fashion_mnist": 0.899}
 REACH = re.compile(
     r"with (\d+) comparisons? it takes about (\d+) (?:seeds )?if differences have a standard deviation of "
@@ -28,10 +36,13 @@ REACH = re.compile(
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
-def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_seeds_it_takes(path, tmp_path):
+def test_a_study_states_its_primary_column_and_for_a_margin_before_the_runs_the_seeds_it_takes(
+    path, tmp_path
+):
     """The seeds of the primary column, under the correction of its family.
 
-    Margins of kept studies came after the runs; those of claims have no published difference beside them.
+    Margins of kept studies came after the runs; those of claims have no published difference beside
+    them.
     """
     assert "primary" in yaml.safe_load(path.read_text(encoding="utf-8"))
     results = load(StudyFolder(read(str(path)), tmp_path))
@@ -54,4 +65,6 @@ def test_every_study_says_what_guessing_gives():
         if column["metric"].endswith("/error"):
             data = json.dumps(study.blocks[0].base["data"]).lower()
             classes = next(number for words, number in CLASSES.items() if words in data)
-            assert column["chance"] == pytest.approx(MOST_FREQUENT.get(path.stem, 1 - 1 / classes), abs=1e-4)
+            assert column["chance"] == pytest.approx(
+                MOST_FREQUENT.get(path.stem, 1 - 1 / classes), abs=1e-4
+            )

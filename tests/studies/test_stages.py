@@ -46,7 +46,9 @@ table: [{metric: test/error, at: last, percent: true}]
 
 def loaded(tmp_path, **options):
     study = reading.load(str(tmp_path / "mine.yaml"), **options)
-    return [stage.study for stage in opening.opened(StudyFolder(study, tmp_path / "runs/mine")).stages]
+    return [
+        stage.study for stage in opening.opened(StudyFolder(study, tmp_path / "runs/mine")).stages
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +66,8 @@ def test_a_study_of_two_stages(study, tmp_path, trained):
     assert (len(first.runs()), len(second.runs())) == (8, 6)
     assert {run.seed for run in second.runs()} == {5, 6, 7}
     assert second.chosen_on == {0, 1}
-    assert {run.point["model.optimizer.lr"] for run in second.runs()} == {
-        0.03
-    }  # 1e-5 learns nothing in 4 updates
+    # 1e-5 learns nothing in 4 updates
+    assert {run.point["model.optimizer.lr"] for run in second.runs()} == {0.03}
     assert all(run.config["data"]["init_args"]["train_on_all"] for run in second.runs())
     table = [line.split() for line in out.splitlines() if line.startswith(("relu", "elu"))]
     assert [line[:5] for line in table] == [
@@ -85,7 +86,9 @@ def test_a_chosen_value_at_the_edge_of_its_grid_is_flagged(study, tmp_path, trai
         out = study(STAGED, "show", *words).out
         assert out.count("0.03 (edge)") == 2
         assert "(edge): the chosen value is the lowest or highest that was tried" in out
-    wider = study(STAGED, "show", "--stage", "choose", "--set", "model.optimizer.lr=[0.1, 0.03, 1e-5]")
+    wider = study(
+        STAGED, "show", "--stage", "choose", "--set", "model.optimizer.lr=[0.1, 0.03, 1e-5]"
+    )
     assert wider.out.count("0.03*") == 2
     assert "(edge)" not in wider.out
 
@@ -294,7 +297,11 @@ def probed(tmp_path_factory, kept):
 
 
 def files(tmp_path):
-    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.glob("runs/mine/*/*") if p.is_file()}
+    return {
+        p: (p.stat().st_mtime_ns, p.read_bytes())
+        for p in tmp_path.glob("runs/mine/*/*")
+        if p.is_file()
+    }
 
 
 def test_a_probe_is_added_to_a_finished_study(study, tmp_path, kept):
@@ -343,7 +350,10 @@ def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study,
 def test_a_run_without_its_probe_is_named_below_the_table(study, tmp_path, probed):
     """The column of the probe has one run less than the column of runs says."""
     shutil.copytree(probed, tmp_path / "runs")
-    table = PROBED.replace("table: [", "table: [{metric: noise/test/error, condition: noise=1}, ") + NOISE
+    table = (
+        PROBED.replace("table: [", "table: [{metric: noise/test/error, condition: noise=1}, ")
+        + NOISE
+    )
     assert "Not measured" not in study(table, "show").out
     lacking = next(tmp_path.glob("runs/mine/soi-seed1-*"))
     shutil.rmtree(lacking / "probes")
@@ -364,13 +374,19 @@ def test_probes_of_kept_checkpoints(study, tmp_path, kept):
         assert names == {"last.ckpt", "best.ckpt", "epoch=0.ckpt", "epoch=1.ckpt"}
         rows = pd.read_parquet(folder / "probes")
         assert set(rows["epoch"]) >= {0, 1}
-        losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index("epoch")["value"]
+        losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index(
+            "epoch"
+        )["value"]
         assert losses[0].max() > losses[1].max()  # learning
 
 
 def test_curves_hold_values_from_before_training(study, tmp_path, kept):
     shutil.copytree(kept, tmp_path / "runs")
-    text = PROBED + EVALUATION + "figures: [{name: curves, y: {test/loss: null, untrained/test/loss: null}}]\n"
+    text = (
+        PROBED
+        + EVALUATION
+        + "figures: [{name: curves, y: {test/loss: null, untrained/test/loss: null}}]\n"
+    )
     outcome = study(text, "run", "--report")
     assert outcome.code == 0, outcome.err
     curves = pd.read_csv(tmp_path / "runs/mine/curves.csv")

@@ -27,12 +27,8 @@ grid:
 seeds: 2
 """
 MIDDLES = "[forms, mapped]"
-PROBE = (
-    "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}]\n"
-)
-OBSERVED = (
-    "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
-)
+PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}]\n"
+OBSERVED = "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
 
 
 @pytest.fixture
@@ -54,7 +50,9 @@ def study(succeed, program, tmp_path, monkeypatch):
 
 def engines(folder):
     """How each run was trained."""
-    results = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/result.json")}
+    results = {
+        path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/result.json")
+    }
     return {name: result["engine"] for name, result in results.items()}
 
 
@@ -62,7 +60,9 @@ def test_forms_and_vmap_train_what_runs_alone_train(study, tmp_path):
     assert "failed" not in study("together", text=STUDY + PROBE)
     study("alone", "--set", "seeds=[1]", text=STUDY + PROBE)
     together, alone = tmp_path / "together/own", tmp_path / "alone/own"
-    assert [engine for name, engine in engines(together).items() if "forms" in name] == ["stacked"] * 2
+    assert [engine for name, engine in engines(together).items() if "forms" in name] == [
+        "stacked"
+    ] * 2
     files = sorted(path.relative_to(alone) for path in alone.rglob("*.parquet"))
     assert len(files) == 2 * 2  # metrics and a probe
     for file in files:
@@ -88,10 +88,14 @@ def test_what_vmap_cannot_map_is_trained_alone(tmp_path):
 
 @pytest.mark.usefixtures("study")
 def test_observed_activations_of_a_mapped_network(tmp_path):
-    (tmp_path / "own.yaml").write_text(STUDY.replace("grid:", OBSERVED).replace(MIDDLES, "[mapped]"))
+    (tmp_path / "own.yaml").write_text(
+        STUDY.replace("grid:", OBSERVED).replace(MIDDLES, "[mapped]")
+    )
     found = packing.pack(reading.load("own.yaml").runs(), tmp_path)
     assert [len(job.runs) for job in found.jobs] == [1] * 2
-    assert found.reasons == ["Rows has no stacked form, and vmap hides its activations from a callback"]
+    assert found.reasons == [
+        "Rows has no stacked form, and vmap hides its activations from a callback"
+    ]
 
 
 @pytest.mark.usefixtures("study")
@@ -101,7 +105,9 @@ def test_updates_of_long_studies_are_timed(tmp_path, monkeypatch):
     (tmp_path / "own.yaml").write_text(STUDY.replace(MIDDLES, "[forms]"))
     runs = reading.load("own.yaml").runs()
     assert timing.best_size(runs, 2, True) in (1, 2)
-    monkeypatch.setattr(timing, "fastest", lambda runs, forms, sharing=1: {2: 3.0, 1: 1.0}[len(runs)])
+    monkeypatch.setattr(
+        timing, "fastest", lambda runs, forms, sharing=1: {2: 3.0, 1: 1.0}[len(runs)]
+    )
     found = packing.pack(runs, tmp_path, sharing=1)
     assert found.reasons == ["stacks save no time"]
     assert [len(job.runs) for job in found.jobs] == [1, 1]

@@ -53,7 +53,11 @@ def test_every_run_has_a_log_of_its_own(logged):
     assert len(runs) == 2
     seen = set()
     for log in runs:
-        head, config, summary = wandb_logs.header(log), wandb_logs.config(log), wandb_logs.summary(log)
+        head, config, summary = (
+            wandb_logs.header(log),
+            wandb_logs.config(log),
+            wandb_logs.summary(log),
+        )
         assert (head.run_group, head.job_type, head.project) == ("two", "run", "actlab")
         unit = config["activation"]
         assert list(head.tags) == ["a paper", "digits", unit]
@@ -63,7 +67,11 @@ def test_every_run_has_a_log_of_its_own(logged):
         assert unit == "elu(alpha=0.5)"
         seen.add(config["seed"])
         rows = pd.read_parquet(logged / head.display_name / "metrics.parquet")
-        steps = [wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log) if r.HasField("history")]
+        steps = [
+            wandb_logs.items(r.history.item)
+            for r in wandb_logs.log_records(log)
+            if r.HasField("history")
+        ]
         for (split, metric), values in rows.groupby(["split", "metric"])["value"]:
             name = f"{split}/{metric}"
             kept = values.to_list()
@@ -79,9 +87,19 @@ def test_the_table_and_the_figures_are_a_run_of_the_group(logged):
     logs = list(logged.glob("wandb/offline-run-*/*.wandb"))
     (log,) = [log for log in logs if wandb_logs.header(log).job_type == "report"]
     assert wandb_logs.header(log).run_group == "two"
-    (step,) = [wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log) if r.HasField("history")]
-    kinds = {key.removesuffix("/_type"): value for key, value in step.items() if key.endswith("/_type")}
-    assert kinds == {"table": "table-file", "figures/curves": "image-file", "figures/units": "image-file"}
+    (step,) = [
+        wandb_logs.items(r.history.item)
+        for r in wandb_logs.log_records(log)
+        if r.HasField("history")
+    ]
+    kinds = {
+        key.removesuffix("/_type"): value for key, value in step.items() if key.endswith("/_type")
+    }
+    assert kinds == {
+        "table": "table-file",
+        "figures/curves": "image-file",
+        "figures/units": "image-file",
+    }
     media = [path.relative_to(log.parent).as_posix() for path in log.parent.rglob("media/**/*.*")]
     assert len(media) == 3
 
@@ -98,10 +116,18 @@ def test_a_lost_connection_keeps_the_run_offline(tmp_path, monkeypatch):
     assert row["val/loss"] == 0.5
 
 
-def test_without_an_account_the_command_says_what_it_would_create(logged, cli, succeed, monkeypatch):
+def test_without_an_account_the_command_says_what_it_would_create(
+    logged, cli, succeed, monkeypatch
+):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     outcome = succeed(
-        "study", "wandb", logged.parents[1] / "two.yaml", "--entity", "me", "--runs-dir", logged.parent
+        "study",
+        "wandb",
+        logged.parents[1] / "two.yaml",
+        "--entity",
+        "me",
+        "--runs-dir",
+        logged.parent,
     )
     assert "'Two units' in me/actlab, over the runs of the group 'two'" in outcome.out
     assert "val/loss, test/error" in outcome.out
@@ -143,7 +169,10 @@ def test_workspace_and_report_are_what_their_library_builds(path, monkeypatch):
     assert [panel["config"]["metrics"] for panel in sections[0]["panels"]] == [[m] for m in metrics]
     assert {panel["config"]["groupBy"] for panel in sections[0]["panels"]} == {"setting.value"}
     (runs,) = shown["spec"]["section"]["runSets"]
-    assert [entry["value"] for entry in runs["filters"]["filters"]] == [study.name, list(study.seeds)]
+    assert [entry["value"] for entry in runs["filters"]["filters"]] == [
+        study.name,
+        list(study.seeds),
+    ]
     assert study.select.metric in metrics
     written = workspaces.report(study, "| unit |\n|---|\n| elu |", "me", "actlab")._to_model()
     assert written.display_name == study.title

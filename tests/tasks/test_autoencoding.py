@@ -28,12 +28,16 @@ class Images(TensorDataModule):
 
     def load(self, device):
         x = torch.rand(30, *SHAPE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        self.train = self.val = self.test = TensorDataset(x.to(device), torch.zeros(30, dtype=torch.int64))
+        self.train = self.val = self.test = TensorDataset(
+            x.to(device), torch.zeros(30, dtype=torch.int64)
+        )
 
 
 def task(r, activation="gelu_tanh"):
     optimizer = partial(torch.optim.Adam, lr=0.01 / (r + 1))
-    return AutoencoderTask(SHAPE, activation, partial(Autoencoder, encoder=(9, 5, 2)), optimizer, seed=r)
+    return AutoencoderTask(
+        SHAPE, activation, partial(Autoencoder, encoder=(9, 5, 2)), optimizer, seed=r
+    )
 
 
 def trained(one, data, tmp_path):
@@ -69,12 +73,16 @@ def test_the_code_has_a_unit_and_the_output_none():
 def test_a_stack_is_the_runs_alone(tmp_path, activation):
     assert reason_against(task(0, activation)) is None
     singles = [trained(task(r, activation), Images(seed=r), tmp_path) for r in range(2)]
-    stack = trained(StackedTask([task(r, activation) for r in range(2)]), Images(seed=[0, 1]), tmp_path)
+    stack = trained(
+        StackedTask([task(r, activation) for r in range(2)]), Images(seed=[0, 1]), tmp_path
+    )
     for r, one in enumerate(singles):
         logged = {name: value.item() for name, value in one.trainer.callback_metrics.items()}
         losses = {name for name in logged if not name.startswith("activation/")}
         assert losses == {"train/loss", "train/clean_loss", "val/loss"}
-        assert logged == pytest.approx({name: stack.latest[name][r].item() for name in logged}, rel=1e-6)
+        assert logged == pytest.approx(
+            {name: stack.latest[name][r].item() for name in logged}, rel=1e-6
+        )
     assert_members(stack, singles)
 
 

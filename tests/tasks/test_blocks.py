@@ -53,7 +53,13 @@ RAGGED = {  # no program serves two sizes
 }
 
 
-REPLAYED = ("dropout, clipping", "a stochastic map", "learnt parameters", "derivatives")  # by default
+# By default
+REPLAYED = (
+    "dropout, clipping",
+    "a stochastic map",
+    "learnt parameters",
+    "derivatives",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +77,9 @@ class Validations(Callback):
         self.seen: list[tuple[int, dict[str, float]]] = []
         self.sizes: list[int] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int
+    ) -> None:
         self.sizes.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -79,7 +87,9 @@ class Validations(Callback):
         self.seen.append((trainer.global_step, measured))
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented")
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop because we have not yet implemented"
+)
 @pytest.mark.parametrize(
     ("kind", "stacked"),
     [
@@ -98,7 +108,9 @@ def test_blocks_leave_what_single_updates_leave(kind, stacked, tmp_path):
     check_equal(single, several)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented")
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop because we have not yet implemented"
+)
 @pytest.mark.parametrize(
     "stacked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "stacked"]
 )
@@ -120,7 +132,13 @@ def test_replayed_updates_leave_what_single_updates_leave(kind, stacked, tmp_pat
     assert not operators & HOSTS
 
 
-HOSTS = {"_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "nonzero"}  # they wait for a device
+# They wait for a device
+HOSTS = {
+    "_local_scalar_dense",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "nonzero",
+}
 
 
 VIEWS = frozenset(
@@ -167,14 +185,20 @@ class CountsOperators(Checkpoint):
         self.mode = Operators()
         self.mode.__enter__()
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, _: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, _: int
+    ) -> None:
         self.mode.__exit__(None, None, None)
         self.seen.append(self.mode.started / (len(batch) if isinstance(batch, BatchBlock) else 1))
 
 
 def test_a_stacked_update_with_dropout_starts_at_most_205_operators(tmp_path):
     """A GPU takes longer to start them than to compute. Eight layers have a mask, but not in the clean pass."""
-    settings = {"model.network.dropout": 0.5, "model.network.hidden": [128] * 8, "trainer.max_epochs": 1}
+    settings = {
+        "model.network.dropout": 0.5,
+        "model.network.hidden": [128] * 8,
+        "trainer.max_epochs": 1,
+    }
     first = runs_of(CLASSIFIER, settings)[0].config
     configs = [{**copy.deepcopy(first), "seed_everything": seed} for seed in range(15)]
     counts = CountsOperators()
@@ -188,10 +212,14 @@ def test_a_stacked_update_with_dropout_starts_at_most_205_operators(tmp_path):
 def test_training_resumes_within_an_epoch_in_the_other_way(first, tmp_path):
     """A validation in the middle of the epoch saves a checkpoint, after 4 of 7 updates."""
     config = runs_of(CLASSIFIER, {"trainer.val_check_interval": 4})[0].config
-    save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_epochs=1, save_on_train_epoch_end=False)
+    save = ModelCheckpoint(
+        tmp_path, "{step}", save_top_k=-1, every_n_epochs=1, save_on_train_epoch_end=False
+    )
     straight = left([config], tmp_path / "straight", True, False)
     with quiet():
-        trainer, task, data = experiments.build(config, callbacks=[save], default_root_dir=str(tmp_path))
+        trainer, task, data = experiments.build(
+            config, callbacks=[save], default_root_dir=str(tmp_path)
+        )
         trainer.callbacks += [] if first else [OneByOne()]  # type: ignore[attr-defined]
         trainer.fit(task, datamodule=data)
     assert sorted(path.name for path in tmp_path.glob("step*")) == ["step=11.ckpt", "step=4.ckpt"]
@@ -203,7 +231,11 @@ def test_training_resumes_within_an_epoch_in_the_other_way(first, tmp_path):
 
 def test_blocks_end_at_the_last_update(tmp_path):
     steps = {"trainer.max_steps": 10, "trainer.val_check_interval": 1.0}
-    assert left([runs_of(CLASSIFIER, steps)[0].config], tmp_path, False, False)["sizes"] == [1, 6, 3]
+    assert left([runs_of(CLASSIFIER, steps)[0].config], tmp_path, False, False)["sizes"] == [
+        1,
+        6,
+        3,
+    ]
 
 
 class Drawing(FrameTask):
@@ -228,7 +260,9 @@ def test_a_loss_that_draws_is_seeded_at_each_update(tmp_path):
 
 def test_a_loss_that_draws_at_some_updates_alone_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(Drawing, "every", 5)
-    with pytest.raises(RunError, match="draws random numbers in some updates only: let it draw in each, or"):
+    with pytest.raises(
+        RunError, match="draws random numbers in some updates only: let it draw in each, or"
+    ):
         fitted(Drawing(clean_training_loss=False), Frames(), tmp_path)
 
 
@@ -269,7 +303,8 @@ def test_single_updates_say_why(reason, task, data, options, tmp_path):
 
 
 OVER_EPOCHS = {"val_check_interval": 5, "check_val_every_n_epoch": None}
-STOPPED = {"callback": partial(EarlyStopping, "val/loss", divergence_threshold=-1.0)}  # by the first validation
+# By the first validation
+STOPPED = {"callback": partial(EarlyStopping, "val/loss", divergence_threshold=-1.0)}
 BEST = {"callback": partial(ModelCheckpoint, monitor="val/loss"), "enable_checkpointing": True}
 TRAINERS: dict[str, dict[str, Any]] = {  # epochs have 12 batches
     "default": {},
@@ -307,7 +342,11 @@ TRAINERS: dict[str, dict[str, Any]] = {  # epochs have 12 batches
 }
 COMBINED = {  # of what others have alone, or at another number
     *("12 batches", "each batch", "9 batches over epochs", "5 of 7 batches over epochs"),
-    *("5 batches of every second epoch", "a third of 7 training batches", "half of the validation batches"),
+    *(
+        "5 batches of every second epoch",
+        "a third of 7 training batches",
+        "half of the validation batches",
+    ),
     *("17 updates over epochs", "stopped after 8 updates"),
 }
 
@@ -329,8 +368,17 @@ def validated(options: dict[str, Any], folder: Path, single: bool, stacked: bool
     return {
         "state": task.state_dict(),
         "validations": validations.seen,
-        "counts": (trainer.global_step, trainer.current_epoch, vars(progress.total), vars(progress.current)),
-        "best": [Path(saved.best_model_path).name for saved in others if isinstance(saved, ModelCheckpoint)],
+        "counts": (
+            trainer.global_step,
+            trainer.current_epoch,
+            vars(progress.total),
+            vars(progress.current),
+        ),
+        "best": [
+            Path(saved.best_model_path).name
+            for saved in others
+            if isinstance(saved, ModelCheckpoint)
+        ],
         "sizes": validations.sizes,
     }
 

@@ -29,7 +29,12 @@ data: {class_path: actlab.datamodules.MNISTDataModule, init_args: {sample: true}
 trainer: {logger: false, enable_progress_bar: false}
 """
 OBJECTS: dict[str, Any] = {"network": partial(MLP, hidden=[16]), "optimizer": partial(SGD, lr=0.1)}
-GIVEN: dict[str, Any] = {"activation": "elu", "num_classes": 10, "input_shape": (1, 28, 28), **OBJECTS}
+GIVEN: dict[str, Any] = {
+    "activation": "elu",
+    "num_classes": 10,
+    "input_shape": (1, 28, 28),
+    **OBJECTS,
+}
 QUIET = ["--trainer.enable_progress_bar", "false"]
 STEEP = partial(SGD, lr=0.2)
 
@@ -44,7 +49,12 @@ class Deeper(ClassificationTask):
 
 def trained(folder: Path, task: Training) -> Path:
     data = MNISTDataModule(sample=True, seed=task.stream.seeds[0])
-    limits = {"max_epochs": 1, "limit_train_batches": 2, "limit_val_batches": 1, "precision": "32-true"}
+    limits = {
+        "max_epochs": 1,
+        "limit_train_batches": 2,
+        "limit_val_batches": 1,
+        "precision": "32-true",
+    }
     trainer = fitted(task.train(), data, folder, **limits)
     trainer.save_checkpoint(folder / "a.ckpt")
     return folder / "a.ckpt"
@@ -57,7 +67,9 @@ def outputs(task):
 def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
     task = ClassificationTask(**GIVEN, seed=5)
     path = trained(tmp_path, task)
-    with pytest.raises(ActlabError, match=r"pass them, Task\.load_\w+\(…, network=…, optimizer=…\)$"):
+    with pytest.raises(
+        ActlabError, match=r"pass them, Task\.load_\w+\(…, network=…, optimizer=…\)$"
+    ):
         Task.load_from_checkpoint(path)
     for kind in (ClassificationTask, Task):
         loaded = kind.load_from_checkpoint(path, **OBJECTS)
@@ -69,7 +81,14 @@ def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG)
     out = cli("test", "--ckpt_path", path, "-c", tmp_path / "c.yaml").succeeded()
     data = ["--data", "actlab.datamodules.MNISTDataModule", "--data.sample", "true", *QUIET]
-    objects = ["--model.network", "MLP", "--model.network.hidden", "[16]", "--model.optimizer", "SGD"]
+    objects = [
+        "--model.network",
+        "MLP",
+        "--model.network.hidden",
+        "[16]",
+        "--model.optimizer",
+        "SGD",
+    ]
     found = cli("test", "--ckpt_path", path, *data, *objects, "--model.optimizer.lr", "0.1")
     assert (found.code, found.out) == (0, out), found.err
     for words, says in (
@@ -83,7 +102,9 @@ def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
 
 
 def test_plain_values_come_back_alone(tmp_path):
-    task = ClassificationTask(10, (1, 28, 28), {"name": "elu", "alpha": 0.5}, training_metrics=["error"], top=3)
+    task = ClassificationTask(
+        10, (1, 28, 28), {"name": "elu", "alpha": 0.5}, training_metrics=["error"], top=3
+    )
     loaded = ClassificationTask.load_from_checkpoint(trained(tmp_path, task))
     assert (loaded.trained, loaded.top) == (task.trained, 3)
     assert torch.equal(outputs(loaded), outputs(task))
@@ -151,6 +172,8 @@ def test_a_copy_keeps_the_arguments():
 Word = Enum("Word", "A")
 
 
-@pytest.mark.parametrize("value", [lambda: 0, SGD, OBJECTS["network"], torch.ones(2), Word.A, {1: 0}])
+@pytest.mark.parametrize(
+    "value", [lambda: 0, SGD, OBJECTS["network"], torch.ones(2), Word.A, {1: 0}]
+)
 def test_an_object_is_no_plain_value(value):
     assert not is_plain({"a": [value]})

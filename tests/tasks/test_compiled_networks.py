@@ -26,7 +26,9 @@ class Compiled(nn.Module):
 
     graphs: list[Any] = []  # noqa: RUF012
 
-    def __init__(self, act: Any, outputs: int, shape: Any, compiled: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, act: Any, outputs: int, shape: Any, compiled: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         mask = Dropout(dropout) if dropout else nn.Identity()
         self.layers = nn.Sequential(nn.Linear(D, 8), act(), mask, nn.Linear(8, outputs))
@@ -51,7 +53,8 @@ def uncompiled(monkeypatch):
 @pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.4])
 def test_a_network_that_compiles_itself_leaves_what_it_leaves_otherwise(dropout, tmp_path):
     plain, compiled = (
-        FrameTask(network=partial(Compiled, compiled=compiled, dropout=dropout)) for compiled in (False, True)
+        FrameTask(network=partial(Compiled, compiled=compiled, dropout=dropout))
+        for compiled in (False, True)
     )
     for task in (plain, compiled):
         fitted(task, Frames(), tmp_path)

@@ -24,16 +24,31 @@ class Every(torch.nn.ModuleDict):
         return {name: task(images) for name, task in self.items()}
 
 
-KINDS = ("gelu", "prelu", "cauchy_lu", "rrelu", "soi")  # a function, learnt, by hand, drawn, drawn by hand
+# A function, learnt, by hand, drawn, drawn by hand
+KINDS = (
+    "gelu",
+    "prelu",
+    "cauchy_lu",
+    "rrelu",
+    "soi",
+)
 
 
-@pytest.mark.parametrize("names", [KINDS, pytest.param(activations.names(), id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names", [KINDS, pytest.param(activations.names(), id="all", marks=pytest.mark.slow)]
+)
 def test_activations_are_exported(names):
     tasks = Every({name: task_with(name) for name in names})
-    exported = torch.export.export(tasks, (IMAGES,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    exported = torch.export.export(
+        tasks, (IMAGES,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
     for images in (IMAGES, IMAGES[:2]):
         found = exported.module()(images)
-        assert not [name for name, expected in tasks(images).items() if not torch.equal(found[name], expected)]
+        assert not [
+            name
+            for name, expected in tasks(images).items()
+            if not torch.equal(found[name], expected)
+        ]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

@@ -41,7 +41,9 @@ def test_padding_has_no_weight_and_no_gradient():
     for r, frames in enumerate((4, 7)):
         alone = task.quantities(logits[r, :frames], (logits[r, :frames], labels[r, :frames]))
         for name, quantity in alone.items():
-            assert together[name].mean(runs=True)[r].item() == pytest.approx(quantity.mean().item(), rel=1e-6)
+            assert together[name].mean(runs=True)[r].item() == pytest.approx(
+                quantity.mean().item(), rel=1e-6
+            )
             assert together[name].weight(runs=True)[r] == frames
     together["loss"].mean(runs=True).sum().backward()
     assert not logits.grad[0, 4:].any()
@@ -73,7 +75,8 @@ def test_devices_with_unequal_parts_of_a_batch_draw_the_numbers_of_one(monkeypat
 def test_parts_of_a_batch_that_are_padded_apart_draw_numbers_of_their_own(monkeypatch):
     """With numbers by row, the rows of a long part would share some with those of a short one."""
     long, short = (
-        set(u.flatten().tolist()) for u in drawn_by(monkeypatch, torch.zeros(2, 9, 3), torch.zeros(2, 4, 3))
+        set(u.flatten().tolist())
+        for u in drawn_by(monkeypatch, torch.zeros(2, 9, 3), torch.zeros(2, 4, 3))
     )
     assert not long & short
 
@@ -82,7 +85,9 @@ def test_a_stack_of_batches_that_differ_in_size_has_one_device(monkeypatch):
     stack = StackedTask([FrameTask(5, (3,), seed=seed) for seed in range(2)])
     monkeypatch.setattr(stack, "_trainer", SimpleNamespace(world_size=2))
     monkeypatch.setattr(stack, "_fabric", None)
-    with pytest.raises(ActlabError, match=r"a stack of FrameTask on 2 devices.*Set trainer\.devices to 1"):
+    with pytest.raises(
+        ActlabError, match=r"a stack of FrameTask on 2 devices.*Set trainer\.devices to 1"
+    ):
         stack.setup("fit")
 
 
@@ -96,5 +101,10 @@ def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):
     assert isinstance(task, FrameTask)
     assert sum(p.numel() for p in task.parameters()) == 17_453_095
     assert sum(isinstance(layer, Dropout) for layer in task.network.children()) == 5
-    assert (data.num_classes, data.input_shape, data.batch_size, trainer.max_epochs) == (39, (11, 26), 64, 30)
+    assert (data.num_classes, data.input_shape, data.batch_size, trainer.max_epochs) == (
+        39,
+        (11, 26),
+        64,
+        30,
+    )
     assert not task.schedules  # Adam at a constant rate

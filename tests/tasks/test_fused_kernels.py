@@ -44,7 +44,9 @@ def test_a_task_is_evaluated_with_the_activation_it_was_trained_with(activation)
     assert not layer.activation_relu_or_gelu  # also of a network that is called without its task
 
 
-def test_a_third_party_module_is_evaluated_with_its_own_activation(cli, program, tmp_path, monkeypatch):
+def test_a_third_party_module_is_evaluated_with_its_own_activation(
+    cli, program, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     program("encoders")

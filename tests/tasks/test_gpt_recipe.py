@@ -20,7 +20,12 @@ class Normed(nn.Sequential):
     """A LayerNorm between linear layers."""
 
     def __init__(self, act, num_classes, input_shape):
-        layers = nn.Linear(input_shape[-1], 8), nn.LayerNorm(8), act(), nn.Linear(8, num_classes, bias=False)
+        layers = (
+            nn.Linear(input_shape[-1], 8),
+            nn.LayerNorm(8),
+            act(),
+            nn.Linear(8, num_classes, bias=False),
+        )
         super().__init__(*layers)
 
 
@@ -51,7 +56,9 @@ def by_hand(r):
         cosine = 0.1 + 0.45 * (1 + math.cos(math.pi * (k - WARM) / (UPDATES - WARM)))
         for group in optimizer.param_groups:
             group["lr"] = RATES[r] * ((k + 1) / WARM if k < WARM else cosine)
-        losses = nn.functional.cross_entropy(network(x).flatten(0, 1), labels.flatten(), reduction="none")
+        losses = nn.functional.cross_entropy(
+            network(x).flatten(0, 1), labels.flatten(), reduction="none"
+        )
         optimizer.zero_grad()
         ((losses * mask.flatten()).sum() / mask.sum()).backward()
         norms.append(float(nn.utils.clip_grad_norm_(network.parameters(), LIMIT)))
@@ -71,7 +78,13 @@ def test_the_recipe_is_that_of_a_plain_loop(tmp_path, stacked):
     else:
         tasks = [task(r) for r in range(2)]
         for r, one in enumerate(tasks):
-            fitted(one, Frames(seed=r, augment=False), tmp_path, max_epochs=EPOCHS, gradient_clip_val=LIMIT)
+            fitted(
+                one,
+                Frames(seed=r, augment=False),
+                tmp_path,
+                max_epochs=EPOCHS,
+                gradient_clip_val=LIMIT,
+            )
         found = [one.network.state_dict() for one in tasks]
     for r, state in enumerate(found):
         for name, value in by_hand(r).items():

@@ -56,7 +56,9 @@ def test_every_row_of_a_bare_tensor_is_predicted(tmp_path):
             (found,) = predicted(tmp_path, task, data)
             assert found.shape == shape
             assert torch.equal(found, predicted(tmp_path, task, loader(X))[0])
-    several = predicted(tmp_path, classifier(), [DataLoader(X, batch_size=32), DataLoader(X, batch_size=16)])
+    several = predicted(
+        tmp_path, classifier(), [DataLoader(X, batch_size=32), DataLoader(X, batch_size=16)]
+    )
     assert [len(of_loader) for of_loader in several] == [1, 2]
 
 
@@ -80,7 +82,9 @@ def test_batches_are_dictionaries_where_datasets_gives_them(tmp_path):
     assert found == trainer(tmp_path).test(task, loader(X, Y), verbose=False)
     trainer(tmp_path).fit(task, data, data)
     strange: Any = DataLoader(rows.rename_column("image", "picture"), batch_size=32)
-    with pytest.raises(ActlabError, match=r"keys picture, label, number: rename its columns so that one is of"):
+    with pytest.raises(
+        ActlabError, match=r"keys picture, label, number: rename its columns so that one is of"
+    ):
         trainer(tmp_path).predict(task, strange)
 
 
@@ -223,7 +227,8 @@ def test_every_logger_gets_the_arguments(tmp_path):
     data = MNISTDataModule(sample=True, batch_size=2000, validation=1000, seed=4)
     assert data.hparams == {**data.hparams, "batch_size": 2000, "eval_batch_size": 5000, "seed": 4}
     assert logged(classifier(seed=3, input_shape=(1, 28, 28), num_classes=10), data)["seed"] == 3
-    assert "datamodule_hyper_parameters" not in torch.load(tmp_path / "a.ckpt")  # as without arguments
+    # As without arguments
+    assert "datamodule_hyper_parameters" not in torch.load(tmp_path / "a.ckpt")
     both = logged(classifier(seed=3), Module())
     assert (both["num_classes"], both["batch_size"], both["seed"]) == (4, 8, 3)
     assert logged(Own(2), loader(X, Y), loader(X, Y)) == {"depth": 2, "seed": 0}
@@ -242,7 +247,9 @@ def test_a_matrix_reaches_loggers_without_tables(tmp_path):
 
         @property
         def experiment(self):
-            return SimpleNamespace(add_text=lambda name, text, step: self.texts.update({name: text}))
+            return SimpleNamespace(
+                add_text=lambda name, text, step: self.texts.update({name: text})
+            )
 
     trainer(tmp_path, logger=Board()).test(classifier(metrics=matrix), loader(X, Y), verbose=False)
     assert Board.texts["test/confusion"].splitlines() == [f"    {row}" for row in found]
@@ -256,7 +263,11 @@ class Mine(nn.Module):
 
 
 def test_an_activation_is_a_class_or_a_function_with_an_import_path(tmp_path):
-    for given, same in ((nn.Mish, "torch.nn:Mish"), (torch.tanh, "tanh"), (Mine, f"{__name__}:Mine")):
+    for given, same in (
+        (nn.Mish, "torch.nn:Mish"),
+        (torch.tanh, "tanh"),
+        (Mine, f"{__name__}:Mine"),
+    ):
         assert torch.equal(classifier(activation=given)(X), classifier(activation=same)(X))
     assert repr(create({"name": nn.ELU, "alpha": 0.5})) == repr(nn.ELU(0.5))
     task, one = classifier(activation=Mine), trainer(tmp_path)
@@ -268,7 +279,9 @@ def test_an_activation_is_a_class_or_a_function_with_an_import_path(tmp_path):
     with pytest.raises(ActlabError, match=r"built already.*give its class, or \{name: .*:ELU, …\}"):
         classifier(activation=nn.ELU(0.5))
     for local in (lambda x: x, type("Local", (nn.Module,), {})):
-        with pytest.raises(ActlabError, match=r"no import path: define it at the top level of a module"):
+        with pytest.raises(
+            ActlabError, match=r"no import path: define it at the top level of a module"
+        ):
             factory(local)
 
 
@@ -276,9 +289,15 @@ def test_an_activation_is_a_class_or_a_function_with_an_import_path(tmp_path):
     ("given", "says"),
     [
         ({"optimizer": "adam"}, r"optimizer 'adam': give a class of torch\.optim or a partial"),
-        ({"optimizer": SGD([nn.Parameter(X)], lr=1)}, r"optimizer SGD .*functools\.partial\(torch\.optim\.SGD"),
+        (
+            {"optimizer": SGD([nn.Parameter(X)], lr=1)},
+            r"optimizer SGD .*functools\.partial\(torch\.optim\.SGD",
+        ),
         ({"scheduler": "cosine"}, "scheduler 'cosine': give a class"),
-        ({"network": nn.Sequential(nn.Linear(4, 3))}, r"network Sequential\(.*lambda act, outputs, shape: nn"),
+        (
+            {"network": nn.Sequential(nn.Linear(4, 3))},
+            r"network Sequential\(.*lambda act, outputs, shape: nn",
+        ),
         ({"network": "mlp"}, "network 'mlp': give a function that builds it"),
     ],
 )

@@ -25,14 +25,18 @@ SMALL = partial(GPT, width=8)
 
 @pytest.fixture
 def data() -> TextDataModule:
-    return TextDataModule(sample=True, context=8, windows=12, eval_batch_size=5, updates_per_epoch=3)
+    return TextDataModule(
+        sample=True, context=8, windows=12, eval_batch_size=5, updates_per_epoch=3
+    )
 
 
 def task(**options: Any) -> LanguageTask:
     return LanguageTask(256, (8,), activation="gelu", network=SMALL, **options)
 
 
-def probabilities(one: LanguageTask, data: TextDataModule, part: str = "val") -> tuple[np.ndarray, np.ndarray]:
+def probabilities(
+    one: LanguageTask, data: TextDataModule, part: str = "val"
+) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities ``(N, 8, 256)`` of a part by softmax, and the targets."""
     inputs, targets = getattr(data, part).tensors
     with torch.no_grad():
@@ -84,7 +88,9 @@ def test_predictions_are_the_surprisal_of_each_byte(data):
 
 def quick(tmp_path) -> list[Any]:
     """Words for a short fit of the config that ships, on the sample."""
-    quiet = [word for key in ("logger", "enable_progress_bar") for word in (f"--trainer.{key}", "false")]
+    quiet = [
+        word for key in ("logger", "enable_progress_bar") for word in (f"--trainer.{key}", "false")
+    ]
     sizes = {"context": 8, "updates_per_epoch": 2, "windows": 6, "sample": "true"}
     data = [word for key, value in sizes.items() for word in (f"--data.{key}", value)]
     return [*data, "--model.network.width", 8, "--trainer.default_root_dir", tmp_path, *quiet]
@@ -100,7 +106,11 @@ def test_predict_writes_a_row_a_window(cli, tmp_path, config):
     cli("predict", "--ckpt_path", checkpoint, "--trainer.enable_progress_bar", "false").succeeded()
     (path,) = tmp_path.rglob("predictions.parquet")
     table = pd.read_parquet(path)
-    assert list(table) == ["index", *(f"label_{t}" for t in range(8)), *(f"surprisal_{t}" for t in range(8))]
+    assert list(table) == [
+        "index",
+        *(f"label_{t}" for t in range(8)),
+        *(f"surprisal_{t}" for t in range(8)),
+    ]
     assert len(table) == 6
     data = TextDataModule(sample=True, context=8, windows=6)
     data.setup("fit")

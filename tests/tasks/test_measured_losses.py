@@ -37,7 +37,9 @@ def equation(seed, lr=1e-2, activation="tanh", kind=HelmholtzTask):
 
 
 def square(seed):
-    return SquareDataModule(batch_size=16, updates_per_epoch=3, side=7, eval_batch_size=10, seed=seed)
+    return SquareDataModule(
+        batch_size=16, updates_per_epoch=3, side=7, eval_batch_size=10, seed=seed
+    )
 
 
 def test_a_laplacian_is_that_of_calculus():
@@ -45,7 +47,9 @@ def test_a_laplacian_is_that_of_calculus():
     expected = -(1 + 16) * math.pi**2 * waves(points.detach())[0]
     torch.testing.assert_close(laplacian(waves(points)[0], points).detach(), expected)
     quadratic = (points.square() * points.new_tensor([3.0, 5.0])).sum(-1, keepdim=True)
-    torch.testing.assert_close(laplacian(quadratic, points).detach(), torch.full((5, 1), 16.0).double())
+    torch.testing.assert_close(
+        laplacian(quadratic, points).detach(), torch.full((5, 1), 16.0).double()
+    )
     linear = points.sum(-1, keepdim=True)  # autograd finds no path to its second derivative
     assert not laplacian(linear, points).any()
 
@@ -77,7 +81,12 @@ def test_the_solution_has_no_loss_and_no_error_and_nothing_has_error_1(kind):
     inside, sides = (part.double() for part in next(iter(square(0).train_dataloader())))
     assert float(task.measure(solution, (inside, sides))["loss"].mean().detach()) < 1e-20
     means = {name: of.mean() for name, of in task.measure(nothing, (inside,)).items()}
-    assert float(task.reported({**means, "squared_error": means["squared_solution"]})["relative_error"]) == 1
+    assert (
+        float(
+            task.reported({**means, "squared_error": means["squared_solution"]})["relative_error"]
+        )
+        == 1
+    )
     exact = {name: of.mean() for name, of in task.measure(solution, (inside,)).items()}
     assert float(task.reported(exact)["relative_error"]) == 0
     assert float(task.reported(exact)["loss"].detach()) < 1e-20
@@ -135,7 +144,9 @@ class OwnMish(torch.nn.Module):
 
 
 @pytest.mark.parametrize("activation", [*names(), "torch.nn:Mish", f"{__name__}:OwnMish"])
-def test_the_loss_of_an_equation_has_a_finite_gradient_where_inputs_of_activations_are_large(activation):
+def test_the_loss_of_an_equation_has_a_finite_gradient_where_inputs_of_activations_are_large(
+    activation,
+):
     """Torch's kernels have a nan second derivative in Mish above 88, third in the tanh GELU beyond 13."""
     task = equation(0, activation=activation)
     batch = next(iter(square(0).train_dataloader()))
@@ -164,19 +175,28 @@ def test_an_evaluation_has_gradients_within_inference_mode(evaluate):
     data.setup("fit")
     (points,) = (data.val if evaluate == "validate" else data.test).tensors
     expected = task.measure(task.network, (points,))["loss"].mean().detach()
-    assert found[f"{evaluate.removesuffix('idate')}/loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert found[f"{evaluate.removesuffix('idate')}/loss"] == pytest.approx(
+        float(expected), rel=1e-5
+    )
 
 
 def test_an_own_measure_is_stacked_only_if_it_says_that_it_takes_a_run_axis():
-    assert "'measure' of OwnLoss may not accept a run axis" in reason_against(equation(0, kind=OwnLoss))
+    assert "'measure' of OwnLoss may not accept a run axis" in reason_against(
+        equation(0, kind=OwnLoss)
+    )
     assert reason_against(equation(0)) is None
 
 
 def test_a_metric_of_a_mean_is_computed_once_from_the_mean_of_all_batches(tmp_path):
     generator = torch.Generator().manual_seed(0)
-    inputs, targets = (torch.rand(30, size, generator=generator, dtype=torch.float64) for size in (2, 3))
+    inputs, targets = (
+        torch.rand(30, size, generator=generator, dtype=torch.float64) for size in (2, 3)
+    )
     task = PixelTask("relu", small, 3, (2,), torch.optim.SGD, seed=0).double()
-    loaders = [torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), n) for n in (7, 30)]
+    loaders = [
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), n)
+        for n in (7, 30)
+    ]
     for loader in loaders:
         (found,) = pl.Trainer(**QUIET, precision="64-true").test(task, loader, verbose=False)
         error = (task(inputs) - targets).square().mean().item()
@@ -212,7 +232,10 @@ class Holding(nn.Module):
 
     def __init__(self, act, num_outputs, input_shape):
         super().__init__()
-        self.layers, self.held = small(act, num_outputs, input_shape), [torch.ones(1, requires_grad=True)]
+        self.layers, self.held = (
+            small(act, num_outputs, input_shape),
+            [torch.ones(1, requires_grad=True)],
+        )
 
     def forward(self, x):
         return self.layers(x) * self.held[0]
@@ -220,5 +243,7 @@ class Holding(nn.Module):
 
 def test_a_tensor_that_the_network_holds_is_still_found_beside_differentiated_inputs(tmp_path):
     task = HelmholtzTask("tanh", Holding, 1, (2,), torch.optim.SGD, clean_training_loss=False)
-    with pytest.raises(Exception, match=r"learns a tensor of shape \(1,\) that is not in the optimiser"):
+    with pytest.raises(
+        Exception, match=r"learns a tensor of shape \(1,\) that is not in the optimiser"
+    ):
         fitted(task, square(0), tmp_path, precision="32-true")

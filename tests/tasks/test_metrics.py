@@ -23,7 +23,9 @@ from actlab.stacking import StackedTask
 from actlab.tasks import AutoencoderTask, ClassificationTask
 from toys import Frames, FrameTask, K, PlainFrameTask, fitted
 
-QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+QUIET: dict[str, Any] = dict.fromkeys(
+    ("logger", "enable_progress_bar", "enable_model_summary"), False
+)
 TEN = {"task": "multiclass", "num_classes": 10}
 F1 = {"class_path": "torchmetrics.F1Score", "init_args": {**TEN, "average": "macro"}}
 CONFUSION = {"class_path": "torchmetrics.ConfusionMatrix", "init_args": TEN}
@@ -72,7 +74,9 @@ def macro_f1(predictions, labels, classes=10):
 
 
 def counts(predictions, labels, classes):
-    return torch.bincount(labels * classes + predictions, minlength=classes**2).view(classes, classes)
+    return torch.bincount(labels * classes + predictions, minlength=classes**2).view(
+        classes, classes
+    )
 
 
 def files(tmp_path, study=STUDY, base=BASE):
@@ -101,7 +105,9 @@ def test_a_fit_logs_numbers_and_keeps_matrices_of_every_batch_of_an_epoch(cli, t
         x, y = all_of(loader)
         guessed = task(x).argmax(-1)
         assert len(logged[f"{split}/f1"].dropna()) == 2
-        assert logged[f"{split}/f1"].dropna().iloc[-1] == pytest.approx(macro_f1(guessed, y), abs=1e-6)
+        assert logged[f"{split}/f1"].dropna().iloc[-1] == pytest.approx(
+            macro_f1(guessed, y), abs=1e-6
+        )
         assert torch.equal(torch.tensor(found[f"{split}/confusion"]), counts(guessed, y, 10))
     assert not [name for name in logged if "confusion" in name]
     assert "test/f1" in cli("test", "--ckpt_path", path).succeeded()
@@ -123,13 +129,18 @@ def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tm
         assert len(values) == 2
         key = tuple(result["point"].values())
         best.setdefault(key[0], {}).setdefault(key[1], []).append(values.max())
-        matrix = torch.tensor(json.loads((root / result["id"] / "matrices.json").read_text())["test/confusion"])
-        assert 1 - matrix.trace() / matrix.sum() == pytest.approx(result["summary"]["test/error"][""]["last"])
+        matrix = torch.tensor(
+            json.loads((root / result["id"] / "matrices.json").read_text())["test/confusion"]
+        )
+        assert 1 - matrix.trace() / matrix.sum() == pytest.approx(
+            result["summary"]["test/error"][""]["last"]
+        )
     table = json.loads((root / "table.json").read_text())
     for row in table["rows"]:
         assert (row["columns"][0]["metric"], row["columns"][0]["mode"]) == ("test/f1", "max")
         medians = {
-            lr: pd.Series(found).median() for lr, found in best[row["point"]["model.activation"]].items()
+            lr: pd.Series(found).median()
+            for lr, found in best[row["point"]["model.activation"]].items()
         }
         assert medians[row["chosen"]["model.optimizer.lr"]] == max(medians.values())
 
@@ -143,7 +154,10 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path
             "val/pearson does not say whether low or high values are better: give mode",
         ),
         ({"metric": "val/pearson", "mode": "max"}, None),
-        ({"metric": "test/error", "at": "best val/pearson"}, "val/pearson does not say whether low or high"),
+        (
+            {"metric": "test/error", "at": "best val/pearson"},
+            "val/pearson does not say whether low or high",
+        ),
     ):
         pearson = "      pearson: {class_path: torchmetrics.PearsonCorrCoef}\n"
         files(
@@ -153,7 +167,9 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path
         )
         outcome = cli("study", "plan", "mine.yaml")
         assert outcome.code == (0 if expected is None else 2)
-        assert expected is None or (expected in outcome.err and outcome.err.count("\n") == 1), outcome.err
+        assert expected is None or (expected in outcome.err and outcome.err.count("\n") == 1), (
+            outcome.err
+        )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +196,10 @@ def test_a_class_of_ones_own_is_asked_for_its_direction(cli, tmp_path, monkeypat
 
 WRONG = [
     ({"task": "multiclass"}, "model.metrics.f1: ValueError: `num_classes` is expected to be `int`"),
-    ({"task": "multiclass", "num_classes": 1}, "`num_classes` to be an integer larger than 1, but got 1"),
+    (
+        {"task": "multiclass", "num_classes": 1},
+        "`num_classes` to be an integer larger than 1, but got 1",
+    ),
     ({"task": "multiclass", "num_classes": "x"}, "model.metrics.f1.num_classes 'x'"),
     ({"task": "multiclass", "num_clases": 10}, "did you mean 'model.metrics.f1.num_classes'"),
     ({"task": "multiclas", "num_classes": 10}, "model.metrics.f1.task 'multiclas'"),
@@ -208,12 +227,16 @@ def test_a_metric_of_other_classes_or_a_taken_name_is_rejected():
 
 
 def test_what_a_metric_rejects_is_one_line(tmp_path):
-    task, trainer, data = experiment(tmp_path, f1=F1, mse={"class_path": "torchmetrics.MeanSquaredError"})
+    task, trainer, data = experiment(
+        tmp_path, f1=F1, mse={"class_path": "torchmetrics.MeanSquaredError"}
+    )
     with pytest.raises(ActlabError, match=r"model\.metrics\.mse: expected .* got \(.*, 10\) and"):
         trainer.fit(task, datamodule=data)
 
 
-@pytest.mark.parametrize(("kind", "sanity"), [("AUROC", 0), ("AveragePrecision", 2), ("F1Score", 0)])
+@pytest.mark.parametrize(
+    ("kind", "sanity"), [("AUROC", 0), ("AveragePrecision", 2), ("F1Score", 0)]
+)
 def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     cli, program, tmp_path, monkeypatch, kind, sanity
 ):
@@ -223,7 +246,11 @@ def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     base = config_with(area=binary)
     base["data"] = {"class_path": "two_classes.Points"}
     base["trainer"]["num_sanity_val_steps"] = sanity
-    files(tmp_path, "base: base.yaml\ngrid: {model.activation: [elu]}\nseeds: 1\n", yaml.safe_dump(base))
+    files(
+        tmp_path,
+        "base: base.yaml\ngrid: {model.activation: [elu]}\nseeds: 1\n",
+        yaml.safe_dump(base),
+    )
 
     outcome = cli("fit", "-c", "base.yaml")
     (line,) = [line for line in outcome.err.splitlines() if "error" in line]
@@ -278,7 +305,9 @@ def test_padding_is_left_out_and_each_member_of_a_stack_has_its_own(tmp_path, ki
 
 
 def test_an_autoencoder_compares_images(tmp_path):
-    task = AutoencoderTask((1, 28, 28), metrics={"mse": MeanSquaredError(), "psnr": PeakSignalNoiseRatio(1.0)})
+    task = AutoencoderTask(
+        (1, 28, 28), metrics={"mse": MeanSquaredError(), "psnr": PeakSignalNoiseRatio(1.0)}
+    )
     _, _, data = build(config_with())
     trainer = pl.Trainer(**QUIET, default_root_dir=tmp_path)
     (found,) = trainer.validate(task, datamodule=data, verbose=False)
@@ -303,7 +332,9 @@ def test_a_sanity_check_and_an_earlier_evaluation_count_for_nothing(tmp_path):
 
 def test_a_schedule_may_watch_a_number_and_not_a_matrix():
     given = {"f1": MulticlassF1Score(10), "confusion": MulticlassConfusionMatrix(10)}
-    task = ClassificationTask(10, (4,), metrics=given, schedules={"lr": Plateau("val/f1", mode="max")})
+    task = ClassificationTask(
+        10, (4,), metrics=given, schedules={"lr": Plateau("val/f1", mode="max")}
+    )
     assert task.schedules
     with pytest.raises(ActlabError, match="unknown metric of a plateau schedule 'val/confusion'"):
         ClassificationTask(10, (4,), metrics=given, schedules={"lr": Plateau("val/confusion")})
@@ -342,15 +373,29 @@ def test_directions_are_those_of_the_built_class():
 
 def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path):
     files(tmp_path)
-    assert cli("fit", "-c", "base.yaml", "--trainer.logger", "actlab.reports.wandb.RunLogger").code == 0
-    study = ["study", "run", "mine.yaml", "--set", "model.activation=elu", "--set", "model.optimizer.lr=0.01"]
+    assert (
+        cli("fit", "-c", "base.yaml", "--trainer.logger", "actlab.reports.wandb.RunLogger").code
+        == 0
+    )
+    study = [
+        "study",
+        "run",
+        "mine.yaml",
+        "--set",
+        "model.activation=elu",
+        "--set",
+        "model.optimizer.lr=0.01",
+    ]
     study += ["--set", "seeds=2"]  # in a stack
     assert cli(*study, "--logger", "wandb").code == 0
     logs = [*tmp_path.glob("runs/base/**/*.wandb"), *tmp_path.glob("runs/mine/**/*.wandb")]
     assert len(logs) == 3
     for log in logs:
         steps = wandb_logs.history(log.parent)
-        sides = [tuple(step.get(f"val/confusion/{side}") for side in ("nrows", "ncols")) for step in steps]
+        sides = [
+            tuple(step.get(f"val/confusion/{side}") for side in ("nrows", "ncols"))
+            for step in steps
+        ]
         assert [size for size in sides if size != (None, None)] == [(10, 10)] * 2
         values = [step["val/f1"] for step in steps if "val/f1" in step]
         assert wandb_logs.summary(log)["best/val/f1"] == max(values)
@@ -365,8 +410,13 @@ class Keep(pl.Callback):
     def on_validation_end(self, trainer, pl_module):
         if trainer.is_global_zero:
             matrix = torch.tensor(pl_module.matrices["val/confusion"][0], dtype=torch.float64)
-            kept = {name: float(trainer.callback_metrics[name]) for name in ("val/f1", "val/auroc", "val/loss")}
-            self.path.write_text(json.dumps([*kept.values(), *(matrix / matrix.sum()).flatten().tolist()]))
+            kept = {
+                name: float(trainer.callback_metrics[name])
+                for name in ("val/f1", "val/auroc", "val/loss")
+            }
+            self.path.write_text(
+                json.dumps([*kept.values(), *(matrix / matrix.sum()).flatten().tolist()])
+            )
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -377,12 +427,19 @@ def test_two_devices_that_train_have_the_metrics_of_all_samples(tmp_path):
     found = []
     for devices, strategy in ((1, "auto"), (2, "ddp_fork")):
         config, path = config_with(**given), tmp_path / f"{devices}.json"
-        config["trainer"] |= {"devices": devices, "strategy": strategy, "accelerator": "cpu", "callbacks": []}
+        config["trainer"] |= {
+            "devices": devices,
+            "strategy": strategy,
+            "accelerator": "cpu",
+            "callbacks": [],
+        }
         logger = {"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path)}}
         config["trainer"] |= {"logger": logger, "enable_progress_bar": True}
         config["trainer"] |= {"max_epochs": 1, "limit_train_batches": 2, "num_sanity_val_steps": 0}
         config["model"]["init_args"]["optimizer"]["init_args"]["lr"] = 0.0
-        config["data"]["init_args"]["eval_batch_size"] = 333  # parts of unequal size, the last one of no sample
+        config["data"]["init_args"]["eval_batch_size"] = (
+            333  # parts of unequal size, the last one of no sample
+        )
         trainer, task, data = build(config)
         trainer.callbacks.append(Keep(path))  # type: ignore[attr-defined]
         trainer.validate(task, datamodule=data, verbose=False)

@@ -51,7 +51,9 @@ class Smoothed(ClassificationTask):
 
     def quantities(self, output, batch):
         found = super().quantities(output, batch)
-        values = F.cross_entropy(output, batch[1], label_smoothing=0.5 * self.training, reduction="none")
+        values = F.cross_entropy(
+            output, batch[1], label_smoothing=0.5 * self.training, reduction="none"
+        )
         return {**found, "loss": Quantity(values)}
 
 
@@ -107,7 +109,9 @@ class Fixed(DrawnData):
 
     def train_dataloader(self):
         i = torch.arange(32)
-        return DataLoader(TensorDataset((i / 32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), i % 10), batch_size=8)
+        return DataLoader(
+            TensorDataset((i / 32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), i % 10), batch_size=8
+        )
 
     val_dataloader = train_dataloader
 
@@ -120,7 +124,9 @@ class Chosen(ClassificationTask):
 
 
 def small(**arguments):
-    return ClassificationTask(**{"activation": "relu", "network": partial(MLP, hidden=(8, 8)), **arguments})
+    return ClassificationTask(
+        **{"activation": "relu", "network": partial(MLP, hidden=(8, 8)), **arguments}
+    )
 
 
 def run(task, data, tmp_path, **options):
@@ -172,7 +178,10 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"optimizer": torch.optim.Rprop, "l2": L2(0.1)}, "Rprop has no 'weight_decay', which 'l2' requires"),
+        (
+            {"optimizer": torch.optim.Rprop, "l2": L2(0.1)},
+            "Rprop has no 'weight_decay', which 'l2' requires",
+        ),
         (
             {"optimizer": torch.optim.AdamW, "l2": L2(0.1, half=False)},
             "model.l2.half is false, but AdamW decouples weight decay",
@@ -188,7 +197,10 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
             },
             "momentum is 0: a schedule multiplies it",
         ),
-        ({"optimizer": partial(torch.optim.SGD, lr=-1.0)}, r"^model\.optimizer: Invalid learning rate: -1\.0$"),
+        (
+            {"optimizer": partial(torch.optim.SGD, lr=-1.0)},
+            r"^model\.optimizer: Invalid learning rate: -1\.0$",
+        ),
         (
             {
                 "schedules": {"lr": Linear(1, 2)},
@@ -220,7 +232,9 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
 def test_runs_whose_batches_differ_in_size_are_trained_one_by_one_on_a_cpu(tmp_path):
     """Frames that fill up the batches of a stack would change the order of sums."""
     changes = ["model.activation=gelu", "seeds=2", "model.optimizer.lr=1e-3"]
-    packed = packing.pack(reading.load("gelu_timit", smoke=True, overrides=changes).runs(), tmp_path)
+    packed = packing.pack(
+        reading.load("gelu_timit", smoke=True, overrides=changes).runs(), tmp_path
+    )
     assert [len(job.runs) for job in packed.jobs] == [1, 1]
     assert packed.reasons
 
@@ -245,7 +259,10 @@ def test_a_unit_that_acts_in_place_has_the_bias_shift_of_the_other(name):
     for unit in (name, in_place):
         task = small(activation=unit).eval()
         found.append(
-            {(m.metric, m.condition): m.values.tolist() for m in BiasShift(300)(Apart([task]), Data())}
+            {
+                (m.metric, m.condition): m.values.tolist()
+                for m in BiasShift(300)(Apart([task]), Data())
+            }
         )
     assert found[0].keys() == found[1].keys()
     for key, values in found[0].items():
@@ -273,7 +290,9 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
         }
         watch = UnitStatistics(samples=100)
         data: Any
-        trainer, task, data = experiments.build(config, callbacks=[watch], default_root_dir=str(tmp_path))
+        trainer, task, data = experiments.build(
+            config, callbacks=[watch], default_root_dir=str(tmp_path)
+        )
         trainer.fit(task, datamodule=data)
         images, labels = data.training_samples.batch(Position((0,), 0, torch.arange(100)))
         with evaluating(task):
@@ -282,7 +301,12 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
         for name, values in expected.values.items():
             torch.testing.assert_close(watch.latest.values[name], values)
         assert len(data.train) == 150 * (1 + (flip == "both"))
-        assert data.train.__getitems__(Position((0,), 0, torch.arange(3)))[0].shape == (3, 3, 32, 32)
+        assert data.train.__getitems__(Position((0,), 0, torch.arange(3)))[0].shape == (
+            3,
+            3,
+            32,
+            32,
+        )
 
 
 def test_biases_of_any_name_are_biases_and_shared_weights_count_once():
@@ -297,7 +321,12 @@ def test_biases_of_any_name_are_biases_and_shared_weights_count_once():
     network.third.weight = network.first.weight
     found = kinds(network)
     assert {name for name, kind in found.items() if kind == "biases"} == {
-        *("attention.in_proj_bias", "attention.bias_k", "attention.bias_v", "attention.out_proj.bias"),
+        *(
+            "attention.in_proj_bias",
+            "attention.bias_k",
+            "attention.bias_v",
+            "attention.out_proj.bias",
+        ),
         *("first.bias", "third.bias"),
     }
     assert found.keys() == dict(network.named_parameters()).keys()
@@ -321,7 +350,9 @@ def test_a_task_may_choose_what_it_trains(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["Late", "Listed"])
-def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, program, tmp_path, monkeypatch, unit):
+def test_a_parameter_that_is_never_trained_is_refused_by_fit(
+    cli, program, tmp_path, monkeypatch, unit
+):
     monkeypatch.chdir(tmp_path)
     program("failing_activations")
     words = ["--model.activation", f"./failing_activations.py:{unit}"]
@@ -353,11 +384,15 @@ class Uneven(pl.LightningDataModule):
     """Five samples in batches of three and two."""
 
     def train_dataloader(self):
-        return DataLoader(torch.utils.data.TensorDataset(torch.arange(5.0).unsqueeze(1)), batch_size=3)
+        return DataLoader(
+            torch.utils.data.TensorDataset(torch.arange(5.0).unsqueeze(1)), batch_size=3
+        )
 
     test_dataloader = train_dataloader
 
 
 def test_what_a_third_party_module_logs_counts_by_the_size_of_batches(tmp_path):
-    trainer = fitted(Plain(), Uneven(), tmp_path, TestEveryEpoch(), max_epochs=1, precision="32-true")
+    trainer = fitted(
+        Plain(), Uneven(), tmp_path, TestEveryEpoch(), max_epochs=1, precision="32-true"
+    )
     assert trainer.callback_metrics["test/mean"] == 2.0  # not the mean of 1 and 3.5

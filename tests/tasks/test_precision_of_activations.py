@@ -59,4 +59,7 @@ def test_wide_complex_and_whole_numbers_stay(make):
 
 
 def test_lazy_modules_of_users_are_raised_too(make):
-    assert all(isinstance(unit, nn.BatchNorm1d) and unit.weight.shape == (128,) for unit in make("Lazy").units)
+    assert all(
+        isinstance(unit, nn.BatchNorm1d) and unit.weight.shape == (128,)
+        for unit in make("Lazy").units
+    )

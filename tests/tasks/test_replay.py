@@ -1,6 +1,7 @@
 """Programs that replace updates: what they may not change, and when updates are made from Python instead.
 
-On a CPU a program is the update traced by `make_fx`, as frozen as a CUDA graph, or a stand-in for torch's.
+On a CPU a program is the update traced by `make_fx`, as frozen as a CUDA graph, or a stand-in for
+torch's.
 """
 
 import copy
@@ -74,13 +75,18 @@ def check_like_single_updates(kind: Any, folder: Any, monkeypatch: Any) -> tuple
 
 
 @pytest.mark.parametrize("stacked", [False, True], ids=["alone", "stacked"])
-def test_no_gradient_node_of_an_earlier_update_is_alive_in_a_capture(stacked, tmp_path, monkeypatch):
+def test_no_gradient_node_of_an_earlier_update_is_alive_in_a_capture(
+    stacked, tmp_path, monkeypatch
+):
     """Such a node names the stream of its update, for which no capture may wait."""
     known = Training.loss_of_update
     alive: list[bool] = []
 
     def nodes(module):
-        return [torch.autograd.graph.get_gradient_edge(p).node.metadata for p in module.network.parameters()]
+        return [
+            torch.autograd.graph.get_gradient_edge(p).node.metadata
+            for p in module.network.parameters()
+        ]
 
     def marked(self, batch, number):
         loss = known(self, batch, number)
@@ -191,7 +197,9 @@ class Logging(FrameTask):
     def quantities(self, output: Any, batch: Any) -> Any:
         found = super().quantities(output, batch)
         if self.training:
-            self.log("train/squared", found["loss"].values.mean() ** 2, on_step=False, on_epoch=True)
+            self.log(
+                "train/squared", found["loss"].values.mean() ** 2, on_step=False, on_epoch=True
+            )
         return found
 
 
@@ -308,8 +316,12 @@ class Item(FrameTask):
         return scaled(super().quantities(output, batch), 1 / (1 + output.abs().mean().item()))
 
 
-@pytest.mark.parametrize("tried", [True, False], ids=["found before a capture", "a capture that fails"])
-def test_an_update_that_waits_leaves_the_stream_and_harms_by_a_capture_alone(tried, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "tried", [True, False], ids=["found before a capture", "a capture that fails"]
+)
+def test_an_update_that_waits_leaves_the_stream_and_harms_by_a_capture_alone(
+    tried, tmp_path, monkeypatch
+):
     single = trained(Item, tmp_path, OneByOne())
     cuda = Cuda(monkeypatch)
     if not tried:
@@ -331,7 +343,10 @@ def test_layers_that_are_seeded_at_each_call_are_not_tried(tmp_path, monkeypatch
     calls, _ = traced_on_a_cpu(monkeypatch)
     task = trained(partial(FrameTask, network=with_dropout), tmp_path)
     assert not calls
-    assert task.not_replayed == "a layer may draw from torch's own generators, which are seeded at each call"
+    assert (
+        task.not_replayed
+        == "a layer may draw from torch's own generators, which are seeded at each call"
+    )
 
 
 def test_at_most_one_program_is_alive(tmp_path, monkeypatch):
@@ -504,12 +519,20 @@ EAGER = [{"case": "torch RReLU, seeded", "verdict": "eager"}]
         ([], {}, False),
         (ROWS, {"smoke": True}, False),
         (ROWS, {"device": "NVIDIA A100"}, False),
-        *(([*ROWS, {"case": "pinn", "verdict": word}], {}, False) for word in ("close", "DIFFERS", "ERROR")),
+        *(
+            ([*ROWS, {"case": "pinn", "verdict": word}], {}, False)
+            for word in ("close", "DIFFERS", "ERROR")
+        ),
     ],
 )
-def test_graphs_are_the_default_where_every_case_was_right(rows, about, shown, tmp_path, monkeypatch):
+def test_graphs_are_the_default_where_every_case_was_right(
+    rows, about, shown, tmp_path, monkeypatch
+):
     """A comparison that was cut off has fewer than the 29 cases, whatever these say."""
-    made = {"about": {"device": "NVIDIA H200", "smoke": False, "torch": "2.11.0", **about}, "rows": rows}
+    made = {
+        "about": {"device": "NVIDIA H200", "smoke": False, "torch": "2.11.0", **about},
+        "rows": rows,
+    }
     (tmp_path / "gpu_other.json").write_text(json.dumps({"tests": {"passed": 16}}))
     (tmp_path / "gpu_h200.json").write_text(json.dumps({"mnist": {}, "correct": made}))
     monkeypatch.setattr(graphs, "resource", lambda name: tmp_path)
@@ -528,7 +551,11 @@ def test_no_device_has_shown_graphs_to_be_right_so_far():
 def test_blocks_are_longer_where_a_program_is_ready(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "MOST", 3)
     monkeypatch.setattr(blocks, "MOST_REPLAYED", 6)
-    settings = {"trainer.limit_train_batches": 19, "trainer.max_epochs": 1, "trainer.val_check_interval": 1.0}
+    settings = {
+        "trainer.limit_train_batches": 19,
+        "trainer.max_epochs": 1,
+        "trainer.val_check_interval": 1.0,
+    }
     config = runs_of(CLASSIFIER, settings)[0].config
     assert left([config], tmp_path, False, False)["sizes"] == [1, 3, 3, 3, 3, 3, 3]
     traced_on_a_cpu(monkeypatch)
@@ -553,7 +580,9 @@ def test_programs_are_compared_in_ever_fewer_epochs_and_asked_once_a_block(tmp_p
     assert len(calls) > 90
 
 
-def test_the_log_says_how_fast_updates_were_and_how_many_were_replayed(tmp_path, monkeypatch, caplog):
+def test_the_log_says_how_fast_updates_were_and_how_many_were_replayed(
+    tmp_path, monkeypatch, caplog
+):
     caplog.set_level(logging.INFO, "pytorch_lightning.utilities.rank_zero")
     trained(FrameTask, tmp_path)
     assert "updates," not in caplog.text

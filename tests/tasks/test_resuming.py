@@ -69,7 +69,11 @@ def trained(tmp_path, *callbacks, data=Frames, task=None, **options):
     ("hook", "options", "reason"),
     [
         ("on_train_batch_start", {}, "in the middle of a batch"),
-        ("on_validation_batch_end", {"val_check_interval": 0.5}, "in the middle of a batch or validation"),
+        (
+            "on_validation_batch_end",
+            {"val_check_interval": 0.5},
+            "in the middle of a batch or validation",
+        ),
         ("on_train_batch_end", {"accumulate_grad_batches": 3}, "between two optimizer steps"),
         ("on_train_batch_end", {"max_steps": 2}, "at the last of max_steps updates"),
         ("on_train_batch_end", {"data": StockLoader}, "without the position of the data loader"),
@@ -78,13 +82,17 @@ def trained(tmp_path, *callbacks, data=Frames, task=None, **options):
 def test_a_checkpoint_between_two_states(tmp_path, hook, options, reason):
     path = tmp_path / "within.ckpt"
     trained(tmp_path, Save(path, hook), **options)
-    with pytest.raises(ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*: give"):
+    with pytest.raises(
+        ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*: give"
+    ):
         trained(tmp_path, **options, resumed=path)
 
 
 def test_a_checkpoint_of_an_exception(tmp_path):
     with pytest.raises(RuntimeError, match="a fault"):
-        trained(tmp_path, ModelCheckpoint(tmp_path, save_on_exception=True, every_n_epochs=9), Fail())
+        trained(
+            tmp_path, ModelCheckpoint(tmp_path, save_on_exception=True, every_n_epochs=9), Fail()
+        )
     (path,) = tmp_path.glob("*.ckpt")
     with pytest.raises(ActlabError, match="after 2 batches, by an exception"):
         trained(tmp_path, resumed=path)
@@ -114,7 +122,12 @@ def test_averaged_weights_resume_within_an_epoch(tmp_path):
 @pytest.mark.parametrize("interval", [0.334, 1.0])
 def test_two_devices_resume_at_any_batch(tmp_path, interval):
     """Each device has its own partial means and its own part of the next batch."""
-    two = {"devices": 2, "strategy": "ddp_spawn", "val_check_interval": interval, "log_every_n_steps": 1}
+    two = {
+        "devices": 2,
+        "strategy": "ddp_spawn",
+        "val_check_interval": interval,
+        "log_every_n_steps": 1,
+    }
     two["limit_train_batches"] = 3
     save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
     straight = trained(tmp_path, save, **two, logger=LineLogger(str(tmp_path)))
@@ -123,7 +136,11 @@ def test_two_devices_resume_at_any_batch(tmp_path, interval):
     for step in range(1, 6):
         folder, path = tmp_path / str(step), tmp_path / f"step={step}.ckpt"
         resumed = trained(
-            tmp_path, enable_checkpointing=False, resumed=path, logger=LineLogger(str(folder)), **two
+            tmp_path,
+            enable_checkpointing=False,
+            resumed=path,
+            logger=LineLogger(str(folder)),
+            **two,
         )
         check_equal(resumed, straight)
         rest = lines[lines.index(path.name) + 1 :]
@@ -136,9 +153,16 @@ def lines_in(folder):
     return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
 
 
-NOT_HERE = ("Optimizer", "SparseAdam", "Muon")  # abstract; takes sparse gradients; takes matrices alone
+# abstract; takes sparse gradients; takes matrices alone
+NOT_HERE = (
+    "Optimizer",
+    "SparseAdam",
+    "Muon",
+)
 OPTIMIZERS = [
-    kind for name, kind in vars(torch.optim).items() if isinstance(kind, type) and name not in NOT_HERE
+    kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and name not in NOT_HERE
 ]
 USUAL = ("Adam", "LBFGS", "SGD")  # with tensors, with a list and without a state
 CASES = [
@@ -155,13 +179,16 @@ CASES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")  # no ModelCheckpoint in the second
+# No ModelCheckpoint in the second
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
 @pytest.mark.parametrize(("kind", "options"), CASES)
 def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, options):
     # torch restores a float32 number of NAdam as float64 beside weights in float64
     single = {"precision": "32-true", "data": partial(Frames, dtype=torch.float32)}
     make = partial(FrameTask, optimizer=partial(kind, lr=1e-3, **options))
-    straight = trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), **single)
+    straight = trained(
+        tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), **single
+    )
     path = tmp_path / "epoch=0.ckpt"
     resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
     check_equal(resumed, straight)
@@ -215,9 +242,13 @@ def test_a_scheduler_that_follows_a_metric_resumes_after_a_whole_epoch(tmp_path)
     """Lightning 2.6 steps it after the checkpoint of the epoch is saved."""
     plateau = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)
     make = partial(FrameTask, scheduler=plateau)
-    straight = trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3)
+    straight = trained(
+        tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3
+    )
     constant = trained(tmp_path, enable_checkpointing=False, max_epochs=3)
     assert not all(torch.equal(constant[key], value) for key, value in straight.items())
     for path in (tmp_path / "epoch=0.ckpt", tmp_path / "epoch=1.ckpt"):
-        resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3)
+        resumed = trained(
+            tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3
+        )
         check_equal(resumed, straight)

@@ -33,7 +33,9 @@ def by_hand(values: np.ndarray, weights: np.ndarray) -> float:
     return float(np.sqrt((w**2 * (x - mean) ** 2).sum() * n / (n - 1)) / w.sum())
 
 
-def of_batches(*sizes: int, runs: bool = False, weights: np.ndarray | None = WEIGHTS) -> torch.Tensor:
+def of_batches(
+    *sizes: int, runs: bool = False, weights: np.ndarray | None = WEIGHTS
+) -> torch.Tensor:
     """The errors of the values, added in batches of these sizes."""
     sums, values = SampleSums(), torch.tensor(VALUES if runs else VALUES[0])
     given = None if weights is None else torch.tensor(weights)
@@ -42,20 +44,28 @@ def of_batches(*sizes: int, runs: bool = False, weights: np.ndarray | None = WEI
     for rows in torch.arange(11).split(list(sizes)):
         quantity = Quantity(values[..., rows, :], None if given is None else given[rows])
         sums.add("loss", quantity, rows, runs)
-    return sampling_error(sums.of("loss", torch.zeros(3 if runs else ())), lambda of_device: of_device)
+    return sampling_error(
+        sums.of("loss", torch.zeros(3 if runs else ())), lambda of_device: of_device
+    )
 
 
 @pytest.mark.parametrize("sizes", [(11,), (6, 5), (1, 1, 9)], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "padded"])
 def test_errors_are_numpys_in_any_batches_and_in_a_stack(sizes, weights):
-    expected = [by_hand(of_run, np.ones((11, 5)) if weights is None else weights) for of_run in VALUES]
+    expected = [
+        by_hand(of_run, np.ones((11, 5)) if weights is None else weights) for of_run in VALUES
+    ]
     assert float(of_batches(*sizes, weights=weights)) == pytest.approx(expected[0], rel=1e-12)
-    assert of_batches(*sizes, runs=True, weights=weights).tolist() == pytest.approx(expected, rel=1e-12)
+    assert of_batches(*sizes, runs=True, weights=weights).tolist() == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_equal_weights_give_the_usual_standard_error():
     x = VALUES[0].mean(-1)
-    assert float(of_batches(4, 7, weights=None)) == pytest.approx(x.std(ddof=1) / 11**0.5, rel=1e-12)
+    assert float(of_batches(4, 7, weights=None)) == pytest.approx(
+        x.std(ddof=1) / 11**0.5, rel=1e-12
+    )
 
 
 def test_half_precision_is_summed_in_higher_precision():
@@ -73,12 +83,17 @@ def test_what_is_not_of_samples_has_no_error():
     sums.add("one", Quantity(torch.ones(1)), torch.ones(1), False)
     sums.add("words", Quantity(torch.ones(2)), ["a", "b"], False)
     for name in ("mean", "tokens", "one", "words", "another"):
-        assert not sampling_error(sums.of(name, torch.zeros(())), lambda of_device: of_device).isfinite()
+        assert not sampling_error(
+            sums.of(name, torch.zeros(())), lambda of_device: of_device
+        ).isfinite()
 
 
 def test_functions_of_a_mean_have_its_error_times_their_slope():
     mean, error = torch.tensor(1.5), torch.tensor(0.01, dtype=torch.float64)
-    found = {f: float(error_of_derived(Derived(f), mean, error)) for f in (torch.exp, torch.sqrt, torch.neg)}
+    found = {
+        f: float(error_of_derived(Derived(f), mean, error))
+        for f in (torch.exp, torch.sqrt, torch.neg)
+    }
     slopes = {torch.exp: np.exp(1.5), torch.sqrt: 0.5 / 1.5**0.5, torch.neg: 1}
     for function, value in found.items():
         assert value == pytest.approx(slopes[function] * 0.01, rel=1e-4)
@@ -100,7 +115,8 @@ def test_runs_alone_and_in_a_stack_have_the_errors_of_their_weights(tmp_path, ki
         fitted(task, data, tmp_path, TestEveryEpoch())
         for split in ("val", "test"):  # which are equal
             assert task.sampling_errors[f"{split}/loss"] == pytest.approx([error_of(task, data)])
-            assert not np.isfinite(task.sampling_errors[f"{split}/error"])  # a share, of so many samples
+            # A share, of so many samples
+            assert not np.isfinite(task.sampling_errors[f"{split}/error"])
         alone.append(task.sampling_errors)
     data = Frames()
     data.seed = [0, 1, 2]
@@ -137,14 +153,18 @@ class Written(pl.Callback):
 
 
 def test_a_language_task_keeps_the_loss_of_each_window(tmp_path):
-    data = TextDataModule(sample=True, context=8, windows=12, eval_batch_size=5, updates_per_epoch=3)
+    data = TextDataModule(
+        sample=True, context=8, windows=12, eval_batch_size=5, updates_per_epoch=3
+    )
     task = LanguageTask(256, (8,), activation="gelu", network=partial(GPT, width=8))
     trainer = fitted(task, data, tmp_path, TestEveryEpoch(), max_epochs=1)
     for split in ("val", "test"):
         with torch.no_grad():
             nats = task.eval().measured(getattr(data, split).tensors)["loss"].values.double()
         error = nats.mean(-1).std().item() / 12**0.5
-        (found,), (bits,) = (task.sampling_errors[f"{split}/{name}"] for name in ("loss", "bits_per_byte"))
+        (found,), (bits,) = (
+            task.sampling_errors[f"{split}/{name}"] for name in ("loss", "bits_per_byte")
+        )
         assert found == pytest.approx(error, rel=ROUNDED)
         assert bits == pytest.approx(error / np.log(2), rel=ROUNDED)
         mean = float(trainer.callback_metrics[f"{split}/loss"])
@@ -165,7 +185,10 @@ def test_tokens_of_tweets_and_frames_of_speech_are_counted_by_sentence(kind, tmp
         data: Any = TwitterPOSDataModule(sample=True, batch_size=500, eval_batch_size=37)
         task: Any = ClassificationTask(25, (3, 34), "relu")
     else:
-        data, task = TIMITDataModule(sample=True, eval_batch_size=300), LabelledFrames(39, (11, 26), "relu")
+        data, task = (
+            TIMITDataModule(sample=True, eval_batch_size=300),
+            LabelledFrames(39, (11, 26), "relu"),
+        )
     fitted(task, data, tmp_path, TestEveryEpoch(), max_epochs=1, precision="32-true")
     for split in ("val", "test"):
         samples = getattr(data, split)
@@ -179,5 +202,9 @@ def test_tokens_of_tweets_and_frames_of_speech_are_counted_by_sentence(kind, tmp
             sentences = found[name].values.double().split(lengths)
             totals, number = np.array([float(x.sum()) for x in sentences]), np.array(lengths)
             mean = totals.sum() / number.sum()
-            expected = np.sqrt(((totals - mean * number) ** 2).sum() * len(number) / (len(number) - 1))
-            assert task.sampling_errors[f"{split}/{name}"] == pytest.approx([expected / number.sum()], rel=1e-6)
+            expected = np.sqrt(
+                ((totals - mean * number) ** 2).sum() * len(number) / (len(number) - 1)
+            )
+            assert task.sampling_errors[f"{split}/{name}"] == pytest.approx(
+                [expected / number.sum()], rel=1e-6
+            )

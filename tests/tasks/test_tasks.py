@@ -36,9 +36,13 @@ class Weights(pl.Callback):
 
     def on_validation_end(self, trainer, pl_module):
         if isinstance(pl_module, StackedTask):
-            self.rows.append({n: v.clone() for n, v in pl_module.latest.items() if n.startswith("val")})
+            self.rows.append(
+                {n: v.clone() for n, v in pl_module.latest.items() if n.startswith("val")}
+            )
         else:
-            self.rows.append({n: v.clone() for n, v in trainer.callback_metrics.items() if n.startswith("val")})
+            self.rows.append(
+                {n: v.clone() for n, v in trainer.callback_metrics.items() if n.startswith("val")}
+            )
 
 
 def trained(task, data, tmp_path, **options):
@@ -110,7 +114,9 @@ def test_padding_and_augmentation_on_two_devices(tmp_path):
     one, alone = trained(make(), Frames(seed=3), tmp_path)
     two, both = trained(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
     assert alone.metrics.keys() == both.metrics.keys() >= {"train/loss", "val/loss", "val/error"}
-    assert all(float(both.metrics[name]) == pytest.approx(float(v)) for name, v in alone.metrics.items())
+    assert all(
+        float(both.metrics[name]) == pytest.approx(float(v)) for name, v in alone.metrics.items()
+    )
     for name, value in one.network.state_dict().items():
         torch.testing.assert_close(two.network.state_dict()[name], value, rtol=1e-9, atol=1e-12)
 
@@ -122,7 +128,9 @@ class Gradients(StackedTask):
 
     def count(self):
         held = [p for group in self.optimizers().param_groups for p in group["params"]]
-        storages = [p.grad.untyped_storage() for p in (*held, *self.parameters()) if p.grad is not None]
+        storages = [
+            p.grad.untyped_storage() for p in (*held, *self.parameters()) if p.grad is not None
+        ]
         self.counts.append(sum({s.data_ptr(): s.nbytes() for s in storages}.values()))
 
     def on_before_backward(self, loss):
@@ -176,7 +184,9 @@ def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, name):
 
 
 def test_a_plateau_is_resumed_as_it_was(tmp_path):
-    make = partial(member, 0, schedules={"lr": Plateau("val/loss", shrink=0.5, patience=0, threshold=0.5)})
+    make = partial(
+        member, 0, schedules={"lr": Plateau("val/loss", shrink=0.5, patience=0, threshold=0.5)}
+    )
     straight, _ = trained(make(), Frames(), tmp_path)
     fitted(make(), Frames(), tmp_path, max_epochs=2).save_checkpoint(tmp_path / "two.ckpt")
     resumed = make()
@@ -204,7 +214,12 @@ def test_what_is_not_known_to_be_deterministic_is_random():
         (nn.BatchNorm1d(2), True),
         (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), False),
         (nn.Sequential(nn.Conv1d(2, 2, 1), nn.MaxPool1d(2), nn.LayerNorm(2)), False),
-        (type("Unknown", (nn.Module,), {"forward": lambda self, x: x, "__module__": "elsewhere"})(), True),
+        (
+            type(
+                "Unknown", (nn.Module,), {"forward": lambda self, x: x, "__module__": "elsewhere"}
+            )(),
+            True,
+        ),
     ):
         assert is_random(layer) is random
 
@@ -304,7 +319,9 @@ def test_means_of_half_precision_do_not_stand_still(dtype):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, dropout):
     plateau = Plateau(metric="train/clean_loss", shrink=0.1, patience=0, threshold=0.9)
-    task = member(0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}).double()
+    task = member(
+        0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}
+    ).double()
     trained(task, Frames(), tmp_path)
     assert task.moving.optimizer.param_groups[0]["lr"] < 0.1 * 0.5
 
@@ -319,7 +336,9 @@ def test_batch_norm_over_parts_of_a_batch_is_refused():
     for trainer in (alone, together):
         check_devices(trainer, network)
     check_devices(apart, network[:1])
-    with pytest.raises(ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm true"):
+    with pytest.raises(
+        ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm true"
+    ):
         check_devices(apart, network)
 
 

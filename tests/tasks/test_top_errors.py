@@ -19,7 +19,9 @@ def task(top=None, kind=ClassificationTask):
 def test_top_error_is_numpys(top, lead):
     logits, labels = torch.randn(*lead, 50, 10), torch.randint(10, (*lead, 50))
     found = task(top).quantities(logits, (torch.empty(0), labels))
-    assert tuple(found) == task(top).metric_names == ("loss", "error", "accuracy", f"top{top}_error")
+    assert (
+        tuple(found) == task(top).metric_names == ("loss", "error", "accuracy", f"top{top}_error")
+    )
     best = np.argsort(-logits.numpy(), -1)[..., :top]
     expected = (best != labels.numpy()[..., None]).all(-1)
     np.testing.assert_array_equal(found[f"top{top}_error"].values.numpy(), expected)
@@ -43,7 +45,9 @@ def test_padding_has_no_weight():
 
 @pytest.mark.parametrize("top", [0, 11])
 def test_an_impossible_number_is_refused(top):
-    with pytest.raises(ActlabError, match=f"model.top {top}: give a number of classes from 1 to 10"):
+    with pytest.raises(
+        ActlabError, match=f"model.top {top}: give a number of classes from 1 to 10"
+    ):
         task(top)
 
 

@@ -19,7 +19,11 @@ STRENGTH = 0.03
 SCHEDULES = {
     "none": {},
     "decay": {"weight_decay": Cosine(9)},
-    "lr and beta1": {"lr": Linear(0, 3), "beta1": Steps({1: 5 / 9})},  # as GELU §3.5 has them, CIFAR-10
+    # As GELU §3.5 has them, CIFAR-10
+    "lr and beta1": {
+        "lr": Linear(0, 3),
+        "beta1": Steps({1: 5 / 9}),
+    },
 }
 
 
@@ -70,7 +74,9 @@ def task(r, schedules=None, optimizer=AdamEpsilonInRoot, half=False, **options):
 def test_the_penalised_loss_and_the_training_error_by_hand(tmp_path, schedules, half):
     decay = schedules.get("weight_decay")
     watch = Watch(decay.factor if decay else lambda step: 1.0)
-    logged = trained(task(0, schedules, half=half), Frames(), tmp_path, watch).trainer.callback_metrics
+    logged = trained(
+        task(0, schedules, half=half), Frames(), tmp_path, watch
+    ).trainer.callback_metrics
     penalty = logged["train/penalised_loss"] - logged["train/loss"]
     assert penalty.item() == pytest.approx(watch.mean(0) * (0.5 if half else 1))
     assert logged["train/error"].item() == pytest.approx(watch.mean(1))
@@ -84,17 +90,23 @@ def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation
     singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(2)]
     stack = trained(StackedTask([make(r) for r in range(2)]), Frames(seed=[0, 1]), tmp_path)
     for r, one in enumerate(singles):
-        own = {n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")}
-        assert own.keys() == {f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")}
-        assert own == pytest.approx(
-            {name: stack.latest[name][r].item() for name in own}, rel=1e-6
-        )  # metrics are float32
+        own = {
+            n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")
+        }
+        assert own.keys() == {
+            f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")
+        }
+        # Metrics are float32
+        assert own == pytest.approx({name: stack.latest[name][r].item() for name in own}, rel=1e-6)
     assert_members(stack, singles)
 
 
 def test_without_them_nothing_more_is_logged(tmp_path):
     logged = trained(FrameTask(0), Frames(), tmp_path).trainer.callback_metrics
-    assert {name for name in logged if name.startswith("train")} == {"train/loss", "train/clean_loss"}
+    assert {name for name in logged if name.startswith("train")} == {
+        "train/loss",
+        "train/clean_loss",
+    }
 
 
 def test_classification_gives_what_is_asked_for_in_training():
@@ -113,7 +125,9 @@ def test_an_unknown_training_metric_is_rejected():
 
 def planned(**arguments):
     """The metrics that a plan expects of a classification task."""
-    return _metrics({"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}})
+    return _metrics(
+        {"model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}}
+    )
 
 
 def test_studies_know_that_they_will_come():
@@ -175,7 +189,10 @@ class Configured(torch.optim.AdamW):
 
 def test_a_users_decoupled_optimiser_takes_the_decay_of_kinds(tmp_path):
     task = trained(FrameTask(0, Configured, l2=L2(0.3)), Frames(), tmp_path)
-    assert [group["weight_decay"] for group in task.trainer.optimizers[0].param_groups] == [0.3, 0.0]
+    assert [group["weight_decay"] for group in task.trainer.optimizers[0].param_groups] == [
+        0.3,
+        0.0,
+    ]
 
 
 def test_a_decoupled_decay_is_of_the_chosen_kinds_alone(tmp_path):

@@ -37,7 +37,9 @@ def test_a_label_is_checked_before_its_batch_goes_to_a_gpu(label, tmp_path):
     task.trainer = frames.trainer = pl.Trainer(**QUIET, default_root_dir=tmp_path)
     task.on_before_batch_transfer((torch.zeros(3, 3), labels), 0)  # a loss on a CPU checks it
     task.to("meta")
-    with pytest.raises(RunError, match=f"a batch has the label {label}, but the classes are 0 to 3"):
+    with pytest.raises(
+        RunError, match=f"a batch has the label {label}, but the classes are 0 to 3"
+    ):
         task.on_before_batch_transfer({"x": torch.zeros(3, 3), "y": labels}, 0)
     frames.on_before_batch_transfer((torch.zeros(2, 3), torch.tensor([0, -100])), 0)
 
@@ -48,7 +50,9 @@ def test_lightning_does_not_warn_of_the_hook_beside_a_datamodule(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.filterwarnings("error", ".*overridden")
-        fitted(ClassificationTask(4, (3,), "relu"), data, tmp_path, max_epochs=1, precision="32-true")
+        fitted(
+            ClassificationTask(4, (3,), "relu"), data, tmp_path, max_epochs=1, precision="32-true"
+        )
 
 
 def test_padding_of_frames_is_no_error():

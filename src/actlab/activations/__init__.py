@@ -1,6 +1,7 @@
 """Activation functions by name: deterministic, stochastic and user-defined.
 
-`factory` turns a name into a factory; a network calls it once per site, with the number of features there::
+`factory` turns a name into a factory; a network calls it once per site, with the number of features
+there::
 
     act = factory({"name": "elu", "alpha": 0.5})
     network = nn.Sequential(nn.Linear(784, 128), act(128), nn.Linear(128, 10))

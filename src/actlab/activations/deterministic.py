@@ -1,21 +1,26 @@
 """Builders of the deterministic activations, one per registered name.
 
-Where torch has the function, the builder returns torch's module, so that timings compare torch's kernels.
-Torch's edge cases remain:
+Where torch has the function, the builder returns torch's module, so that timings compare torch's
+kernels. Torch's edge cases remain:
 
-- ``gelu``, ``gelu_tanh``, ``silu``, ``gelu_sigmoid`` (a scaled SiLU) and ``mish`` may return nan at ±∞ (0·∞).
+- ``gelu``, ``gelu_tanh``, ``silu``, ``gelu_sigmoid`` (a scaled SiLU) and ``mish`` may return nan at
+    ±∞ (0·∞).
 - On the CPU, ``gelu`` rounds the far left tail to 0 and overflows above half the largest float, and
   ``gelu_sigmoid`` overflows above the largest float ÷ 1.702.
-- The gradient of ``gelu_tanh`` is nan where x² overflows, its third derivative beyond ±13 (in float32); the
-  second derivative of ``mish`` is nan above 88. `actlab.activations.smooth` has modules without these places.
-- ``softplus`` is linear above 20: its value and slope are off by at most 2.1e-9, and its curvature is 0 there.
+- The gradient of ``gelu_tanh`` is nan where x² overflows, its third derivative beyond ±13 (in
+  float32); the second derivative of ``mish`` is nan above 88. `actlab.activations.smooth` has
+  modules without these places.
+- ``softplus`` is linear above 20: its value and slope are off by at most 2.1e-9, and its curvature
+    is 0 there.
 
-This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are finite for
-every finite input, except where x² overflows in ``relu_squared``. ``sine`` has no limit: nan at ±∞.
+This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are
+finite for every finite input, except where x² overflows in ``relu_squared``. ``sine`` has no limit:
+nan at ±∞.
 
-Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
-and Accurate Deep Network Learning by Exponential Linear Units". All activations here act elementwise on any
-shape and do the same in training and evaluation.
+Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner &
+    Hochreiter, "Fast
+and Accurate Deep Network Learning by Exponential Linear Units". All activations here act
+elementwise on any shape and do the same in training and evaluation.
 """
 
 from __future__ import annotations
@@ -53,7 +58,8 @@ def gated(x: Tensor, cdf: str) -> Tensor:
 def sigmoid_gelu(x: Tensor) -> Tensor:
     """Return x·σ(1.702x); float16 and bfloat16 are computed in float32 (P §2)."""
     z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
-    return (F.silu(z) * (1 / SLOPE)).to(x.dtype)  # saves half as much for the backward pass as x·σ(…)
+    # Saves half as much for the backward pass as x·σ(…)
+    return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
 
 
 def squared_relu(x: Tensor) -> Tensor:
@@ -97,8 +103,8 @@ def prelu(
     Args:
         slope: initial slope for negative inputs.
         channels: number of channels, each with its own slope; None shares one slope.
-        per_channel: learn one slope per channel, for the number of channels that the network gives: return a
-            function of it.
+        per_channel: learn one slope per channel, for the number of channels that the network gives:
+            return a function of it.
 
     Raises:
         ActlabError: ``channels`` is not positive or is combined with ``per_channel``.
@@ -106,7 +112,9 @@ def prelu(
     >>> prelu(slope=0.5, channels=3)
     PReLU(num_parameters=3)
     """
-    return per_channel_or_shared("prelu", lambda channels: nn.PReLU(channels, slope), channels, per_channel)
+    return per_channel_or_shared(
+        "prelu", lambda channels: nn.PReLU(channels, slope), channels, per_channel
+    )
 
 
 @register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
@@ -136,13 +144,14 @@ def gelu(
         mu: μ of the Gaussian, or its initial value.
         sigma: σ > 0 of the Gaussian, or its initial value.
         learnable: ``True`` learns μ and σ; ``"mu"`` or ``"sigma"`` learns only that parameter.
-        channels: number of channels (dim 1), each with its own learnt values; None shares one value.
-        per_channel: learn one value per channel, for the number of channels that the network gives: return a
-            function of it.
+        channels: number of channels (dim 1), each with its own learnt values; None shares one
+            value.
+        per_channel: learn one value per channel, for the number of channels that the network gives:
+            return a function of it.
 
     Raises:
-        ActlabError: ``sigma`` or ``channels`` is not positive, ``channels`` is combined with ``per_channel``,
-            or either of these two is set while nothing is learnable.
+        ActlabError: ``sigma`` or ``channels`` is not positive, ``channels`` is combined with
+            ``per_channel``, or either of these two is set while nothing is learnable.
 
     >>> gelu()
     GELU(approximate='none')
@@ -151,9 +160,13 @@ def gelu(
     >>> gelu(learnable=True, channels=4)
     GELU(mu=0, sigma=1, learnt=('mu', 'log_sigma'))
     """
-    learnt = ("mu", "sigma") if learnable is True else (learnable,) if isinstance(learnable, str) else ()
+    learnt = (
+        ("mu", "sigma") if learnable is True else (learnable,) if isinstance(learnable, str) else ()
+    )
     if not learnt and (channels is not None or per_channel):
-        raise ActlabError("'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma")
+        raise ActlabError(
+            "'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma"
+        )
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()
     return per_channel_or_shared(
@@ -182,7 +195,9 @@ register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot e
     lambda: nn.Softplus()
 )
 # without SIREN's frequency ω₀, a factor of the weights, which belongs to the network
-register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")(lambda: Elementwise(torch.sin))
+register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")(
+    lambda: Elementwise(torch.sin)
+)
 register("gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)")(
     lambda: Elementwise(gaussian)
 )

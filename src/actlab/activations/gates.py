@@ -1,7 +1,7 @@
 """The gated input x·P(X ≤ x) for several distributions of X (P §2, §5).
 
-Values are accurate in both tails, equal their limits at ±∞ and propagate nan. Values and gradients are finite
-for every finite input. float16 and bfloat16 are computed in float32.
+Values are accurate in both tails, equal their limits at ±∞ and propagate nan. Values and gradients
+are finite for every finite input. float16 and bfloat16 are computed in float32.
 
 For Cauchy, the slope P + x·p cancels nearly equal numbers in the far left tail.
 """
@@ -33,7 +33,8 @@ def normal_cdf(x: Tensor) -> Tensor:
 def laplace_cdf(x: Tensor) -> Tensor:
     """Return P(L ≤ x) for L ~ Laplace(0, 1): ½eˣ for x < 0, 1 − ½e⁻ˣ for x > 0.
 
-    With the sign s of x (±1 at ±0), both cases are [s = 1] − ½s·exp(−sx), which is faster than ``torch.where``.
+    With the sign s of x (±1 at ±0), both cases are [s = 1] − ½s·exp(−sx), which is faster than
+    ``torch.where``.
 
     >>> laplace_cdf(torch.tensor([-math.inf, 0.0, math.log(2)])).tolist()
     [0.0, 0.5, 0.75]
@@ -66,7 +67,8 @@ def widened(x: Tensor) -> Tensor:
     return _bounded_above(_bounded_below(x))
 
 
-# torch's backward of `clamp` is a slow ``where``; `threshold` and `hardtanh` have fast single-pass backwards
+# torch's backward of `clamp` is a slow ``where``; `threshold` and `hardtanh` have fast single-pass
+# backwards
 def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     least = torch.finfo(wide.dtype).min

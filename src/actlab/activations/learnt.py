@@ -15,13 +15,16 @@ from actlab.errors import ActlabError
 class GELU(nn.Module):
     """The activation x·Φ((x − μ)/σ), with μ and σ each fixed or learnt (P §2).
 
-    σ is learnt as log σ, so it stays positive. ``learnable`` holds "mu", "sigma" or both, whose initial values
-    are ``mu`` and ``sigma``; each has one value for all elements or one per channel, dim 1 of the input.
+    σ is learnt as log σ, so it stays positive. ``learnable`` holds "mu", "sigma" or both, whose
+    initial values are ``mu`` and ``sigma``; each has one value for all elements or one per channel,
+    dim 1 of the input.
     """
 
     stochastic = False
 
-    def __init__(self, mu: float, sigma: float, learnable: tuple[str, ...] = (), channels: int = 1) -> None:
+    def __init__(
+        self, mu: float, sigma: float, learnable: tuple[str, ...] = (), channels: int = 1
+    ) -> None:
         super().__init__()
         if not sigma > 0:
             raise ActlabError(

@@ -27,11 +27,24 @@ from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
 WIDTHS = (  # required parameters of these names receive the number of features at a site
-    *("channels", "in_channels", "in_channel", "num_channels", "num_features", "in_features", "features"),
+    *(
+        "channels",
+        "in_channels",
+        "in_channel",
+        "num_channels",
+        "num_features",
+        "in_features",
+        "features",
+    ),
     *("width", "dim", "num_parameters", "c1"),
 )
 WIDTH = "width"  # stands for this number as the value of a parameter that does not take text
-_SHAPES = ((2, 4), (2, 4, 4), (2, 4, 4, 4))  # of trial inputs; a function may accept only one of them
+# Of trial inputs; a function may accept only one of them
+_SHAPES = (
+    (2, 4),
+    (2, 4, 4),
+    (2, 4, 4, 4),
+)
 _width: ContextVar[int | None] = ContextVar("_width", default=None)
 
 
@@ -52,8 +65,8 @@ def site(width: int | None) -> Iterator[None]:
 class Function(nn.Module):
     """A module that calls a plain function tensor → tensor.
 
-    The function may declare attributes ``elementwise``, ``stochastic`` and ``surrogate_gradient``. A function
-    without declarations counts as stochastic.
+    The function may declare attributes ``elementwise``, ``stochastic`` and ``surrogate_gradient``.
+    A function without declarations counts as stochastic.
 
     Args:
         function: receives the input, of any shape, and ``params``.
@@ -90,7 +103,11 @@ def resolve(spec: Spec) -> Any:
     try:
         return reduce(getattr, spec.name.split("."), module)
     except AttributeError:
-        public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+        public = [
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_") and callable(value)
+        ]
         raise unknown(f"attribute of {spec.source}", spec.name, public) from None
 
 
@@ -106,7 +123,9 @@ def _import_module(source: str) -> types.ModuleType:
 def _import_file(path: Path) -> types.ModuleType:
     path = path.resolve()
     if not path.is_file():
-        raise ActlabError(f"no such file: {path}. Paths of activations are relative to the current folder.")
+        raise ActlabError(
+            f"no such file: {path}. Paths of activations are relative to the current folder."
+        )
     content = regular(path).read_bytes()  # an edited file becomes a new module
     told = hashlib.blake2b(os.fsencode(path) + content, digest_size=4)
     name = f"actlab_user_{path.stem}_{told.hexdigest()}"
@@ -116,7 +135,9 @@ def _import_file(path: Path) -> types.ModuleType:
     if spec is None or spec.loader is None:
         raise ActlabError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before execution: pickle and dataclasses look up a class's module here
+    sys.modules[name] = (
+        module  # before execution: pickle and dataclasses look up a class's module here
+    )
     try:
         with importing(str(path)):
             spec.loader.exec_module(module)
@@ -129,10 +150,10 @@ def _import_file(path: Path) -> types.ModuleType:
 def builder(spec: Spec, target: Any) -> Builder:
     """Return what builds modules of a class, a function returning a module, or a function tensor → tensor.
 
-    A function tensor → tensor receives the parameters at each call. The class of an ``autograd.Function`` means
-    its ``apply``. Required parameters named in `WIDTHS`, and those set to `WIDTH`, receive the width of the
-    `site`. A function with one required parameter, or of ``*args``, is first called with a tensor. ``spec``
-    names the activation in messages.
+    A function tensor → tensor receives the parameters at each call. The class of an
+    ``autograd.Function`` means its ``apply``. Required parameters named in `WIDTHS`, and those set
+    to `WIDTH`, receive the width of the `site`. A function with one required parameter, or of
+    ``*args``, is first called with a tensor. ``spec`` names the activation in messages.
 
     >>> clip = lambda x, most: x.clamp(max=most)
     >>> builder(Spec("", "clip", {"most": 1.0}), clip).build()(torch.tensor([0.0, 2.0])).tolist()
@@ -195,7 +216,9 @@ class Builder(NamedTuple):
                 "for the number of features at each site"
             )
         try:
-            module = _call(spec, self.call, params | {name: _site_width(spec, name) for name in widths})
+            module = _call(
+                spec, self.call, params | {name: _site_width(spec, name) for name in widths}
+            )
         except ActlabError as error:
             if fault is None or widths:
                 raise
@@ -239,7 +262,9 @@ def _check_params(
     named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for key, value in spec.params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
-            raise unknown(f"parameter of {spec.path}", key, named, "" if named else f"{spec.path} takes none.")
+            raise unknown(
+                f"parameter of {spec.path}", key, named, "" if named else f"{spec.path} takes none."
+            )
         options = _options(hints.get(key))
         if not isinstance(value, str) or str in options or value in options:
             continue
@@ -250,7 +275,9 @@ def _check_params(
             wanted = inspect.formatannotation(hints[key]).replace(" | ", " or ")
             raise ActlabError(f"parameter {key!r} of {spec.path}: expected {wanted}, got {value!r}")
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return at_width, [p.name for p in required if p.default is p.empty and p.name not in spec.params]
+    return at_width, [
+        p.name for p in required if p.default is p.empty and p.name not in spec.params
+    ]
 
 
 def _options(hint: Any) -> list[Any]:
@@ -263,7 +290,9 @@ def _options(hint: Any) -> list[Any]:
 
 def _hints(target: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(vars(target).get("__init__", target) if isinstance(target, type) else target)
+        return get_type_hints(
+            vars(target).get("__init__", target) if isinstance(target, type) else target
+        )
     except (NameError, TypeError):  # annotations that cannot be evaluated at run time
         return {}
 
@@ -277,7 +306,9 @@ def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Mod
                 y = _call(spec, partial(applied(target), x), params)
             if isinstance(y, Tensor) and y.shape == x.shape:
                 return Function(target, params)
-            what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            what = (
+                f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            )
             given = f"a {tuple(x.shape)} tensor"
             raise ActlabError(
                 f"{spec.path}, given {given}, returned {what}, not {given}; return a tensor of the "
@@ -295,4 +326,6 @@ def _call(spec: Spec, target: Callable[..., Any], params: Mapping[str, Any]) -> 
     except ActlabError:
         raise
     except Exception as error:  # third-party code may raise anything
-        raise ActlabError(f"cannot build {spec.path} with {dict(params)}: {described(error)}") from error
+        raise ActlabError(
+            f"cannot build {spec.path} with {dict(params)}: {described(error)}"
+        ) from error

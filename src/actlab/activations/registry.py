@@ -48,7 +48,12 @@ class Entry:
 _ENTRIES: dict[str, Entry] = {}
 # Names of registered activations in papers and other libraries, which errors translate.
 _SYNONYMS = {
-    **{"swish": "silu", "quick_gelu": "gelu_sigmoid", "gelu_new": "gelu_tanh", "gelu_approx": "gelu_tanh"},
+    **{
+        "swish": "silu",
+        "quick_gelu": "gelu_sigmoid",
+        "gelu_new": "gelu_tanh",
+        "gelu_approx": "gelu_tanh",
+    },
     **{"relu2": "relu_squared", "squared_relu": "relu_squared", "lrelu": "leaky_relu"},
     **{"linear": "identity", "logistic": "sigmoid", "sin": "sine", "gaussian": "gauss"},
 }
@@ -71,7 +76,9 @@ def register(
     """
     if name in _ENTRIES or ":" in name:
         why = "is taken" if name in _ENTRIES else "contains a colon, which marks importable names"
-        raise ActlabError(f"cannot register an activation as {name!r}: the name {why}; choose another")
+        raise ActlabError(
+            f"cannot register an activation as {name!r}: the name {why}; choose another"
+        )
 
     def add(target: _Target) -> _Target:
         _ENTRIES[name] = Entry(name, target, formula, source, stochastic)
@@ -105,9 +112,13 @@ def entry(name: str) -> Entry:
         )
     if name not in _ENTRIES:
         of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
-        example = of_torch.get(name.lower().replace("_", ""), "package.module:Name or ./file.py:Name")
+        example = of_torch.get(
+            name.lower().replace("_", ""), "package.module:Name or ./file.py:Name"
+        )
         remedy = f"Or use an importable name: {example}."
-        raise unknown("activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations")
+        raise unknown(
+            "activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations"
+        )
     return _ENTRIES[name]
 
 
@@ -116,16 +127,16 @@ def create(spec: Activation, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
     Args:
-        spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or importable:
-            ``package.module:Name``, ``./file.py:Name`` (relative to the current folder), where ``Name`` is
-            a module class, a function that returns a module, or a function tensor → tensor. In a `Factory`,
-            required parameters such as ``channels``, and those set to ``width``, receive the number of
-            features at the site.
+        spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or
+            importable: ``package.module:Name``, ``./file.py:Name`` (relative to the current
+            folder), where ``Name`` is a module class, a function that returns a module, or a
+            function tensor → tensor. In a `Factory`, required parameters such as ``channels``, and
+            those set to ``width``, receive the number of features at the site.
         params: further parameters; they override parameters of the mapping.
 
     Raises:
-        ActlabError: the name or a parameter is unknown, a parameter has the wrong type, or the activation
-            cannot be imported or built.
+        ActlabError: the name or a parameter is unknown, a parameter has the wrong type, or the
+            activation cannot be imported or built.
 
     >>> create("relu")
     ReLU()
@@ -169,9 +180,9 @@ class Factory:
 def factory(spec: Activation) -> Factory:
     """Return a picklable factory for ``spec`` (see `create`), after one trial call.
 
-    A network calls the factory with the number of features at each site (dimension 1 of the input); a call
-    without it suits activations that do not need this number. The trial leaves torch's global CPU generator
-    unchanged. The path of a user's file becomes absolute.
+    A network calls the factory with the number of features at each site (dimension 1 of the input);
+    a call without it suits activations that do not need this number. The trial leaves torch's
+    global CPU generator unchanged. The path of a user's file becomes absolute.
 
     Raises:
         ActlabError: see `create`.
@@ -190,7 +201,16 @@ def factory(spec: Activation) -> Factory:
 
 _ELEMENTWISE = {
     *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid),
-    *(nn.CELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LogSigmoid, nn.Mish, nn.ReLU6),
+    *(
+        nn.CELU,
+        nn.Hardshrink,
+        nn.Hardsigmoid,
+        nn.Hardswish,
+        nn.Hardtanh,
+        nn.LogSigmoid,
+        nn.Mish,
+        nn.ReLU6,
+    ),
     *(nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink, nn.Threshold),
 }
 _DETERMINISTIC = {*_ELEMENTWISE, nn.PReLU, nn.GLU, nn.Softmax, nn.Linear, nn.Flatten}
@@ -199,8 +219,8 @@ _DETERMINISTIC = {*_ELEMENTWISE, nn.PReLU, nn.GLU, nn.Softmax, nn.Linear, nn.Fla
 def is_elementwise(module: nn.Module) -> bool:
     """Whether an activation is known to act elementwise, without parameters or buffers.
 
-    Such a module also accepts a tensor with an additional leading axis. The known activations are torch's own
-    and classes that set ``elementwise = True``, such as this package's.
+    Such a module also accepts a tensor with an additional leading axis. The known activations are
+    torch's own and classes that set ``elementwise = True``, such as this package's.
 
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
@@ -215,8 +235,8 @@ def is_elementwise(module: nn.Module) -> bool:
 def declared(module: nn.Module, name: str) -> Any:
     """Return what a module or its class declares for ``name``, such as ``elementwise``; None if undeclared.
 
-    A declaration describes the ``forward`` of its class: a subclass that overrides ``forward`` must declare the
-    attribute again.
+    A declaration describes the ``forward`` of its class: a subclass that overrides ``forward`` must
+    declare the attribute again.
     """
     if name in vars(module):
         return vars(module)[name]
@@ -242,8 +262,8 @@ def has_surrogate_gradient(module: nn.Module) -> bool:
 def is_stochastic(module: nn.Module) -> bool:
     """Whether an activation may draw random numbers in training: True unless known to be deterministic.
 
-    The known modules are torch's own activations and modules that declare ``stochastic``; this package's
-    classes and all modules created from a registered name do.
+    The known modules are torch's own activations and modules that declare ``stochastic``; this
+    package's classes and all modules created from a registered name do.
 
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)

@@ -51,8 +51,9 @@ class Replacement:
 
     Attributes:
         paths: paths of the replaced modules, in module order.
-        functional: functional calls of the old activation, each place once; None if they were not searched
-            for: no example was given, or torch has no function with the name of the activation's class.
+        functional: functional calls of the old activation, each place once; None if they were not
+            searched for: no example was given, or torch has no function with the name of the
+            activation's class.
     """
 
     paths: tuple[str, ...]
@@ -65,46 +66,51 @@ class Replacement:
 
 
 @validated
-def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any = None) -> Replacement:
+def replace(
+    model: nn.Module, old: Activation, new: Activation, *, example: Any = None
+) -> Replacement:
     """Replace the modules of one activation in a model by another activation, in place.
 
-    Each attribute or list element that holds the old activation receives a fresh module in the old module's
-    mode, on the device and in the dtype of the nearest weights; complex and float64 tensors keep their dtype.
-    An activation that needs the number of features at a site receives dimension 1 of the input that the site
-    gets in a pass of ``example``. A module held at several places, such as one ReLU twice in an
-    ``nn.Sequential``, becomes several modules; a module held once and called several times stays one. Other
-    modules stay as they are, but torch's encoder layers use no fused kernel, which computes only ReLU
-    and GELU; hooks of replaced modules are dropped. Parameters of the new activation are not in an existing
-    optimiser, so replace first. If an error is raised, nothing is changed.
+    Each attribute or list element that holds the old activation receives a fresh module in the old
+    module's mode, on the device and in the dtype of the nearest weights; complex and float64
+    tensors keep their dtype. An activation that needs the number of features at a site receives
+    dimension 1 of the input that the site gets in a pass of ``example``. A module held at several
+    places, such as one ReLU twice in an ``nn.Sequential``, becomes several modules; a module held
+    once and called several times stays one. Other modules stay as they are, but torch's encoder
+    layers use no fused kernel, which computes only ReLU and GELU; hooks of replaced modules are
+    dropped. Parameters of the new activation are not in an existing optimiser, so replace first. If
+    an error is raised, nothing is changed.
 
-    Without parameters, ``old`` stands for all modules of the class that it names or that ``create`` returns
-    for it, except those that equal another registered activation. With parameters, or as a function, it stands
-    for modules with equal settings. ``inplace`` and learnt values are not compared; subclasses do not count.
+    Without parameters, ``old`` stands for all modules of the class that it names or that ``create``
+    returns for it, except those that equal another registered activation. With parameters, or as a
+    function, it stands for modules with equal settings. ``inplace`` and learnt values are not
+    compared; subclasses do not count.
 
-    A function that torch's transformer layers hold, as ``F.relu`` by default, is replaced like a module. Other
-    functional calls, such as ``torch.relu(x)``, are code, which this function does not change. It lists those
-    in the forward pass of ``example``, by name: for ``nn.LeakyReLU`` the calls of ``leaky_relu`` and
-    ``leaky_relu_``. The pass runs in evaluation mode without gradients; calls on other branches and in compiled
-    or scripted code are not seen.
+    A function that torch's transformer layers hold, as ``F.relu`` by default, is replaced like a
+    module. Other functional calls, such as ``torch.relu(x)``, are code, which this function does
+    not change. It lists those in the forward pass of ``example``, by name: for ``nn.LeakyReLU`` the
+    calls of ``leaky_relu`` and ``leaky_relu_``. The pass runs in evaluation mode without gradients;
+    calls on other branches and in compiled or scripted code are not seen.
 
-    An activation that changes its input in place may also change what the model reads elsewhere, such as a skip
-    connection. The new activation would not, so with ``example``, of varied numbers, this is an error. Without
-    it, a warning names the places with ``inplace=True``.
+    An activation that changes its input in place may also change what the model reads elsewhere,
+    such as a skip connection. The new activation would not, so with ``example``, of varied numbers,
+    this is an error. Without it, a warning names the places with ``inplace=True``.
 
-    actlab's stochastic activations draw from torch's generator here (seed it by ``torch.manual_seed``).
+    actlab's stochastic activations draw from torch's generator here (seed it by
+    ``torch.manual_seed``).
 
     Args:
         model: any model; not a task of actlab, whose config names the activation.
-        old: a name, a mapping of name and parameters, ``package.module:Name``, ``./file.py:Name``, a class
-            or a function.
+        old: a name, a mapping of name and parameters, ``package.module:Name``, ``./file.py:Name``,
+            a class or a function.
         new: the same; called once per place.
         example: an input of the model: a tensor, or a tuple of positional arguments.
 
     Raises:
-        ActlabError: the model has no module of the old activation (the message names its activations), an
-            activation is unknown or cannot be built, its modules share a trainable parameter, it needs a number
-            of features that ``example`` does not determine, the model reads what an old activation changes in
-            place, or it cannot be run on ``example``.
+        ActlabError: the model has no module of the old activation (the message names its
+            activations), an activation is unknown or cannot be built, its modules share a trainable
+            parameter, it needs a number of features that ``example`` does not determine, the model
+            reads what an old activation changes in place, or it cannot be run on ``example``.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> found = replace(model, "relu", "gelu", example=torch.zeros(1, 4))
@@ -113,7 +119,11 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
     >>> model[1]
     GELU(approximate='none')
     """
-    if any(isinstance(v, Stream | MemberStream) for part in model.modules() for v in vars(part).values()):
+    if any(
+        isinstance(v, Stream | MemberStream)
+        for part in model.modules()
+        for v in vars(part).values()
+    ):
         raise ActlabError(
             "this model is a task of actlab or part of one, whose random numbers are bound to its activations: "
             "set model.activation in its config instead"
@@ -129,9 +139,13 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
     if not sites:
         raise _no_match(model, kind, calls)
     if "" in sites:
-        raise ActlabError(f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place")
+        raise ActlabError(
+            f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place"
+        )
     is_checked = example is not None and _check_in_place(model, sites, example)
-    fresh = {path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()}
+    fresh = {
+        path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()
+    }
     for module, later in pairwise(fresh.values()):
         if fault := shared_parameter(module, later):
             raise ActlabError(fault)
@@ -150,7 +164,9 @@ def _functions_as_modules(model: nn.Module) -> Iterator[None]:
     for layer in model.modules():
         function = getattr(layer, "activation", None) if isinstance(layer, _TRANSFORMERS) else None
         name = (resolve_name(function) or "").rpartition(".")[2] if callable(function) else ""
-        if (kind := next((kind for kind in _KINDS if name and _is_named(name, kind)), None)) is not None:
+        if (
+            kind := next((kind for kind in _KINDS if name and _is_named(name, kind)), None)
+        ) is not None:
             layer.activation = kind()
             held.append((layer, function, layer.activation))
     try:
@@ -167,7 +183,11 @@ def shared_parameter(module: nn.Module, later: nn.Module) -> str | None:
     known = {id(part) for part in (*later.parameters(), *later.modules())}
     for path, parameter in module.named_parameters():
         if parameter.requires_grad and id(parameter) in known:
-            around = [part for name, part in module.named_modules() if not name or path.startswith(f"{name}.")]
+            around = [
+                part
+                for name, part in module.named_modules()
+                if not name or path.startswith(f"{name}.")
+            ]
             kinds = [type(part) for part in around if id(part) not in known] or [type(module)]
             users = [kind for kind in kinds if not kind.__module__.startswith("torch.")] or kinds
             return f"{path} is shared by all instances of {users[-1].__name__}: create it in `__init__`"
@@ -223,11 +243,17 @@ def _equal(reference: nn.Module, module: nn.Module) -> bool:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """Return a module's attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
-    settings = {key: v for key, v in plain_attributes(module).items() if key not in ("inplace", "stochastic")}
+    settings = {
+        key: v
+        for key, v in plain_attributes(module).items()
+        if key not in ("inplace", "stochastic")
+    }
     return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in settings.items()}
 
 
-def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
+def _outermost(
+    model: nn.Module, matches: Callable[[nn.Module], bool]
+) -> Iterator[tuple[str, nn.Module]]:
     """Yield the first path and the module of each place with a matching module, not inside such a module."""
     seen: set[tuple[int, str]] = set()
     inside: str | None = None
@@ -285,7 +311,8 @@ class _CallSearch(TorchFunctionMode):
         super().__init__()
         self.kind = kind
         self.widths = {path: set[int]() for path in sites if path}  # of the inputs of each site
-        self.running = [("", model)]  # the modules whose forward runs, from the outermost to the innermost
+        # The modules whose forward runs, from the outermost to the innermost
+        self.running = [("", model)]
         self.calls: dict[FunctionalCall, None] = {}
 
     def __torch_function__(
@@ -297,7 +324,9 @@ class _CallSearch(TorchFunctionMode):
             self.calls[FunctionalCall(path, resolve_name(func) or name)] = None
         return func(*args, **(kwargs or {}))
 
-    def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def enter(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
         self.running.append((path, module))
         x = next(iter((*args, *kwargs.values())), None)
         if path in self.widths and isinstance(x, Tensor):
@@ -313,7 +342,11 @@ def _run(
     """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
     search = _CallSearch(model, kind, sites)
     with _as_twins(model, search.widths, sites), ExitStack() as hooks:
-        modules = {path: m for path, m in model.named_modules() if not isinstance(m, torch.jit.ScriptModule)}
+        modules = {
+            path: m
+            for path, m in model.named_modules()
+            if not isinstance(m, torch.jit.ScriptModule)
+        }
         for path, module in modules.items():
             enter = partial(search.enter, path)
             hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
@@ -325,13 +358,17 @@ def _run(
 
 
 @contextmanager
-def _as_twins(model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Module]) -> Iterator[None]:
+def _as_twins(
+    model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Module]
+) -> Iterator[None]:
     """Make a module at several places several for a while, each with hooks of its own."""
     with ExitStack() as places:
         for path in paths:
             places.callback(_put, model, path, sites[path])
             twin, held = copy(sites[path]), vars(sites[path]).items()
-            vars(twin).update({name: copy(value) for name, value in held if isinstance(value, dict)})
+            vars(twin).update(
+                {name: copy(value) for name, value in held if isinstance(value, dict)}
+            )
             _put(model, path, twin)
         yield
 
@@ -356,8 +393,8 @@ def _cloned(values: Any) -> Any:
 def _check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: Any) -> bool:
     """Reject sites whose change of their own input the model also reads elsewhere.
 
-    A new activation leaves its input as it is, so the model would compute something else. Returns whether there
-    were outputs to compare.
+    A new activation leaves its input as it is, so the model would compute something else. Returns
+    whether there were outputs to compare.
     """
 
     def outputs(apart: Iterable[str]) -> list[Tensor]:
@@ -406,10 +443,15 @@ def _warn_in_place(sites: Mapping[str, nn.Module]) -> None:
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:
-    return ", ".join(f"{call.function} in {call.path or 'the model itself'}" for call in calls) or "none found"
+    return (
+        ", ".join(f"{call.function} in {call.path or 'the model itself'}" for call in calls)
+        or "none found"
+    )
 
 
-def _no_match(model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCall, ...] | None) -> ActlabError:
+def _no_match(
+    model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCall, ...] | None
+) -> ActlabError:
     """Return the error for a model without the old activation, with the activations that it has."""
     if calls:
         return ActlabError(
@@ -429,7 +471,7 @@ def _is_activation(module: nn.Module) -> bool:
     """Whether a module is an activation of torch or actlab, or a third-party module that holds nothing."""
     home = type(module).__module__
     if home.startswith(("torch.", "actlab.")):
-        return home.startswith(("torch.nn.modules.activation", "actlab.activations")) and not isinstance(
-            module, nn.MultiheadAttention
-        )
+        return home.startswith(
+            ("torch.nn.modules.activation", "actlab.activations")
+        ) and not isinstance(module, nn.MultiheadAttention)
     return not any(True for _ in chain(module.children(), module.parameters(), module.buffers()))

@@ -1,8 +1,8 @@
 """Torch's activations for losses of a network's derivatives, finite at every order.
 
-The second derivative of torch's Mish is nan above 88, the third of its tanh GELU beyond ±13 (in float32): its
-kernels divide overflowed or vanished terms. The modules here are made of functions without such places. They
-are slower, so only tasks whose loss sees the network use them.
+The second derivative of torch's Mish is nan above 88, the third of its tanh GELU beyond ±13 (in
+float32): its kernels divide overflowed or vanished terms. The modules here are made of functions
+without such places. They are slower, so only tasks whose loss sees the network use them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The stochastic activations: random in training, expectation or mean slope in evaluation.
 
-Each activation draws one ``u`` in [0, 1) per element from its `actlab.random.streams.Uniform`. Within a study a
-draw is a function of the run's seed, the site, the step and the element. Comparisons use float32, or float64
-for float64 inputs.
+Each activation draws one ``u`` in [0, 1) per element from its `actlab.random.streams.Uniform`.
+Within a study a draw is a function of the run's seed, the site, the step and the element.
+Comparisons use float32, or float64 for float64 inputs.
 
-The sources P and E are those of `actlab.activations.deterministic`. All activations accept any shape.
+The sources P and E are those of `actlab.activations.deterministic`. All activations accept any
+shape.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tupl
 
 def _apply_mask(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
     """Return x·m, with 0 for a masked −∞, and m ~ Bernoulli(``probability``) as int8."""
-    # fastest on the CPU: ``torch.where`` costs 20 times a product, bools in place of floats five times
+    # fastest on the CPU: ``torch.where`` costs 20 times a product, bools in place of floats five
+    # times
     kept = (uniform(source, x) < probability).to(x.dtype)
     return x.clamp_min(torch.finfo(x.dtype).min).mul_(kept), kept.to(torch.int8)
 
@@ -65,7 +67,9 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, masked: Tensor, kept: Tensor) -> Tensor:
         # torch.compile and torch.func support no dirty outputs, such as the given tensor itself
-        transformed = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(masked)
+        transformed = (
+            torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(masked)
+        )
         return masked.clone() if transformed else masked
 
     @staticmethod
@@ -77,19 +81,24 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        times = _times if torch.is_grad_enabled() else fused(_times)  # torch.compile has no double backward
+        # torch.compile has no double backward
+        times = _times if torch.is_grad_enabled() else fused(_times)
         return times(gradient, kept), None, None
 
 
 @register(
-    "soi", formula="x·m, m ~ Bernoulli(Φ(x)); evaluation x·Φ(x)", source="P §2, §4 (SOI map)", stochastic=True
+    "soi",
+    formula="x·m, m ~ Bernoulli(Φ(x)); evaluation x·Φ(x)",
+    source="P §2, §4 (SOI map)",
+    stochastic=True,
 )
 class SOI(nn.Module):
     """The stochastic zero-or-identity map: keeps x with probability F(x), else returns 0 (P §2, §4).
 
-    Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask. Evaluation:
-    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞ both modes
-    return 0, except that the Cauchy form in evaluation tends to −sigma/π. nan stays nan.
+    Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask.
+        Evaluation:
+    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞
+    both modes return 0, except that the Cauchy form in evaluation tends to −sigma/π. nan stays nan.
 
     F is Φ in the paper; the other distributions give variants.
 
@@ -141,9 +150,10 @@ class SOI(nn.Module):
 class AdaptiveDropout(nn.Module):
     """Adaptive dropout ("standout"): keeps f(x) with a probability that depends on x (Ba & Frey 2013).
 
-    Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx + β)``, the
-    expectation of training when f is deterministic. As in Ba & Frey, the keep probability uses the unit's own
-    weights, up to α and β. In training the keep probability has no gradient.
+    Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx +
+        β)``, the
+    expectation of training when f is deterministic. As in Ba & Frey, the keep probability uses the
+    unit's own weights, up to α and β. In training the keep probability has no gradient.
 
     Args:
         activation: the nonlinearity f, as a spec for `create`.
@@ -190,9 +200,10 @@ class AdaptiveDropout(nn.Module):
 class RReLU(nn.Module):
     """The randomised leaky ReLU (Xu et al. 2015 §2.4).
 
-    Training: each negative element has its own slope from U(lower, upper). Evaluation: the mean slope, so the
-    output is the expectation of training. The default bounds are torch's, which match the paper's x/a with
-    a ~ U(3, 8).
+    Training: each negative element has its own slope from U(lower, upper). Evaluation: the mean
+        slope, so the
+    output is the expectation of training. The default bounds are torch's, which match the paper's
+    x/a with a ~ U(3, 8).
 
     Args:
         lower: smallest slope.
@@ -210,7 +221,9 @@ class RReLU(nn.Module):
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
         super().__init__()
         if lower > upper:
-            raise ActlabError(f"parameter 'lower' of rrelu must not exceed 'upper': {lower} > {upper}")
+            raise ActlabError(
+                f"parameter 'lower' of rrelu must not exceed 'upper': {lower} > {upper}"
+            )
         self.lower, self.upper = lower, upper
         self.uniform = Uniform()
 

@@ -22,8 +22,10 @@ class Choice(NamedTuple):
 
     seeds: int  # that chose
     score: Number  # median of the chosen setting over these seeds
-    again: float | None  # share of resamples of the seeds that choose the same setting; None for one seed
-    # Its median over fresh seeds of a later stage; else its mean median over the seeds that resamples lack.
+    # Share of resamples of the seeds that choose the same setting; None for one seed
+    again: float | None
+    # Its median over fresh seeds of a later stage; else its mean median over the seeds that
+    # resamples lack.
     elsewhere: float | None
 
     @property
@@ -35,8 +37,8 @@ class Choice(NamedTuple):
 def choice(values: Array, mode: str) -> Choice:
     """Return how stable a choice is: the best median over seeds, the first of equal ones.
 
-    All multisets of the n seeds choose by the same rule, each weighted by how often a bootstrap draws it,
-    n!/∏mᵢ!/nⁿ. A resample shares its seeds between settings, as they were trained.
+    All multisets of the n seeds choose by the same rule, each weighted by how often a bootstrap
+    draws it, n!/∏mᵢ!/nⁿ. A resample shares its seeds between settings, as they were trained.
 
     Args:
         values: of the selection metric, ``[settings, seeds]``, infinite where a run diverged.
@@ -61,7 +63,12 @@ def choice(values: Array, mode: str) -> Choice:
 def _resamples(number: int) -> tuple[npt.NDArray[np.int_], Array]:
     """Return the seeds of each resample, ``[resamples, number]``, and its weight."""
     if number > ALL:
-        return np.random.default_rng(0).integers(number, size=(DRAWS, number)), np.full(DRAWS, 1 / DRAWS)
+        return np.random.default_rng(0).integers(number, size=(DRAWS, number)), np.full(
+            DRAWS, 1 / DRAWS
+        )
     drawn = np.array([*itertools.combinations_with_replacement(range(number), number)])
-    ways = [math.factorial(number) / math.prod(map(math.factorial, np.bincount(seeds))) for seeds in drawn]
+    ways = [
+        math.factorial(number) / math.prod(map(math.factorial, np.bincount(seeds)))
+        for seeds in drawn
+    ]
     return drawn, np.array(ways) / number**number

@@ -35,24 +35,36 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 class Column:
     """A table column: a metric, and where in a run its value is read.
 
-    ``at`` is ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best value;
-    ``selected``, the value at the epoch with the best selection metric, or the last one in a study that selects
-    by last values; ``best val/error``, the value at the epoch with the best val/error; an epoch, the value at
-    that epoch or the last one before; ``mean`` of all values, or ``mean 5-50`` of the values of epochs 5 to 50;
-    ``below 0.1``, the first epoch with a value below 0.1, inf without such an epoch.
+    ``at`` is ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best
+    value; ``selected``, the value at the epoch with the best selection metric, or the last one in a
+    study that selects by last values; ``best val/error``, the value at the epoch with the best
+    val/error; an epoch, the value at that epoch or the last one before; ``mean`` of all values, or
+    ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first epoch with a value below
+    0.1, inf without such an epoch.
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
     at: str | int | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
-    mode: str = "min"  # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
+    # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
+    mode: str = "min"
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
-    ranked: bool = True  # whether it may rank activations across studies; a table's first such column does
-    chance: float | None = None  # value of random guessing, such as an error of 0.9 with ten classes, if known
-    samples: int | None = None  # number of samples that a share was measured on, where runs did not record it
-    margin: float | None = None  # largest difference that counts as equivalent, fixed before the runs
+    ranked: bool = (
+        True  # whether it may rank activations across studies; a table's first such column does
+    )
+    chance: float | None = (
+        None  # value of random guessing, such as an error of 0.9 with ten classes, if known
+    )
+    samples: int | None = (
+        None  # number of samples that a share was measured on, where runs did not record it
+    )
+    margin: float | None = (
+        None  # largest difference that counts as equivalent, fixed before the runs
+    )
     relative: bool = False  # whether the margin is a fraction of the reference's median
-    loop: str = ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
+    loop: str = (
+        ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
+    )
     scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
 
     @property
@@ -114,7 +126,8 @@ class Column:
     @property
     def is_parameter(self) -> bool:
         """Whether it is a learnt parameter of activations: such values are neither good nor bad."""
-        return is_parameter(self.metric) and bool(self.condition)  # a user's metric may be called activation/…
+        # A user's metric may be called activation/…
+        return is_parameter(self.metric) and bool(self.condition)
 
     @property
     def is_neutral(self) -> bool:
@@ -130,7 +143,11 @@ class Column:
     def scored_on(self) -> str:
         """``val`` or ``test`` if the value may be a share of its samples, an error or accuracy; else ""."""
         *parts, quantity = self.metric.split("/")
-        if quantity not in ("error", "accuracy") or self.is_epoch or str(self.at).startswith("mean"):
+        if (
+            quantity not in ("error", "accuracy")
+            or self.is_epoch
+            or str(self.at).startswith("mean")
+        ):
             return ""
         return next((part for part in parts if part in ("val", "test")), "")
 
@@ -142,7 +159,8 @@ class Column:
     def failed(self, value: float | None, samples: int | None = None) -> bool:
         """Return whether a run failed: its value is not finite, as of one that diverged, or at chance.
 
-        At chance is what is not better than chance by two sampling errors of a share of ``samples``.
+        At chance is what is not better than chance by two sampling errors of a share of
+        ``samples``.
         """
         if value is None or not math.isfinite(value):
             return value is not None
@@ -173,7 +191,9 @@ class Column:
         if not self.by_ratio:
             return listed
         if wrong := [value for value in listed if value <= 0]:
-            raise ActlabError(f"{self.key} is {wrong[0]:g} in a run, but 'scale: log' compares positive values")
+            raise ActlabError(
+                f"{self.key} is {wrong[0]:g} in a run, but 'scale: log' compares positive values"
+            )
         return [math.log(value) if math.isfinite(value) else value for value in listed]
 
     def divided(self, value: float, by: float) -> float:
@@ -203,7 +223,11 @@ def place(at: str | float) -> str:
     if best := _BEST_OF.fullmatch(str(at)):
         return f"at best {best['metric'].replace('/', ' ').replace('_', ' ')}"
     if aggregate := _AGGREGATE.fullmatch(str(at)):
-        few = f" of epochs {aggregate['first']}-{aggregate['last']}" if aggregate["first"] else " of all epochs"
+        few = (
+            f" of epochs {aggregate['first']}-{aggregate['last']}"
+            if aggregate["first"]
+            else " of all epochs"
+        )
         return f"first epoch {at}" if aggregate["level"] else f"mean{few}"
     return _AT.get(str(at), f"epoch {at}")
 
@@ -240,7 +264,9 @@ def learnt(conditions: Mapping[str, Iterable[str]], planned: list[Column]) -> li
     known = {column.key for column in planned}
     columns = []
     for metric in filter(is_parameter, conditions):
-        for layer in sorted(filter(None, conditions[metric]), key=lambda layer: (len(layer), layer)):
+        for layer in sorted(
+            filter(None, conditions[metric]), key=lambda layer: (len(layer), layer)
+        ):
             column = Column(metric, mode="", condition=layer, ranked=False)
             if column.key not in known:
                 columns.append(column)
@@ -294,9 +320,13 @@ def _margin(given: Any, metric: str, is_ratio: bool) -> tuple[float | None, bool
     percentage = _RELATIVE.fullmatch(str(given))
     number = float(percentage[1]) / 100 if percentage else given
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
-        raise ActlabError(f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'")
+        raise ActlabError(
+            f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'"
+        )
     if is_ratio and percentage is None:
-        raise ActlabError(f"margin {given!r} of {metric}: on the scale log give a percentage such as '5 %'")
+        raise ActlabError(
+            f"margin {given!r} of {metric}: on the scale log give a percentage such as '5 %'"
+        )
     return (math.log1p(number), False) if is_ratio else (float(number), percentage is not None)
 
 

@@ -1,7 +1,7 @@
 """Make the table of a study: groups at their selected settings, published values, tests against the reference.
 
-The comparisons of the primary column with the reference form one family of hypotheses, all others a second one;
-p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
+The comparisons of the primary column with the reference form one family of hypotheses, all others a
+second one; p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import better, equivalent, paired_difference
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import LEVEL, holm, mean_and_sd, median, median_interval, pairs_needed
+from actlab.analysis.statistics import (
+    LEVEL,
+    holm,
+    mean_and_sd,
+    median,
+    median_interval,
+    pairs_needed,
+)
 from actlab.analysis.study_table import FAMILIES, Cell, Row, StudyTable
 from actlab.config.values import in_full, same, shareable
 from actlab.errors.messages import unknown
@@ -57,7 +64,9 @@ def _without_sentences(results: Results) -> StudyTable:
 
     # What the runs that have ended were made with
     ended = results.results.values()
-    versions = by_key(dict.fromkeys(pair for result in ended for pair in result["versions"].items()))
+    versions = by_key(
+        dict.fromkeys(pair for result in ended for pair in result["versions"].items())
+    )
     hardware = dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)
 
     return StudyTable(
@@ -161,7 +170,9 @@ def _row(results: Results, group: Group, columns: Sequence[_Asked], timed: Seque
     )
 
 
-def _cell(results: Results, asked: _Asked, group: Group, setting: Setting | None, missing: int) -> Cell:
+def _cell(
+    results: Results, asked: _Asked, group: Group, setting: Setting | None, missing: int
+) -> Cell:
     """Return a cell without a comparison."""
     column, number, point = asked.column, asked.samples, group.point
     values: dict[int, float] = {}
@@ -206,10 +217,14 @@ def _beside_published(cell: Cell, value: float, sd: float | None) -> Cell:
     if ours is not None:
         here, there = cell.compared([ours, value])
         difference = here - there
-    return replace(cell, mean=mean, sd=our_sd, published=value, published_sd=sd, difference=difference)
+    return replace(
+        cell, mean=mean, sd=our_sd, published=value, published_sd=sd, difference=difference
+    )
 
 
-def _beside(study: Study, columns: Sequence[_Asked], row: Row, reference: Row, in_question: bool) -> Row:
+def _beside(
+    study: Study, columns: Sequence[_Asked], row: Row, reference: Row, in_question: bool
+) -> Row:
     """Return a row compared with the row of the reference, which is compared in its costs only."""
     cost = row.cost
     if cost:
@@ -282,10 +297,12 @@ def _margin(column: Column, theirs: Sequence[float]) -> float | None:
 
 def _is_biased(study: Study, column: Column, tried: int) -> bool:
     """Return whether the values of a column are the best of several epochs or settings."""
-    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)  # an earlier stage chose
+    # An earlier stage chose
+    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
     if column.at == "best" and column.split == "test":
         return True
-    return tried > 1 and not fresh and column.split == "val"  # each metric, not only the one that chose
+    # Each metric, not only the one that chose
+    return tried > 1 and not fresh and column.split == "val"
 
 
 def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
@@ -318,13 +335,15 @@ def _after_looks(p: float | None, looks: int) -> float | None:
 def published(study: Study, point: Point, column: Column) -> Mapping[str, Any] | None:
     """Return the entry of the published value of a column at a grid point; None if the paper gives none."""
     check_published(study)
-    # Of runs of another length than the paper's, only values at a given epoch are comparable; on samples, none.
+    # Of runs of another length than the paper's, only values at a given epoch are comparable; on
+    # samples, none.
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
         return None
     wanted = (column.metric, column.at, column.condition)
     entries = [entry for entry in study.published.get("values", ()) if _place_of(entry) == wanted]
     fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
-    return max(fits, key=lambda entry: len(entry.get("where", {})), default=None)  # the most specific one
+    # The most specific one
+    return max(fits, key=lambda entry: len(entry.get("where", {})), default=None)
 
 
 def check_published(study: Study) -> None:
@@ -351,13 +370,16 @@ def check_reference(study: Study, points: Iterable[Point]) -> None:
     asked = study.reference_given or study.reference != Study.reference
     if asked and not any(same(value, study.reference) for value in values):
         remedy = f"'reference' names a value of {study.compare}."
-        raise unknown("reference", in_full(study.reference), dict.fromkeys(map(in_full, values)), remedy)
+        raise unknown(
+            "reference", in_full(study.reference), dict.fromkeys(map(in_full, values)), remedy
+        )
 
 
 def too_few_seeds(results: Results) -> str:
     """Return a line on what a design cannot decide whatever its runs give, with the fewest seeds that can.
 
-    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p < 0.05.
+    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p
+    < 0.05.
     """
     study = results.study
     if study.smoke:

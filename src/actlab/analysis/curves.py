@@ -30,8 +30,12 @@ class Curve:
     x: Array
     band: Band
     n: int  # number of runs
-    cut: bool = False  # whether it ends before the last position of some runs because another ended earlier
-    over_channels: bool = False  # whether the band ends at medians of the lowest and of the highest channel
+    cut: bool = (
+        False  # whether it ends before the last position of some runs because another ended earlier
+    )
+    over_channels: bool = (
+        False  # whether the band ends at medians of the lowest and of the highest channel
+    )
 
     @property
     def shaded(self) -> bool:
@@ -50,14 +54,18 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
     return fits[0] if len(fits) == 1 else selection.chosen(results, Group(group.point, fits))
 
 
-def over_epochs(results: Results, group: Group, column: Column, fixed: Mapping[str, Any] = {}) -> Curve | None:
+def over_epochs(
+    results: Results, group: Group, column: Column, fixed: Mapping[str, Any] = {}
+) -> Curve | None:
     """Return the curve of a metric over the epochs that all runs have; None without a run that recorded it.
 
     ``fixed`` are values of tuned keys, in place of the selected ones.
     """
     drawn = setting(results, group, fixed)
     planned = drawn.runs if drawn else ()
-    runs = [run for run in planned if results.series_of(run, column) or _is_worst(results, run, column)]
+    runs = [
+        run for run in planned if results.series_of(run, column) or _is_worst(results, run, column)
+    ]
     places = _epochs(results, runs, column)
     return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
 
@@ -75,7 +83,8 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     epochs, values = results.series_of(run, column) or (np.empty(0), np.empty(0))
     filled = np.full(places.size, math.nan)
     filled[np.searchsorted(places, epochs)] = np.where(np.isnan(values), column.worst, values)
-    # After a run has diverged its value is the worst one, from the start if nothing was recorded before.
+    # After a run has diverged its value is the worst one, from the start if nothing was recorded
+    # before.
     if _is_worst(results, run, column):
         filled[places > epochs.max(initial=-math.inf)] = column.worst
     return filled
@@ -99,7 +108,11 @@ def over_conditions(
     places = along(results.metrics.conditions[column.metric], key, column.condition)
     columns = [replace(column, condition=condition) for condition in places.values()]
     read = [[results.value(run, c) for c in columns] for run in drawn.runs]
-    values = [[math.nan if v is None else v for v in line] for line in read if any(v is not None for v in line)]
+    values = [
+        [math.nan if v is None else v for v in line]
+        for line in read
+        if any(v is not None for v in line)
+    ]
     return _curve(np.array(list(places)), [np.array(line) for line in values])
 
 

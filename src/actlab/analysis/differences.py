@@ -42,17 +42,18 @@ class Superiority(NamedTuple):
 class Flips:
     """The sign-flip permutation test of paired differences: are they symmetric about 0, or about a shift?
 
-    Flipping the signs of a subset F of the differences turns their sum A + B into B - A, where A is the sum
-    over F and B that over the rest. Under a shift δ of every difference, A = S - δ·|F|. All 2^n subsets are
-    counted up to n = `EXACT`, else 100,000 random ones and the observed pattern. Sums that tie with the
-    observed one count as extreme, so p is never too small.
+    Flipping the signs of a subset F of the differences turns their sum A + B into B - A, where A is
+    the sum over F and B that over the rest. Under a shift δ of every difference, A = S - δ·|F|. All
+    2^n subsets are counted up to n = `EXACT`, else 100,000 random ones and the observed pattern.
+    Sums that tie with the observed one count as extreme, so p is never too small.
 
     The differences are finite, at least one.
     """
 
     def __init__(self, differences: Iterable[float]) -> None:
         d = np.fromiter(differences, float)
-        self.scale = float(np.abs(d).max()) or 1.0  # keeps differences away from underflow and overflow
+        # Keeps differences away from underflow and overflow
+        self.scale = float(np.abs(d).max()) or 1.0
         self.flipped, self.sizes = _subsets(tuple((d / self.scale).tolist()))
         self.n, self.total = d.size, float((d / self.scale).sum())
         self.observed = int(d.size > EXACT)  # patterns beside the drawn ones
@@ -72,9 +73,10 @@ class Flips:
     def interval(self) -> tuple[float, float]:
         """Return the ends of the interval of the shifts with a two-sided p of at least `LEVEL`.
 
-        A pattern counts at the shifts between the mean of F and the mean of the rest. Each of these spans
-        contains the mean of all differences, so p falls on both sides of it, and the shifts that are not
-        rejected form an interval whose ends are means of subsets. 0 lies outside it exactly when p < 0.05.
+        A pattern counts at the shifts between the mean of F and the mean of the rest. Each of these
+        spans contains the mean of all differences, so p falls on both sides of it, and the shifts
+        that are not rejected form an interval whose ends are means of subsets. 0 lies outside it
+        exactly when p < 0.05.
         """
         proper = (self.sizes > 0) & (self.sizes < self.n)
         flipped, sizes = self.flipped[proper], self.sizes[proper]
@@ -85,7 +87,9 @@ class Flips:
             return -math.inf, math.inf
         low, high = np.minimum(*means), np.maximum(*means)
         low, high = np.partition(low, needed - 1)[needed - 1], np.partition(high, -needed)[-needed]
-        first, last = (0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high))
+        first, last = (
+            0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high)
+        )
         return first, last
 
 
@@ -110,9 +114,13 @@ class Difference(NamedTuple):
     """The paired differences between values and those of the reference; None for what does not exist."""
 
     mean: float | None = None  # over the pairs in which both runs are finite; None without any
-    low: float | None = None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
+    low: float | None = (
+        None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
+    )
     high: float | None = None
-    median: float | None = None  # infinite where most differences are; None between minus and plus infinity
+    median: float | None = (
+        None  # infinite where most differences are; None between minus and plus infinity
+    )
     p: float | None = None  # two-sided sign-flip test
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
     correlation: float | None = None  # of the paired values; None where one side does not vary
@@ -121,7 +129,8 @@ class Difference(NamedTuple):
 def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
     """Return mean, median and spread of ``a - b``, and with ``test`` p-value and interval of the mean.
 
-    Where a run failed, the mean is that of the pairs in which both are finite, and nothing is tested.
+    Where a run failed, the mean is that of the pairs in which both are finite, and nothing is
+    tested.
     """
     d, both = paired_differences(a, b), np.array([a, b], float)
     with np.errstate(invalid="ignore"):  # nan between minus and plus infinity
@@ -158,13 +167,16 @@ def equivalent(differences: Sequence[float], margin: float) -> float | None:
     return max(flips.p(-margin, "above"), flips.p(margin, "below"))
 
 
-def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Superiority:
+def better(
+    a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True
+) -> Superiority:
     """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
 
-    The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it holds its
-    level also where the two sides spread unequally. All splits of the pooled values are counted up to 9 runs a
-    side, else 20,000 random ones and the observed one. Infinite values are ordinary ones. The standard error is
-    at least 1/(2·n·m), which it would be short of where one side wins every time.
+    The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it
+    holds its level also where the two sides spread unequally. All splits of the pooled values are
+    counted up to 9 runs a side, else 20,000 random ones and the observed one. Infinite values are
+    ordinary ones. The standard error is at least 1/(2·n·m), which it would be short of where one
+    side wins every time.
     """
     n, m = len(a), len(b)
     pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)
@@ -177,8 +189,13 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: b
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
     # With drawn splits the observed one counts too, so that p is never 0.
-    p = extreme / sizes.size if math.comb(n + m, n) <= _EXACT_SPLITS else (extreme + 1) / (sizes.size + 1)
-    # On the logit scale the interval stays within 0 and 1; all wins have no logit, so half a win stays.
+    p = (
+        extreme / sizes.size
+        if math.comb(n + m, n) <= _EXACT_SPLITS
+        else (extreme + 1) / (sizes.size + 1)
+    )
+    # On the logit scale the interval stays within 0 and 1; all wins have no logit, so half a win
+    # stays.
     inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
@@ -192,7 +209,8 @@ def wins(a: Array, b: Array) -> Array:
 
 def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
     """Return the first part's share of wins in each split of the pooled values, and its standard error."""
-    # Shapes [S, n + m], 1 in the first part, and [n + m, n + m], in halves, which float32 holds exactly.
+    # Shapes [S, n + m], 1 in the first part, and [n + m, n + m], in halves, which float32 holds
+    # exactly.
     first, counts = np.asarray(first, np.float32), np.asarray(wins, np.float32)
     n, m = int(first[0].sum()), int((1 - first[0]).sum())
     over_first = first @ counts.T
@@ -202,7 +220,10 @@ def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
     theirs, theirs_squared = against.sum(1) - mine, squares.sum(1) - mine_squared
     variance = [
         (of_squares - total**2 / size) / max(1, size - 1) / size / other**2
-        for total, of_squares, size, other in ((mine, mine_squared, n, m), (theirs, theirs_squared, m, n))
+        for total, of_squares, size, other in (
+            (mine, mine_squared, n, m),
+            (theirs, theirs_squared, m, n),
+        )
     ]
     error = np.sqrt(np.maximum(variance[0] + variance[1], 0))
     return mine / (n * m), np.maximum(error, 1 / (2 * n * m))
@@ -211,7 +232,8 @@ def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
 @lru_cache(maxsize=2)
 def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
     if math.comb(n + m, n) <= _EXACT_SPLITS:
-        # Of equal parts, a split and its mirror image lie equally far from ½: one of the two will do.
+        # Of equal parts, a split and its mirror image lie equally far from ½: one of the two will
+        # do.
         held, start = ((0,), 1) if n == m else ((), 0)
         free = itertools.combinations(range(start, n + m), n - start)
         chosen = np.array([(*held, *rest) for rest in free])

@@ -1,9 +1,10 @@
 """Looks at a verdict before a study was extended by more seeds or cut to fewer, or a search by more trials.
 
-Whoever adds seeds until a difference is significant finds one too often, and so does whoever searches other
-settings and compares them again. Verdicts are therefore corrected at each later look: at look k ≥ 2 every
-p-value is multiplied by k (k + 1). The chance of a wrong verdict at any of the looks is then at most 0.05 · (1
-+ 1/6 + 1/12 + …) = 0.075, however often a study is extended; `benchmarks/verdicts.py` measures it.
+Whoever adds seeds until a difference is significant finds one too often, and so does whoever
+searches other settings and compares them again. Verdicts are therefore corrected at each later
+look: at look k ≥ 2 every p-value is multiplied by k (k + 1). The chance of a wrong verdict at any
+of the looks is then at most 0.05 · (1 + 1/6 + 1/12 + …) = 0.075, however often a study is extended;
+`benchmarks/verdicts.py` measures it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
         same = (n for n, other in enumerate(known) if _agree(other, look))
         place = next(same, len(known))
         # At a later look an activation that had failed may have runs.
-        known[place : place + 1] = [max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))]
+        known[place : place + 1] = [
+            max([*known[place : place + 1], look], key=lambda seen: len(seen["runs"]))
+        ]
         folder.store(FILE, known)
 
 
@@ -68,8 +71,11 @@ def earlier(looks: list[Look], folder: StudyFolder) -> int:
     if study.question:  # after a search: looks with other runs, recorded before this one
         seen = [_agree(look, now) for look in alike]
         return seen.index(True) if True in seen else len(seen)
-    seeds = {frozenset(look["seeds"]) for look in alike if not set(now["runs"]).isdisjoint(look["runs"])}
-    # Looks at fewer seeds of some of the runs, and one more if runs have seeds that are left out now.
+    seeds = {
+        frozenset(look["seeds"]) for look in alike if not set(now["runs"]).isdisjoint(look["runs"])
+    }
+    # Looks at fewer seeds of some of the runs, and one more if runs have seeds that are left out
+    # now.
     before = sum(fewer < set(now["seeds"]) for fewer in seeds)
     return before + (frozenset(now["seeds"]) not in seeds and _left_out(folder))
 
@@ -79,7 +85,9 @@ def _left_out(folder: StudyFolder) -> bool:
     study = folder.study
     names = (_SEED.search(path.name) for path in folder.path.glob("*-seed*"))
     of_stages = {seed for stage in study.stages for seed in stage.seeds}
-    others = {int(match[1]) for match in names if match} - {*study.seeds, *study.chosen_on} - of_stages
+    others = (
+        {int(match[1]) for match in names if match} - {*study.seeds, *study.chosen_on} - of_stages
+    )
     wanted = replace(study, seeds=tuple(sorted(others))).runs() if others else ()
     return any((folder.path / run.id).is_dir() for run in wanted)
 
@@ -97,5 +105,7 @@ def _look_at(study: Study) -> Look:
 def _agree(look: Look, other: Look) -> bool:
     """Return whether looks have the same question and runs, but for activations that failed."""
     runs, others = {*look["runs"]}, {*other["runs"]}
-    alike = look.get("question", "") == other.get("question", "") and look["seeds"] == other["seeds"]
+    alike = (
+        look.get("question", "") == other.get("question", "") and look["seeds"] == other["seeds"]
+    )
     return alike and (runs <= others or runs >= others)

@@ -24,9 +24,12 @@ class Metrics:
     missing: int  # number of runs that have not ended
     # Every metric that a finished run recorded, with the conditions under which it was measured
     conditions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    loops: Mapping[str, Sequence[str]] = field(default_factory=dict)  # that logged a metric, if the runs say so
+    # That logged a metric, if the runs say so
+    loops: Mapping[str, Sequence[str]] = field(default_factory=dict)
     of_actlab: bool = False  # whether a task of actlab named the metrics
-    declared: frozenset[str] | None = None  # metrics that runs will record, if known before any has finished
+    declared: frozenset[str] | None = (
+        None  # metrics that runs will record, if known before any has finished
+    )
 
     def lacks(self, column: Column) -> list[str]:
         """Return the metrics of a column that no finished run recorded and that are not awaited."""
@@ -35,7 +38,9 @@ class Metrics:
         read = [column.metric]
         if of_best := watched(column, self.study):
             read.append(of_best.metric)
-        return [metric for metric in read if metric not in self.conditions and not self.awaits(metric)]
+        return [
+            metric for metric in read if metric not in self.conditions and not self.awaits(metric)
+        ]
 
     def unrecorded(self, columns: Iterable[Column]) -> list[str]:
         """Return a line for each metric of columns that no finished run recorded, with the remedy."""
@@ -50,14 +55,18 @@ class Metrics:
         """Return whether a metric belongs to runs that are missing, or to a probe not evaluated yet."""
         if is_parameter(metric):  # the activations that learn it may not have run yet
             return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
-        probe, slash, rest = metric.partition("/")  # probe/split/metric, or probe/metric without a split
+        # probe/split/metric, or probe/metric without a split
+        probe, slash, rest = metric.partition("/")
         ours = "/" in rest or any(probe == planned.name for planned in self.study.probes)
         return ours and not any(name.startswith(probe + slash) for name in self.conditions)
 
     def check(self, metric: str, condition: str = "") -> None:
         """Raise an ActlabError for a metric or condition that no finished run recorded or no run will."""
         if self.awaits(metric):  # accepted until its probe has been evaluated
-            probe, probes = metric.partition("/")[0], [planned.name for planned in self.study.probes]
+            probe, probes = (
+                metric.partition("/")[0],
+                [planned.name for planned in self.study.probes],
+            )
             if not self.conditions and probe not in probes:
                 raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
             return
@@ -79,7 +88,9 @@ class Metrics:
         if metric not in self.declared and not learnt:
             raise unknown_metric(metric, self.declared, "The runs record these.")
         if is_parameter(metric) and not condition:
-            raise ActlabError(f"{metric} is recorded of each layer: give a 'condition', such as layer=1")
+            raise ActlabError(
+                f"{metric} is recorded of each layer: give a 'condition', such as layer=1"
+            )
 
     def check_validation(self, metric: str, what: str) -> None:
         """Raise an ActlabError, which names ``what`` selects by a metric, unless validation logs the metric."""

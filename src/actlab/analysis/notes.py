@@ -59,9 +59,15 @@ def length(cut: str) -> str:
 
 
 def _surrogates(results: Results) -> str:
-    surrogates = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
-    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates)
-    return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
+    surrogates = {
+        name for name, result in results.results.items() if result.get("surrogate_gradient")
+    }
+    names = dict.fromkeys(
+        results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates
+    )
+    return (
+        f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
+    )
 
 
 def _cost(table: StudyTable, results: Results) -> str:
@@ -87,7 +93,11 @@ def _cost(table: StudyTable, results: Results) -> str:
 
 def _spread(table: StudyTable) -> str:
     timed = [(row, row.cost.get("relative_in_parts", ())) for row in table.rows if row.cost]
-    moved = [(max(parts) / min(parts), min(parts), max(parts), row) for row, parts in timed if len(parts) > 1]
+    moved = [
+        (max(parts) / min(parts), min(parts), max(parts), row)
+        for row, parts in timed
+        if len(parts) > 1
+    ]
     if not moved:
         return ""
     _, low, high, row = max(moved, key=lambda entry: entry[0])
@@ -104,7 +114,11 @@ def _added(table: StudyTable) -> str:
             added.setdefault(table.label(row), []).append(1e3 * seconds)
     if not added:
         return ""
-    spans = {name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms" for name, ms in added.items() if max(ms) > 0}
+    spans = {
+        name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms"
+        for name, ms in added.items()
+        if max(ms) > 0
+    }
     each = few([f"{spans.get(name, 'nothing measurable')} for {name}" for name in added])
     return (
         "These times leave out what actlab adds to an update in training where an activation or layer may draw "
@@ -122,7 +136,9 @@ def state(results: Results) -> str:
         return f"{ended}."
     failed = plural(len(results.failures), "run")
     reasons = Counter(results.failures.values()).items()
-    causes = few([f"{shorten(reason, 150)} ({plural(number, 'run')})" for reason, number in reasons])
+    causes = few(
+        [f"{shorten(reason, 150)} ({plural(number, 'run')})" for reason, number in reasons]
+    )
     if all(run.id in results.results or run.id in results.failures for run in results.study.runs()):
         stages = results.study.stages
         what = "stage" if stages and stages[-1].seeds != results.study.seeds else "study"
@@ -167,13 +183,19 @@ def _gaps(table: StudyTable, results: Results) -> str:
         texts.append(text)
     probes = tuple(f"{probe.name}/" for probe in results.study.probes)
     ours = any(column.metric.startswith(probes) for columns in gaps.values() for column in columns)
-    remedy = " Run the same `actlab study run` command again to evaluate the missing probes." if ours else ""
+    remedy = (
+        " Run the same `actlab study run` command again to evaluate the missing probes."
+        if ours
+        else ""
+    )
     return f"Not measured: {'; '.join(texts)}.{remedy}"
 
 
 def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
     known = [(cell.n, cell.interval) for cell in cells if cell.n > 1 and cell.interval]
-    exact = dict(sorted((n, interval.coverage) for n, interval in known if interval.kind == "interval"))
+    exact = dict(
+        sorted((n, interval.coverage) for n, interval in known if interval.kind == "interval")
+    )
     coverages = ", ".join(f"{100 * covered:.1f} % with {n} runs" for n, covered in exact.items())
     meant = [f"{INTERVAL} ({coverages})"] if exact else []
     if any(interval.kind == "range" for _, interval in known):
@@ -203,7 +225,11 @@ def _choice(table: StudyTable, results: Results) -> str:
     if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
     words = selection.selected_by(results.study).text
-    known = [(row.point.in_words(table.compare, table.text), row.choice) for row in table.rows if row.choice]
+    known = [
+        (row.point.in_words(table.compare, table.text), row.choice)
+        for row in table.rows
+        if row.choice
+    ]
     if not known:
         return ""
     if any(choice.again is None for _, choice in known):
@@ -213,15 +239,22 @@ def _choice(table: StudyTable, results: Results) -> str:
     if not low:
         least = 100 * min(choice.again or 0 for _, choice in known)
         return f"{text}{'all cases' if least > 99.5 else f'at least {least:.0f} % of cases'}."
-    each = [f"{100 * (choice.again or 0):.0f} % for {name}{_elsewhere(choice, words)}" for name, choice in low]
-    others = f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
+    each = [
+        f"{100 * (choice.again or 0):.0f} % for {name}{_elsewhere(choice, words)}"
+        for name, choice in low
+    ]
+    others = (
+        f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
+    )
     seeds = "seeds left out" if results.chosen_in is None else "fresh seeds"
     return f"{text}{', '.join(each)}{others}; in brackets the median where it was chosen, and on {seeds}."
 
 
 def _elsewhere(choice: Choice, text: Callable[[float], str]) -> str:
     values = [value for value in (choice.score, choice.elsewhere) if value is not None]
-    return f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
+    return (
+        f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
+    )
 
 
 def _edges(table: StudyTable) -> str:
@@ -233,7 +266,8 @@ def _edges(table: StudyTable) -> str:
     arguments = few(at_edges)
     return (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
-        "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
+        "search range; a better one may lie beyond it."
+        + (f" So is {arguments}." if arguments else "")
     )
 
 
@@ -253,10 +287,15 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
         others = "The other is" if secondary == 1 else f"The other {secondary} are"
         text += f"{others} secondary, and corrected as a family apart. "
     if all(cell.p is None for cell in cells):
-        return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
+        return (
+            text
+            + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
+        )
 
     # How they are tested
-    looks = f", multiplied by {factor(table.looks)} for look {table.looks + 1}" if table.looks else ""
+    looks = (
+        f", multiplied by {factor(table.looks)} for look {table.looks + 1}" if table.looks else ""
+    )
     drawn = "" if max(cell.pairs for cell in cells) <= EXACT else ", by drawn patterns"
     text += (
         f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
@@ -268,7 +307,9 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
             " Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean is "
             "over the pairs in which both succeeded."
         )
-    correlations = [cell.paired.correlation for cell in cells if cell.paired.correlation is not None]
+    correlations = [
+        cell.paired.correlation for cell in cells if cell.paired.correlation is not None
+    ]
     if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
@@ -287,10 +328,14 @@ def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:
 
 def _test_set(cells: Sequence[Cell]) -> str:
     shown = [cell for cell in cells if cell.sampling_error]
-    of_shares = [cell for cell in shown if cell.sampling_error == sampling_error(cell.median, cell.samples)]
+    of_shares = [
+        cell for cell in shown if cell.sampling_error == sampling_error(cell.median, cell.samples)
+    ]
     numbers = " or ".join(f"{size:,}" for size in sorted({cell.samples or 0 for cell in of_shares}))
     kinds = [f"from the number of samples, {numbers}"] if of_shares else []
-    kinds += ["from the spread over samples, sentences or tweets"] if len(shown) > len(of_shares) else []
+    kinds += (
+        ["from the spread over samples, sentences or tweets"] if len(shown) > len(of_shares) else []
+    )
     text = f"Test set ±: standard error of a median {', or '.join(kinds)}."
     return f"{text} Both sides of a difference see the same samples." if kinds else ""
 
@@ -299,7 +344,9 @@ def _provenance(table: StudyTable) -> str:
     """Return seeds, versions and hardware of the runs in one line."""
     if not table.ended:
         return ""
-    versions = ", ".join(f"{name} {' / '.join(several)}" for name, several in table.versions.items())
+    versions = ", ".join(
+        f"{name} {' / '.join(several)}" for name, several in table.versions.items()
+    )
     return f"Seeds {spans(table.seeds)}. {versions}. {' / '.join(table.hardware)}."
 
 

@@ -1,9 +1,9 @@
 """Power of the paired test after correction for several comparisons: how many paired runs a difference needs.
 
-The sign-flip test of the mean has the power of the paired t-test, up to a few percent, once at least 16 of its
-patterns are extreme enough for its level (`fewest_pairs`). The correction is Bonferroni's, which is at least as
-strict as Holm's: ``hypotheses`` comparisons share the level of 0.05. An ``effect`` is a true mean difference in
-standard deviations of the paired differences.
+The sign-flip test of the mean has the power of the paired t-test, up to a few percent, once at
+least 16 of its patterns are extreme enough for its level (`fewest_pairs`). The correction is
+Bonferroni's, which is at least as strict as Holm's: ``hypotheses`` comparisons share the level of
+0.05. An ``effect`` is a true mean difference in standard deviations of the paired differences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
     freedom, shift = pairs - 1, abs(effect) * math.sqrt(pairs)
     limit = float(t.ppf(1 - LEVEL / hypotheses / 2, freedom))
     chance = float(nct.sf(limit, freedom, shift) + nct.cdf(-limit, freedom, shift))
-    return chance if math.isfinite(chance) else 1.0  # scipy's nct has nan far from 0, where the power is 1
+    # scipy's nct has nan far from 0, where the power is 1
+    return chance if math.isfinite(chance) else 1.0
 
 
 def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:

@@ -62,7 +62,9 @@ def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], li
     return recorded, results, left_out
 
 
-def _recorded(folder: RunFolder, result: Result, wanted: Mapping[str, str]) -> tuple[Recorded, list[str]]:
+def _recorded(
+    folder: RunFolder, result: Result, wanted: Mapping[str, str]
+) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request."""
     summary, probed, old = result["summary"], dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
@@ -71,6 +73,10 @@ def _recorded(folder: RunFolder, result: Result, wanted: Mapping[str, str]) -> t
             continue
         measured = series.read(file, f"{probe}/")
         if both := [name for name, _ in measured if name in summary]:
-            raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
+            raise ActlabError(
+                f"{file} holds {min(both)}, which training recorded too; rename the probe"
+            )
         probed.update(measured)
-    return Recorded(folder.metrics, series.from_entry(summary) | series.summaries(probed), probed), old
+    return Recorded(
+        folder.metrics, series.from_entry(summary) | series.summaries(probed), probed
+    ), old

@@ -43,10 +43,13 @@ class Results:
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
     series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
     damaged: tuple[str, ...] = ()  # one line for each damaged run, with the remedy
-    declared: frozenset[str] | None = None  # metrics that runs will record, if known before any has finished
+    declared: frozenset[str] | None = (
+        None  # metrics that runs will record, if known before any has finished
+    )
     # why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
-    chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
+    # Ids of the runs that selected the settings of the next stage
+    chose: frozenset[str] = frozenset()
     chosen_in: Results | None = None  # the earlier stage that chose the settings
 
     @property
@@ -106,7 +109,9 @@ class Results:
         recorded = dict.fromkeys(key for of_run in self.series.values() for key in of_run.summaries)
         known = [result.get("loops", {}).items() for result in self.results.values()]
         loops = by_key(dict.fromkeys(pair for pairs in known for pair in pairs))
-        of_actlab = self.declared is not None or any("loops" not in r for r in self.results.values())
+        of_actlab = self.declared is not None or any(
+            "loops" not in r for r in self.results.values()
+        )
         return Metrics(self.study, self.missing, by_key(recorded), loops, of_actlab, self.declared)
 
     @cached_property
@@ -118,7 +123,9 @@ class Results:
             of_batch = not stated.condition and conditions == [metrics.ONE_BATCH]
             condition = metrics.ONE_BATCH if of_batch else stated.condition
             loop = "".join(self.metrics.loops.get(stated.metric, ()))
-            columns.append(replace(stated, condition=condition, loop=loop if loop in metrics.LOOPS else ""))
+            columns.append(
+                replace(stated, condition=condition, loop=loop if loop in metrics.LOOPS else "")
+            )
         return columns
 
     @cached_property
@@ -128,7 +135,9 @@ class Results:
         for column in columns:
             self.metrics.check(column.metric, column.condition)
             if of_best := watched(column, self.study):
-                self.metrics.check_validation(of_best.metric, f"'at: {column.at}': {of_best.metric}")
+                self.metrics.check_validation(
+                    of_best.metric, f"'at: {column.at}': {of_best.metric}"
+                )
                 self.metrics.check(of_best.metric)
         return columns + learnt(self.metrics.conditions, self.planned)
 
@@ -145,7 +154,9 @@ class Results:
         return replace(
             self,
             results={name: result for name, result in self.results.items() if name not in damaged},
-            series={name: recorded for name, recorded in self.series.items() if name not in damaged},
+            series={
+                name: recorded for name, recorded in self.series.items() if name not in damaged
+            },
             damaged=(*self.damaged, *damaged.values()),
         )
 
@@ -162,14 +173,19 @@ class Results:
         """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
         if run.id not in self.results:
             return None
-        number, value = scored([self.results[run.id]], column, self.study), self.recorded(run, column)
+        number, value = (
+            scored([self.results[run.id]], column, self.study),
+            self.recorded(run, column),
+        )
         return None if value is None else on_grid(value, number)
 
     def recorded(self, run: Run, column: Column) -> float | None:
         """Return the value of a run that has ended, as it was recorded: a share as a float32."""
         if self.has_diverged(run):
             return None if column.is_neutral else column.worst
-        if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
+        if (needed := last_epoch(column.at)) and needed > self.results[run.id].get(
+            "last_good_epoch", math.inf
+        ):
             return None
         key, recorded = (column.metric, column.condition), self.series[run.id]
         if key not in recorded.summaries:
@@ -182,8 +198,8 @@ class Results:
             best = self.value(run, of_best)
             if best is None or math.isinf(best):
                 return None if best is None else column.worst
-            # A metric recorded less often may have no value yet at an early epoch; then use its first value,
-            # unless that was recorded a whole interval later.
+            # A metric recorded less often may have no value yet at an early epoch; then use its
+            # first value, unless that was recorded a whole interval later.
             begins = float(epochs[0])
             if begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins):
                 return None
@@ -218,7 +234,9 @@ def load(folder: StudyFolder) -> Results:
     failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     failures = {**folder.study.failed, **failed}
     loaded = Results(folder, results, recorded, tuple(left_out), failures=failures)
-    if needed := [m for m in undirected(folder.study, loaded.planned) if m in loaded.metrics.conditions]:
+    if needed := [
+        m for m in undirected(folder.study, loaded.planned) if m in loaded.metrics.conditions
+    ]:
         raise metrics.no_direction(needed[0])
     return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 

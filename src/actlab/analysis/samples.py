@@ -13,8 +13,8 @@ from actlab.studies.groups import Setting
 def number_of(results: Results, column: Column) -> int | None:
     """Return the number of samples of a share; None if unknown or not the same in all runs.
 
-    A value counts as a share where that of each run is k/N: weighted samples, or a user's metric of this
-    name such as a mean absolute error, give others.
+    A value counts as a share where that of each run is k/N: weighted samples, or a user's metric of
+    this name such as a mean absolute error, give others.
     """
     runs = [run for run in results.runs if run.id in results.results]
     ended = [results.results[run.id] for run in runs]
@@ -33,8 +33,8 @@ def error_of(
 ) -> float | None:
     """Return the standard error that a setting's value has from the samples alone; None if unknown.
 
-    That of a mean after training is the median over the runs that recorded it; that of another share
-    follows from the number of samples.
+    That of a mean after training is the median over the runs that recorded it; that of another
+    share follows from the number of samples.
     """
     known = []
     if read_where(column.at, results.study) == "last" and not column.condition:

@@ -1,7 +1,8 @@
 """Medians, confidence intervals and tests for a small number of paired runs; pure functions.
 
-The input contains no nan. A diverged run counts as ``inf``, the worst value (``-inf`` where large values are
-good): its paired difference is infinite, or 0 where both runs diverged. An undefined p-value is None.
+The input contains no nan. A diverged run counts as ``inf``, the worst value (``-inf`` where large
+values are good): its paired difference is infinite, or 0 where both runs diverged. An undefined
+p-value is None.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
 class Interval(NamedTuple):
     """The interval of a median between two order statistics.
 
-    ``kind`` is ``interval`` if ``coverage``, the probability that it contains the true median, reaches
-    95 %. With too few values for that, ``kind`` is ``range``: from the smallest to the largest value.
+    ``kind`` is ``interval`` if ``coverage``, the probability that it contains the true median,
+    reaches 95 %. With too few values for that, ``kind`` is ``range``: from the smallest to the
+    largest value.
     """
 
     low: Number
@@ -77,7 +79,9 @@ def median_band(values: Array) -> Band:
     k = max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
     covered = coverage(n, k)
     kind: Literal["interval", "range"] = "interval" if covered >= 1 - LEVEL else "range"
-    return Band(np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered)
+    return Band(
+        np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered
+    )
 
 
 def coverage(n: int, k: int) -> float:
@@ -114,7 +118,8 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
     for rank, (p, i) in enumerate(known):
-        # The smallest p is multiplied by the number of all, each next one by one less, and none falls.
+        # The smallest p is multiplied by the number of all, each next one by one less, and none
+        # falls.
         largest = max(largest, min(1.0, p * (len(ps) - rank)))
         corrected[i] = largest
     return corrected

@@ -1,7 +1,8 @@
 """The comparison of a study as a record: rows, cells, verdicts and the facts below the table.
 
-`actlab.analysis.comparison.table_of` makes it from results. Everything that shows a comparison reads it, and
-``table.json`` has its fields: a number that is not finite is null there, and a path has its last part only.
+`actlab.analysis.comparison.table_of` makes it from results. Everything that shows a comparison
+reads it, and ``table.json`` has its fields: a number that is not finite is null there, and a path
+has its last part only.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ class Correction(NamedTuple):
 class Cell(Column):
     """A column of one row, at the row's selected setting.
 
-    Of its column, ``percent`` is `Column.in_percent`, ``samples`` is the number that the runs recorded, and
-    ``margin`` is in the unit of the values.
+    Of its column, ``percent`` is `Column.in_percent`, ``samples`` is the number that the runs
+    recorded, and ``margin`` is in the unit of the values.
 
-    A comparison with the reference has p-values and intervals when all planned runs of both sides have ended.
-    It has none where the values are the best of several (``biased``): no fair sample of what they measure.
+    A comparison with the reference has p-values and intervals when all planned runs of both sides
+    have ended. It has none where the values are the best of several (``biased``): no fair sample of
+    what they measure.
     """
 
     mode: Literal["min", "max", ""]
@@ -71,24 +73,36 @@ class Cell(Column):
     diverged: bool  # whether any run did; if none, an infinite value was measured
     median: float | None  # of the values; None without any
     interval: Interval | None
-    mean: float | None = None  # mean and standard deviation, if the paper published a standard deviation
+    mean: float | None = (
+        None  # mean and standard deviation, if the paper published a standard deviation
+    )
     sd: float | None = None
     published: float | None = None  # a mean over runs if the paper gives a standard deviation
     published_sd: float | None = None
     difference: float | None = None  # ours minus the published value, on the column's scale
-    sampling_error: float | None = None  # standard error that the median has from the samples alone, if known
+    sampling_error: float | None = (
+        None  # standard error that the median has from the samples alone, if known
+    )
     at_chance: bool = False  # whether a run with the median counts as failed
     reference_at_chance: bool = False
     primary: bool
     learnt: bool = False  # whether it is a learnt parameter that the study's file does not list
     biased: bool = False
-    family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
+    family: Family = (
+        ""  # empty: not tested against the reference, or not ranked and so not corrected
+    )
     pairs: int = 0  # seeds that both sides have
     missing: int = 0  # planned runs of both sides that have not ended
-    failures: tuple[int, int] = (0, 0)  # runs of each side that failed, see `Column.failed`, of those paired
+    # Runs of each side that failed, see `Column.failed`, of those paired
+    failures: tuple[int, int] = (
+        0,
+        0,
+    )
     paired: Difference = field(default_factory=Difference)
     better: Superiority | None = None  # None without values of both sides
-    decides: Literal["mean", "probability"] = "mean"  # the probability where a run of either side failed
+    decides: Literal["mean", "probability"] = (
+        "mean"  # the probability where a run of either side failed
+    )
     p: float | None = None  # of what decides
     p_holm: float | None = None  # corrected over its family, and for earlier looks
     has_margin: bool = False  # whether the study states a margin
@@ -98,7 +112,9 @@ class Cell(Column):
 
     def __post_init__(self) -> None:
         # Put the worst value in place of what a file could not hold
-        values = {seed: self.worst if math.isnan(value) else value for seed, value in self.values.items()}
+        values = {
+            seed: self.worst if math.isnan(value) else value for seed, value in self.values.items()
+        }
         object.__setattr__(self, "values", values)
         if self.values and self.median is None:
             object.__setattr__(self, "median", self.worst)
@@ -134,13 +150,17 @@ class Row:
     point: Point
     chosen: Point  # the selected tuned values; empty until a run has ended
     edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
-    choice: Choice | None = None  # how far the selection depends on its seeds; None without one, or if unknown
+    choice: Choice | None = (
+        None  # how far the selection depends on its seeds; None without one, or if unknown
+    )
     settings: int = 1  # number of settings that were tried
     reference_settings: int | None = None  # of its reference; None without a reference
     planned: int = 0  # number of runs at the selected setting
     finished: int = 0  # how many of these finished without diverging
     diverged: int = 0
-    provisional: bool = False  # whether the setting was selected while runs of the group were missing
+    provisional: bool = (
+        False  # whether the setting was selected while runs of the group were missing
+    )
     cost: Mapping[str, Any] | None = None  # the entry of ``cost.json`` for the group
     columns: tuple[Cell, ...]
 
@@ -157,7 +177,8 @@ class Comparison:
     name: str  # the activation, with whatever else the table distinguishes
     column: str  # its key
     family: Family
-    outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
+    # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
+    outcome: Outcome
     text: str  # the verdict with its evidence, or why it is not decided yet
     difference: Difference = field(default_factory=Difference)  # paired
     superiority: Superiority = field(default_factory=Superiority)
@@ -188,11 +209,19 @@ class StudyTable:
     cut: str  # how long the runs are, if that is not what the study's file states
     samples: bool  # whether the runs used only a part of their data
     tuned: tuple[str, ...] = ()  # keys whose values were selected
-    tried: bool = False  # whether several settings may have been tried, in this stage or an earlier one
+    tried: bool = (
+        False  # whether several settings may have been tried, in this stage or an earlier one
+    )
     verdicts: tuple[Comparison, ...]
-    summary: tuple[str, ...] = ()  # sentences below the table: the verdicts, with those that lack runs in one
-    parameters: tuple[str, ...] = ()  # trainable parameters of activations after training, a line each
-    remarks: tuple[str, ...] = ()  # state of the study, how to read the values and where they come from
+    summary: tuple[
+        str, ...
+    ] = ()  # sentences below the table: the verdicts, with those that lack runs in one
+    parameters: tuple[
+        str, ...
+    ] = ()  # trainable parameters of activations after training, a line each
+    remarks: tuple[
+        str, ...
+    ] = ()  # state of the study, how to read the values and where they come from
     rows: Annotated[tuple[Row, ...], MinLen(1)]
     notes: tuple[str, ...] = ()  # of the study's file
 
@@ -244,7 +273,10 @@ class StudyTable:
     def points(self) -> list[tuple[str, list[Row]]]:
         """The rows that differ only in the compared value, with what they share in words."""
         by_rest = by_key((row.point.without([self.compare]), row) for row in self.rows)
-        return [(joined(rest.in_words(text=self.text), self.cut), rows) for rest, rows in by_rest.items()]
+        return [
+            (joined(rest.in_words(text=self.text), self.cut), rows)
+            for rest, rows in by_rest.items()
+        ]
 
     @property
     def shown(self) -> list[int]:

@@ -1,10 +1,11 @@
 """The verdicts of a study: each activation compared with the reference in each test quantity, in a sentence.
 
-A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its family, the
-primary ones or the secondary ones, and after the correction for earlier looks at an extended study
-(`actlab.analysis.looks`). The p-value is that of the mean difference; where a run of either side failed (it
-diverged, or is at chance), it is that of the probability of being better, in which failed runs tie behind all
-others. A verdict of equivalent needs a margin, which the study file states, and no failure.
+A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its
+family, the primary ones or the secondary ones, and after the correction for earlier looks at an
+extended study (`actlab.analysis.looks`). The p-value is that of the mean difference; where a run of
+either side failed (it diverged, or is at chance), it is that of the probability of being better, in
+which failed runs tie behind all others. A verdict of equivalent needs a margin, which the study
+file states, and no failure.
 """
 
 from __future__ import annotations
@@ -70,14 +71,20 @@ class Case(NamedTuple):
 def cases(table: StudyTable) -> list[Case]:
     """Return the comparisons with the reference in test quantities, in the order of the table."""
     reference = table.reference_text
-    rest = {row.point.without([table.compare]): row for row in table.rows if table.label(row) == reference}
+    rest = {
+        row.point.without([table.compare]): row
+        for row in table.rows
+        if table.label(row) == reference
+    }
     corrections = {family: table.correction(family) for family in FAMILIES}
     found = []
     for row, cell in table.compared:
         correction = corrections[cell.family]
         judged = outcome(cell, correction.strictness())
         reference_row = rest.get(row.point.without([table.compare]))
-        found.append(Case(_name(table, row), reference, judged, correction, cell, row, reference_row))
+        found.append(
+            Case(_name(table, row), reference, judged, correction, cell, row, reference_row)
+        )
     return found
 
 
@@ -93,7 +100,16 @@ def verdicts(table: StudyTable) -> list[Comparison]:
             text += _cost(case.row, case.reference)
         won = cell.better or Superiority()
         found.append(
-            Comparison(case.name, cell.key, cell.family, case.outcome, text, cell.paired, won, case.correction)
+            Comparison(
+                case.name,
+                cell.key,
+                cell.family,
+                case.outcome,
+                text,
+                cell.paired,
+                won,
+                case.correction,
+            )
         )
     return sorted(found, key=lambda verdict: verdict.family != "primary")
 
@@ -185,7 +201,11 @@ def _unfinished(results: Results, unfinished: Sequence[Case]) -> str:
         return f"{text}."
     text += f", and {few(list(results.failures))} failed. Repair what failed and repeat the command"
     of_this_stage = any(run.id in results.failures for run in results.runs)
-    return f"{text}; or give --seeds without these, which counts as a look." if of_this_stage else f"{text}."
+    return (
+        f"{text}; or give --seeds without these, which counts as a look."
+        if of_this_stage
+        else f"{text}."
+    )
 
 
 def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str:
@@ -201,7 +221,9 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
         margins = {_margin(case.cell) for case in lacking if case.cell.margin}
         what = f"the margin of {margins.pop()}" if len(margins) == 1 else "the margins"
         remedy = more_seeds.format(seeds)
-        text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
+        text += f" {plural(seeds, 'seed')} show {what} four times in five" + (
+            f": {remedy}." if remedy else "."
+        )
     elif any(case.cell.paired.sd for case in lacking):
         text += " `actlab study plan --detect SIZE` says how many seeds a difference takes."
     begun = [f"{case.name}: {case.so_far}" for case in lacking if case.cell.pairs]
@@ -223,7 +245,13 @@ def _text(case: Case) -> str:
     cell, name, reference = case.cell, case.name, case.reference
     if case.outcome in DECIDED:
         outlook = _outlook(case) if case.outcome == "undecided" else ""
-        said = [_sentence(case), _disagreement(cell), _chance(cell, reference), outlook, _choice(case)]
+        said = [
+            _sentence(case),
+            _disagreement(cell),
+            _chance(cell, reference),
+            outlook,
+            _choice(case),
+        ]
         return f"{name}: {''.join(said)}"
     why = "planned runs are missing" if case.outcome == "unfinished" else "too few pairs"
     if cell.pairs:
@@ -233,7 +261,8 @@ def _text(case: Case) -> str:
 
 def _cost(row: Row, reference: str) -> str:
     cost = row.cost or {}
-    if len(parts := cost.get("relative_in_parts", ())) < 2:  # costs of a single round have no spread
+    # Costs of a single round have no spread
+    if len(parts := cost.get("relative_in_parts", ())) < 2:
         return ""
     ratio = f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
     return f" An update takes {ratio} times the time of {reference}."
@@ -318,7 +347,11 @@ def _disagreement(cell: Cell) -> str:
 
 def _chance(cell: Cell, reference: str) -> str:
     """Return which sides failed in the median."""
-    who = [name for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance)) if fails]
+    who = [
+        name
+        for name, fails in (("it", cell.at_chance), (reference, cell.reference_at_chance))
+        if fails
+    ]
     if not who or min(cell.failures) == cell.pairs:
         return ""
     if cell.is_epoch or cell.chance is None:
@@ -334,7 +367,9 @@ def _choice(case: Case) -> str:
     for who, row in (("it", case.row), (case.reference, case.reference_row)):
         if row and row.choice and row.choice.unstable:
             shares.append(f"{100 * (row.choice.again or 0):.0f} % for {who}")
-    return f" Other seeds would choose the same setting in {' and '.join(shares)}." if shares else ""
+    return (
+        f" Other seeds would choose the same setting in {' and '.join(shares)}." if shares else ""
+    )
 
 
 def _outlook(case: Case) -> str:
@@ -349,7 +384,10 @@ def _outlook(case: Case) -> str:
     text, wanted = "", " A difference of"
     if effect is not None:
         shown = effect * spread
-        text, wanted = f" {pairs} pairs show {_difference_of(shown, cell)} four times in five", "; one of"
+        text, wanted = (
+            f" {pairs} pairs show {_difference_of(shown, cell)} four times in five",
+            "; one of",
+        )
         if not cell.margin or cell.margin >= shown:
             return f"{text}."
     if not cell.margin:
@@ -377,7 +415,9 @@ def _margin(cell: Cell) -> str:
 def _quantity(column: Column) -> str:
     """Return the quantity in words: ``test error``, ``noise test error (noise=1)``."""
     name = column.metric.replace("/", " ").replace("_", " ")
-    where = ", ".join(filter(None, (column.condition, "" if column.at == "last" else place(column.at))))
+    where = ", ".join(
+        filter(None, (column.condition, "" if column.at == "last" else place(column.at)))
+    )
     return f"{name} ({where})" if where else name
 
 

@@ -129,7 +129,8 @@ def measure(
     means: list[Tensor] = []
     medians: list[Tensor] = []
     for parts in _passes(shapes, number, memory):
-        # Collect the values of these units, copied because a view would keep the values of all units
+        # Collect the values of these units, copied because a view would keep the values of all
+        # units
         values: list[list[Tensor]] = [[] for _ in parts]
         for batch in batches():
             outputs = _activations(module, batch)

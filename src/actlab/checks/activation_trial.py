@@ -52,17 +52,18 @@ Sites = dict[int, Site]  # by id of the activation
 def prepare(runs: Sequence[Run]) -> None:
     """Prepare each dataset of some runs, with all threads."""
     for run in {canonical(run.config.get("data")): run for run in runs}.values():
-        with suppress(Exception):  # third-party data may raise anything, and again where a run is built
+        # third-party data may raise anything, and again where a run is built
+        with suppress(Exception):
             experiments.prepare(experiments.data_of(run.config))
 
 
 def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple[Faults, Known]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
-    Returns the fault of each case, and the facts of the runs that were built; prints a line for each network
-    whose state dict lacks what training changes.
-    ``report("trying", key, name)`` is called before any code of an activation runs. Cases with a ``known``
-    fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
+    Returns the fault of each case, and the facts of the runs that were built; prints a line for
+    each network whose state dict lacks what training changes. ``report("trying", key, name)`` is
+    called before any code of an activation runs. Cases with a ``known`` fault are skipped. An
+    invalid config, apart from its activation, raises an ActlabError.
     """
     faults, facts, lines = {**known}, Known(), set[str]()
     each = {key_of(run): run for run in reversed(runs)}
@@ -152,7 +153,9 @@ def _fault_of(task: Task, batch: Batch) -> str | None:
     try:
         with torch.random.fork_rng(devices=[]), calling():
             loss = task.train().loss(batch)
-            stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()}, task)
+            stray = fault_of_learning(
+                loss, {id(parameter) for parameter in task.parameters()}, task
+            )
             loss.backward()  # type: ignore[no-untyped-call]
             gradients = [gradient_of(site.activation, site.x) for site in [*sites.values()]]
     except RunError as error:
@@ -170,7 +173,8 @@ def _fault_of(task: Task, batch: Batch) -> str | None:
     if not reaches and not any(gradient.any() for gradient in gradients):
         return "has zero gradient with respect to its input: the layers below it cannot learn"
     of_each_shape = {site.x.shape[1:]: site for site in sites.values()}
-    of_each_rank = {site.x.dim(): site for site in sites.values()}  # activations may treat images apart
+    # Activations may treat images apart
+    of_each_rank = {site.x.dim(): site for site in sites.values()}
     order = task.derivatives if task.sees_network else 1
     faults = itertools.chain(
         (fault_of_rows(uncalled[id(site.activation)], site.x) for site in of_each_shape.values()),
@@ -187,7 +191,9 @@ def _check_calls(activation: nn.Module, sites: Sites) -> None:
         check_call(activation, inputs[0], output, begun.pop())
         sites[id(activation)] = Site(activation, inputs[0].detach())
 
-    activation.register_forward_pre_hook(lambda activation, inputs: begun.append(state_of(inputs[0])))
+    activation.register_forward_pre_hook(
+        lambda activation, inputs: begun.append(state_of(inputs[0]))
+    )
     activation.register_forward_hook(check)
 
 
@@ -201,10 +207,10 @@ def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
     # of the activation alone: in a deep network the gradient may underflow
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
-    weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)  # the sum of x − mean(x) has none
-    (gradient,) = gradients_of(
-        (activation(x.clone()) * weights).sum(), [x]
-    )  # a copy: some activations work in place
+    # The sum of x − mean(x) has none
+    weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)
+    # A copy: some activations work in place
+    (gradient,) = gradients_of((activation(x.clone()) * weights).sum(), [x])
     return gradient
 
 
@@ -217,7 +223,9 @@ def check_call(activation: nn.Module, x: Tensor, output: object, before: Before)
             "inplace=True"
         )
     if not isinstance(output, Tensor) or output.shape != x.shape:
-        given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        given = (
+            f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        )
         raise ActlabError(
             f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that shape"
         )
@@ -234,14 +242,18 @@ def check_call(activation: nn.Module, x: Tensor, output: object, before: Before)
 def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
     """Check the declarations ``elementwise`` and ``stochastic`` against the output of one call."""
     with evaluating(activation):  # call ``forward``: calling the module would run the hooks again
-        if not is_random(activation) and not torch.allclose(activation.forward(x), output, equal_nan=True):
+        if not is_random(activation) and not torch.allclose(
+            activation.forward(x), output, equal_nan=True
+        ):
             raise ActlabError(
                 "returns different outputs in training and in evaluation, but 'stochastic' is False: "
                 "set it to True on the class or in register(…)"
             )
         if activations.is_elementwise(activation):
             both = activation.forward(torch.stack([x, 1 - x]))
-            if both.dim() != x.dim() + 1 or not torch.allclose(both[0], activation.forward(x), equal_nan=True):
+            if both.dim() != x.dim() + 1 or not torch.allclose(
+                both[0], activation.forward(x), equal_nan=True
+            ):
                 raise ActlabError(
                     "declares 'elementwise = True', but its output for one sample depends on other samples: "
                     "remove the declaration"

@@ -41,10 +41,11 @@ _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
 
-    Returns a line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
-    module could record it, one for each folder whose files are too many to be read, and one if the reference is
-    the other form of the one that was asked for. Raises an ActlabError for an invalid config key, value,
-    activation, reference, metric, column, published value or figure.
+    Returns a line for each ``test/…`` metric of the table that no callback records, so that only a
+    user-defined module could record it, one for each folder whose files are too many to be read,
+    and one if the reference is the other form of the one that was asked for. Raises an ActlabError
+    for an invalid config key, value, activation, reference, metric, column, published value or
+    figure.
     """
     from actlab.config import sections
     from actlab.config.messages import one_line_errors
@@ -72,7 +73,8 @@ def check(study: Study) -> list[str]:
         made(probe)
     callbacks = [_callbacks(run.config) for run in runs]
     tested = any(
-        kinds is None or any("test" in getattr(kind, "splits", ()) for kind in kinds) for kinds in callbacks
+        kinds is None or any("test" in getattr(kind, "splits", ()) for kind in kinds)
+        for kinds in callbacks
     )
     untested = [
         f"{metric} is in the table, but no callback records it. If your module does not record it "
@@ -80,7 +82,9 @@ def check(study: Study) -> list[str]:
         for metric in dict.fromkeys(column.metric for column in last.columns)
         if metric.startswith("test/") and not tested
     ]
-    many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
+    many = {
+        text for run in runs for text, content in run.sources.items() if contents.by_names(content)
+    }
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
     form = {note for _, note in OTHER_FORMS.values()}
     said = [note for note in study.notes if note in form]
@@ -100,7 +104,10 @@ def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
     """Return the classes of the callbacks; None if one is third-party, which may record anything."""
     from actlab.config.signatures import locate
 
-    paths = [str(class_of(callback)) for callback in as_list(get_dotted(config, "trainer.callbacks") or ())]
+    paths = [
+        str(class_of(callback))
+        for callback in as_list(get_dotted(config, "trainer.callbacks") or ())
+    ]
     return [*map(locate, paths)] if all("." in path and is_known(path) for path in paths) else None
 
 
@@ -117,7 +124,9 @@ def _check_config(run: Run) -> None:
         raise ActlabError(f"activation {in_full(run.activation)!r}: there is no file {source!r}")
     with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if source and not source.endswith(".py") and not (head.isidentifier() and find_spec(head)):
-            raise ActlabError(f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH")
+            raise ActlabError(
+                f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH"
+            )
     sections.check(run.config)
     resolved(run.config, {})
     if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
@@ -145,7 +154,9 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     if not (isinstance(task, type) and issubclass(task, Task)):
         return None
     splits = ["val", *(split for kind in callbacks for split in getattr(kind, "splits", ()))]
-    splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
+    splits = [
+        split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0
+    ]
     names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *directions([config])]
     train = {"loss", *(get_dotted(config, "model.training_metrics") or ())}
     train |= {"penalised_loss"} if penalised else set()
@@ -170,7 +181,9 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
         return bool(get_dotted(config, "model.l2"))
     if not is_known(path := str(class_of(optimizer))):
         return None
-    return not decouples(find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {})
+    return not decouples(
+        find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {}
+    )
 
 
 def _parameters(activation: Any) -> set[str]:
@@ -182,7 +195,11 @@ def _parameters(activation: Any) -> set[str]:
         return set()
     if Spec.of(activation).source:
         return {PARAMETERS}
-    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.factory(activation)(1)) for end in ENDS}
+    return {
+        f"{PARAMETERS}{name}{end}"
+        for name in learnt(activations.factory(activation)(1))
+        for end in ENDS
+    }
 
 
 def is_known(path: str) -> bool:

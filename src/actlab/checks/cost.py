@@ -1,7 +1,7 @@
 """Measure the cost of activations: time per update and memory for the backward pass.
 
-An activation is timed without the hooks by which actlab seeds the global generators for it (`SeedGlobal`); what
-these hooks add in training is timed beside it.
+An activation is timed without the hooks by which actlab seeds the global generators for it
+(`SeedGlobal`); what these hooks add in training is timed beside it.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
-    The first run of each grid point is measured; points that differ in ``tuned`` keys are one. The fastest
-    update counts: other programs only add time. Messages name a point by its value of the grid key ``key``.
-    With ``processor``, seconds on the CPU are the processor time of all threads, as an estimate for an idle
-    machine requires. On an accelerator they are always wall time.
+    The first run of each grid point is measured; points that differ in ``tuned`` keys are one. The
+    fastest update counts: other programs only add time. Messages name a point by its value of the
+    grid key ``key``. With ``processor``, seconds on the CPU are the processor time of all threads,
+    as an estimate for an idle machine requires. On an accelerator they are always wall time.
 
     Returns:
-        A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its model
-        is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an accident ended has no
-        entry, and a line is printed.
+        A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its
+        model is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an
+        accident ended has no entry, and a line is printed.
     """
     first: dict[Point, Run] = {}
     for run in runs:
@@ -102,7 +102,9 @@ def updates_of(run: Run) -> int | None:
     return experiments.build(run.config).updates_per_epoch()
 
 
-def _entry(run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(
+    run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]
+) -> dict[str, Any]:
     of = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
     if trial is None:
         return {**of, "failed": True}
@@ -121,8 +123,8 @@ def _entry(run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, An
 def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
     """Return how busy the machine was: its ``load`` average over the last minute, and its number of ``cores``.
 
-    For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
-    below 1 if other programs occupied the cores.
+    For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of
+    wall time, below 1 if other programs occupied the cores.
     """
     timed = [trial for trial in trials if trial.device.type == "cpu"]
     wall = sum(trial.wall for trial in timed)
@@ -147,7 +149,9 @@ def _timed(
                 if number == 0:
                     trials[point] = TimedTask(built[point], processor)
                 trials[point].time()
-            except Exception as error:  # third-party code may raise anything; training reports its errors
+            except (
+                Exception
+            ) as error:  # third-party code may raise anything; training reports its errors
                 check_device(error)
                 failed.add(point)
                 accidents |= {point: described(error, 100)} if is_accident(error) else {}
@@ -157,8 +161,9 @@ def _timed(
 class TimedTask:
     """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
 
-    The network has no `SeedGlobal` hooks while it is timed, except for the updates of `seconds_seeded`.
-    Durations are wall time; with ``processor`` they are processor time on the CPU.
+    The network has no `SeedGlobal` hooks while it is timed, except for the updates of
+    `seconds_seeded`. Durations are wall time; with ``processor`` they are processor time on the
+    CPU.
     """
 
     def __init__(self, experiment: Experiment, processor: bool = False) -> None:

@@ -59,7 +59,9 @@ def _settings(run: Run, stackable: Sequence[str]) -> str:
 def _classes(value: Any) -> Any:
     """Return the class paths among nested values, in their places."""
     if isinstance(value, dict):
-        classes = {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+        classes = {
+            key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()
+        }
         return {key: inner for key, inner in classes.items() if inner} or None
     return None
 

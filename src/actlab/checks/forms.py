@@ -44,14 +44,20 @@ def reason_against(experiment: Experiment) -> str | None:
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "several devices, or a custom strategy"
     if not has_float64(device := trainer.strategy.root_device):
-        return f"the device {device.type} has no float64, in which stacks are compared with runs alone"
+        return (
+            f"the device {device.type} has no float64, in which stacks are compared with runs alone"
+        )
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
         return "a loss scaler shared by all members would couple them (precision 16)"
     if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
     if device.type == "cpu" and getattr(task, "ragged", False):
         return "its batches differ in size from run to run, and padding them would change sums"
-    if device.type == "cpu" and isinstance(task, Task) and any(isinstance(p, _ConvNd) for p in task.modules()):
+    if (
+        device.type == "cpu"
+        and isinstance(task, Task)
+        and any(isinstance(p, _ConvNd) for p in task.modules())
+    ):
         return "a CPU computes convolutions of several runs in another way, whatever their stacked form"
     if reason := stacking.reason_against(task):  # which no declaration below would change
         return reason
@@ -59,9 +65,7 @@ def reason_against(experiment: Experiment) -> str | None:
         return f"{type(data).__name__} makes batches for one seed, as every datamodule but a TensorDataModule"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
-            return (
-                f"{type(callback).__name__} does not declare 'stackable = True', so it may not support stacks"
-            )
+            return f"{type(callback).__name__} does not declare 'stackable = True', so it may not support stacks"
     if not getattr(data, "stackable", False):
         return (
             f"{type(data).__name__} makes batches for one seed, not for several (or does not declare "

@@ -1,6 +1,7 @@
 """Compare the derivatives of an activation with difference quotients, before a study trains anything.
 
-Kinks, jumps and plateaus are no faults: few inputs lie next to them, and the derivative exists elsewhere.
+Kinks, jumps and plateaus are no faults: few inputs lie next to them, and the derivative exists
+elsewhere.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def differs(share: float) -> str:
 def wrong_share(activation: nn.Module, like: Tensor, order: int = 1) -> float | None:
     """Return the share of inputs at which a derivative differs from the difference quotient, in the worse mode.
 
-    A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls with the same
-    random numbers differ or raise. The derivatives below ``order`` must be right. The activation must have been
-    called once. Do not use it afterwards: one that cannot be copied changes.
+    A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because calls
+    with the same random numbers differ or raise. The derivatives below ``order`` must be right. The
+    activation must have been called once. Do not use it afterwards: one that cannot be copied
+    changes.
     """
     shares = [_share_in_mode(activation, like, order, training) for training in (True, False)]
     return max((share for share in shares if share is not None), default=None)
@@ -87,7 +89,8 @@ def copied(activation: nn.Module) -> nn.Module:
 def fault_of_rows(activation: nn.Module, like: Tensor) -> str | None:
     """Return a message for an activation whose state has the size of its first batch, or None.
 
-    A copy is called with few rows, then with more, in each mode. The activation must not have been called.
+    A copy is called with few rows, then with more, in each mode. The activation must not have been
+    called.
     """
     for training in (True, False):
         twin, before = copied(activation).train(training), ""
@@ -116,8 +119,8 @@ def derivative(
 ) -> Tensor:
     """Return the derivative by ``x`` of a weighted sum of outputs, from the second order on along a direction.
 
-    Of order 0: the weighted outputs. Calls draw the same random numbers. With ``create_graph`` the derivative
-    can be differentiated.
+    Of order 0: the weighted outputs. Calls draw the same random numbers. With ``create_graph`` the
+    derivative can be differentiated.
     """
     with own_generators(0):
         value: Tensor = activation.forward(x.clone()) * weights
@@ -140,7 +143,8 @@ def mixes(activation: nn.Module, x: Tensor) -> bool:
     """Return whether outputs depend on other elements than their own."""
     x, kept = x.detach(), torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     return not _close(
-        derivative(activation, torch.where(kept, x, x + 1), 0)[kept], derivative(activation, x, 0)[kept]
+        derivative(activation, torch.where(kept, x, x + 1), 0)[kept],
+        derivative(activation, x, 0)[kept],
     )
 
 
@@ -154,12 +158,15 @@ class _Derivatives:
         self.generator = torch.Generator().manual_seed(0)
         rows = max(2, -(-POINTS * len(like) // max(1, like.numel())))
         self.x = (SPREAD * self._normal((rows, *like.shape[1:]), dtype)).requires_grad_()
-        # From the second order on, a sum with random signs is differentiated along random signs: these
-        # derivatives are symmetric, so elements may mix.
+        # From the second order on, a sum with random signs is differentiated along random signs:
+        # these derivatives are symmetric, so elements may mix.
         self.weights, self.along = (
-            self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x) for _ in range(2)
+            self._normal(self.x.shape, dtype).sign() if order > 1 else torch.ones_like(self.x)
+            for _ in range(2)
         )
-        self.below = partial(derivative, activation, self.x, order - 1, self.weights, self.along, True)
+        self.below = partial(
+            derivative, activation, self.x, order - 1, self.weights, self.along, True
+        )
 
     def share(self) -> float | None:
         """Return the share of inputs, or of directions, at which gradients differ; see `wrong_share`."""
@@ -167,8 +174,14 @@ class _Derivatives:
         if share > MOST:
             if not _close(self.below(), self.below()):
                 return None
-            share = self._along([self.x]) if self.order == 1 and mixes(self.activation, self.x) else share
-        learnt = [parameter for parameter in self.activation.parameters() if parameter.requires_grad]
+            share = (
+                self._along([self.x])
+                if self.order == 1 and mixes(self.activation, self.x)
+                else share
+            )
+        learnt = [
+            parameter for parameter in self.activation.parameters() if parameter.requires_grad
+        ]
         share = self._along(learnt) if learnt and share <= MOST else share
         return share if share > MOST else 0
 
@@ -178,14 +191,17 @@ class _Derivatives:
     def _elementwise(self) -> float:
         """Return the share of elements whose derivative is not the change of their own output."""
         slope = quotient(self.activation, self.x, self.order, self.step, self.weights, self.along)
-        gradient = derivative(self.activation, self.x, self.order, self.weights, self.along).detach()
+        gradient = derivative(
+            self.activation, self.x, self.order, self.weights, self.along
+        ).detach()
         return float(((gradient - slope).abs() > TOLERANCE * (1 + slope.abs())).double().mean())
 
     def _along(self, leaves: Sequence[Tensor]) -> float:
         """Return the share of random directions along which derivatives differ; 0 up to one half."""
         right = 0
         for _ in range(DIRECTIONS):
-            self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])  # off a kink
+            # Off a kink
+            self._move(leaves, 0.01, [self._normal(leaf.shape, leaf.dtype) for leaf in leaves])
             along = [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
             weights = self._normal(self.x.shape, self.x.dtype)
             gradients = gradients_of((self.below() * weights).sum(), leaves)
@@ -211,13 +227,17 @@ def _close(y: Tensor, again: Tensor) -> bool:
     return torch.allclose(y, again, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def gradients_of(value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
+def gradients_of(
+    value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False
+) -> list[Tensor]:
     """Return the gradients of a scalar by leaves of its graph; zeros where it does not depend on one."""
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     gradients: list[Tensor | None]
     if create_graph:
-        gradients = list(torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=True))
+        gradients = list(
+            torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=True)
+        )
     else:  # as in training: a reentrant checkpoint has no other gradients
         for leaf in leaves:
             leaf.grad = None

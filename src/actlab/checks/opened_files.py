@@ -1,7 +1,7 @@
 """Find the files that users' code opens while runs are built and their data are prepared.
 
-An audit hook of Python sees each opening. It does not see readers in C++ that open files without Python, nor
-processes of data loaders.
+An audit hook of Python sees each opening. It does not see readers in C++ that open files without
+Python, nor processes of data loaders.
 """
 
 from __future__ import annotations
@@ -28,27 +28,39 @@ _CACHES = ".cache"  # name of a folder that libraries write
 def find(runs: Sequence[Run], known: Collection[str], root: Path) -> dict[str, list[str]]:
     """Build the parts of some runs that are not ``known``; return what their code opens, by key of the part.
 
-    Parts without users' code are left out. Call it in a process that has not imported this code, since Python
-    imports a module once. Files below ``root``, the study's folder, do not count, nor those that a run names.
+    Parts without users' code are left out. Call it in a process that has not imported this code,
+    since Python imports a module once. Files below ``root``, the study's folder, do not count, nor
+    those that a run names.
     """
     watch, found = _watch(), dict[str, list[str]]()
     for run in runs:
         # Find the new parts
         parts = {key: code_of(part) for key, part in parts_of(run.config, run.sources).items()}
-        new = {key: code for key, code in parts.items() if code and key not in known and key not in found}
+        new = {
+            key: code
+            for key, code in parts.items()
+            if code and key not in known and key not in found
+        }
         if not new:
             continue
 
         # Build the run
         watch.code.update(*new.values())
-        with watch.watching(), suppress(Exception):  # third-party code may raise anything, and again in its run
+        # third-party code may raise anything, and again in its run
+        with (
+            watch.watching(),
+            suppress(Exception),
+        ):
             experiment = experiments.build(run.config)
             experiment.data.trainer = experiment.trainer
             experiments.prepare(experiment.data)
             experiment.data.setup("fit")
 
         # Collect what was opened
-        left_out = [root.resolve(), *(Path(text).resolve() for text in run.sources if Path(text).exists())]
+        left_out = [
+            root.resolve(),
+            *(Path(text).resolve() for text in run.sources if Path(text).exists()),
+        ]
         for key, code in new.items():
             opened = {path for file in code for path in watch.opened[file]}
             found[key] = sorted(_name(path) for path in opened if _counts(path, left_out))

@@ -1,7 +1,7 @@
 """Properties of one activation, each measured in a second or less: what `actlab check` prints.
 
-Each row builds the activation once, with the same random numbers, and compares copies. An exception of
-third-party code is the text of its row.
+Each row builds the activation once, with the same random numbers, and compares copies. An exception
+of third-party code is the text of its row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ SHAPES = {"vectors": (64, WIDTH), "pictures": (16, WIDTH, 6, 6), "sequences": (1
 WIDE = 1e4  # largest input of the wide range
 COMPARED = ("relu", "gelu")
 _TIMED = 2**18  # elements of the input that is timed
-_STEADY = 2.0  # times the lowest of five ratios of times, at most, that the highest is on an idle machine
+_STEADY = (
+    2.0  # times the lowest of five ratios of times, at most, that the highest is on an idle machine
+)
 
 Make = Callable[[], nn.Module]
 Row = Callable[[Make, Tensor], str]
@@ -103,7 +105,9 @@ def _normal(*shape: int) -> Tensor:
 def _filled(values: Tensor, like: Tensor) -> Tensor:
     """Return values in as many rows of inputs as they need; the last value fills the last row."""
     rows = -(-len(values) // like[0].numel())
-    return values[torch.arange(rows * like[0].numel()).clamp(max=len(values) - 1)].view(rows, *like.shape[1:])
+    return values[torch.arange(rows * like[0].numel()).clamp(max=len(values) - 1)].view(
+        rows, *like.shape[1:]
+    )
 
 
 def _value(activation: nn.Module, x: Tensor) -> Tensor:
@@ -111,7 +115,9 @@ def _value(activation: nn.Module, x: Tensor) -> Tensor:
     with torch.no_grad():
         y: Tensor = copied(activation.eval())(x)
         again: Tensor = copied(activation)(x)
-    _require(torch.equal(y.nan_to_num(), again.nan_to_num()), "not compared: random in evaluation", None)
+    _require(
+        torch.equal(y.nan_to_num(), again.nan_to_num()), "not compared: random in evaluation", None
+    )
     return y
 
 
@@ -149,7 +155,9 @@ def _differences(make: Make, x: Tensor) -> str:
 
 
 def _compared(activation: nn.Module, share: float | None) -> str:
-    _require(share is not None, "not compared: calls with the same random numbers differ or raise", None)
+    _require(
+        share is not None, "not compared: calls with the same random numbers differ or raise", None
+    )
     surrogate = activations.has_surrogate_gradient(activation)
     if share:
         return f"declared a surrogate: {differs(share)}" if surrogate else differs(share)
@@ -200,7 +208,9 @@ def _state(make: Make, x: Tensor) -> str:
     before = {name: value.clone() for name, value in activation.state_dict().items()}
     learnt = sum(p.numel() for p in activation.parameters())
     text = f"{learnt} learnt parameters, {sum(b.numel() for b in activation.buffers())} numbers in buffers"
-    for dtype in {value.dtype for value in before.values() if value.is_floating_point()} - {x.dtype}:
+    for dtype in {value.dtype for value in before.values() if value.is_floating_point()} - {
+        x.dtype
+    }:
         low = torch.finfo(dtype).bits < torch.finfo(x.dtype).bits
         text += f"; tensors in {str(dtype)[6:]}{': studies raise them to float32' if low else ''}"
     activation.train()(x)
@@ -218,7 +228,9 @@ def _stacked(make: Make, x: Tensor) -> str:
         attach(member, stream := Stream(number))
         for site, part in enumerate(drawing(member)):
             SeedGlobal(stream, site).attach(part)
-    alone = torch.stack([copied(member)(sample) for member, sample in zip(members, many, strict=True)])
+    alone = torch.stack(
+        [copied(member)(sample) for member, sample in zip(members, many, strict=True)]
+    )
     whole = stack(members, Stream(range(3))).eval()
     _require(torch.allclose(whole(many), alone, atol=1e-6), "a stack differs from single runs")
     how = "one call per run" if isinstance(whole, PerMember) else "one call for all runs"
@@ -253,7 +265,10 @@ def _costs(make: Make, like: Tensor) -> Iterator[Property]:
                 activation(given).sum().backward()
                 of_activation.append(time.perf_counter() - start)
         share = (time.process_time() - got) / (time.perf_counter() - begun)
-        kept = [kept_for_backward(partial(activation, x.clone().requires_grad_())) for activation in modules]
+        kept = [
+            kept_for_backward(partial(activation, x.clone().requires_grad_()))
+            for activation in modules
+        ]
     except Exception as error:  # third-party code may raise anything
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
@@ -264,7 +279,9 @@ def _costs(make: Make, like: Tensor) -> Iterator[Property]:
     disturbed = any(max(parts) > _STEADY * min(parts) for parts in ratios)
     if disturbed or is_busy(os.getloadavg()[0], os.cpu_count() or 1, share):
         for name in COMPARED:
-            yield Property(f"cost against {name}", "not measured: other programs keep the machine busy")
+            yield Property(
+                f"cost against {name}", "not measured: other programs keep the machine busy"
+            )
         return
 
     for name, base, base_kept, parts in zip(COMPARED, seconds[1:], kept[1:], ratios, strict=True):

@@ -1,7 +1,7 @@
 """Trials before runs are stacked, by a few updates: users need not know or declare what third-party code does.
 
-A stack of one must compute what the plain module computes (`difference`). Runs together must equal each alone
-in every bit (`dependence`).
+A stack of one must compute what the plain module computes (`difference`). Runs together must equal
+each alone in every bit (`dependence`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ CLOSE = 1e-6  # relative, in float64
 DOUBLE = {"precision": "64-true"}
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 _SHORT = {  # two epochs of two updates
-    **{"max_epochs": 2, "max_steps": -1, "max_time": None, "num_sanity_val_steps": 0, "logger": False},
+    **{
+        "max_epochs": 2,
+        "max_steps": -1,
+        "max_time": None,
+        "num_sanity_val_steps": 0,
+        "logger": False,
+    },
     **{"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1},
     **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0},
 }
@@ -46,11 +52,14 @@ class TrialError(Exception):
     """A trial that failed and so has no verdict; the message says how."""
 
 
-class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch's metrics are logged
+# Lightning calls checkpoint callbacks after the epoch's metrics are logged
+class _Watch(Checkpoint):
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
-        self.states: list[list[dict[str, Tensor]]] = []  # weights before and after training, of each run
+        self.states: list[
+            list[dict[str, Tensor]]
+        ] = []  # weights before and after training, of each run
         self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
         self._begun = 0.0
 
@@ -79,15 +88,18 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
         runs = [task_state(module.network, r) for r in range(len(module.members))]
     else:
         runs = [module.state_dict()]
-    return [{n: v.detach().clone() for n, v in of_run.items() if isinstance(v, Tensor)} for of_run in runs]
+    return [
+        {n: v.detach().clone() for n, v in of_run.items() if isinstance(v, Tensor)}
+        for of_run in runs
+    ]
 
 
 @threads(1)
 def difference(run: Run) -> str | None:
     """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
 
-    A network that cannot be mapped raises a MappingError. Any other exception, which may be an accident,
-    becomes a TrialError.
+    A network that cannot be mapped raises a MappingError. Any other exception, which may be an
+    accident, becomes a TrialError.
     """
     short = _shortened(run, **DOUBLE)
     stack, alone = (_watched([short], stacked, SAMPLES) for stacked in (True, False))
@@ -98,8 +110,8 @@ def difference(run: Run) -> str | None:
 def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     """Return how the first and the last run together differ from each alone, in words; None if they do not.
 
-    If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of runs. A single
-    run is tried with another seed. Raises as `difference` does.
+    If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of
+    runs. A single run is tried with another seed. Raises as `difference` does.
     """
     some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
     if len(runs) == 1:
@@ -124,7 +136,9 @@ def _shortened(run: Run, **settings: Any) -> dict[str, Any]:
     return config
 
 
-def _watched(configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int | None = None) -> _Watch:
+def _watched(
+    configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int | None = None
+) -> _Watch:
     """Train runs with batches of at most so many ``samples``; return what was computed."""
     watch = _Watch()
     with TemporaryDirectory() as folder, quiet():
@@ -164,12 +178,15 @@ def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[st
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
-def _first_difference(alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float) -> str | None:
+def _first_difference(
+    alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
+) -> str | None:
     """Return the first tensor that is missing or differs, relative to the largest value of all tensors."""
     if missing := alone.keys() ^ member.keys():
         return min(missing)
     largest = max(
-        (float(v.double().abs().max().nan_to_num()) for v in alone.values() if v.numel()), default=0.0
+        (float(v.double().abs().max().nan_to_num()) for v in alone.values() if v.numel()),
+        default=0.0,
     )
     for name, value in alone.items():
         options: Any = {"rtol": close, "atol": close * max(largest, close), "equal_nan": True}

@@ -1,7 +1,8 @@
 """Trial of state: does a network hold all it needs, so that a resumed run computes the same?
 
-A second build takes over the state dict of the first after a training step, and both are called again. State
-that users' code keeps outside instances does not pass from job to job: each job has a process of its own.
+A second build takes over the state dict of the first after a training step, and both are called
+again. State that users' code keeps outside instances does not pass from job to job: each job has a
+process of its own.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ Seen = dict[str, str]
 def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | None, str]:
     """Return a message for a trainable parameter that two builds of an activation share, or None, and a line.
 
-    The line, which may be empty, names what a checkpoint would lack; without a ``batch`` this is not tried.
-    The builds share the Trainer and the data of an ``experiment`` of the run.
+    The line, which may be empty, names what a checkpoint would lack; without a ``batch`` this is
+    not tried. The builds share the Trainer and the data of an ``experiment`` of the run.
 
     Raises:
         ActlabError: if the builds share a parameter outside their activations.
@@ -43,7 +44,9 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
     else:
         builds = [experiments.build(run.config).task for _ in range(2)]
     first, second = builds
-    for activation, later in zip(getattr(first, "units", ()), getattr(second, "units", ()), strict=True):
+    for activation, later in zip(
+        getattr(first, "units", ()), getattr(second, "units", ()), strict=True
+    ):
         if fault := shared_parameter(activation, later):
             return fault, ""
     if fault := shared_parameter(first, second):

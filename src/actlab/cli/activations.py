@@ -29,7 +29,9 @@ def main(argv: Sequence[str]) -> None:
     console = Console(file=sys.stdout)
     table = activation_table()
     if not console.is_terminal:  # in a pipe, use the full width of the table
-        console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
+        console.width = Measurement.get(
+            console, console.options.update_width(10_000), table
+        ).maximum
     console.print(table)
 
 
@@ -40,7 +42,9 @@ def parser() -> Parser:
         description="List the registered activations: formula, parameters, source.",
         examples=["actlab activations", "actlab activations --plot units.png"],
     )
-    command.add_argument("--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg")
+    command.add_argument(
+        "--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg"
+    )
     return command
 
 
@@ -52,7 +56,11 @@ def activation_table() -> Table:
         registered = entry(name)
         parameters = ", ".join(map(_with_default, registered.parameters.items()))
         table.add_row(
-            name, registered.formula, parameters, "yes" if registered.stochastic else "no", registered.source
+            name,
+            registered.formula,
+            parameters,
+            "yes" if registered.stochastic else "no",
+            registered.source,
         )
     return table
 

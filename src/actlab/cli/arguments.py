@@ -15,7 +15,14 @@ from pytorch_lightning.loggers import Logger
 from actlab.config.class_paths import class_of, with_import_paths
 from actlab.config.messages import mistake
 from actlab.config.paths import ACTIVATION, OBJECT, get_dotted, inside
-from actlab.config.sections import FILES, MOVED, SECTIONS, class_at, sample_replaces_dataset, top_level
+from actlab.config.sections import (
+    FILES,
+    MOVED,
+    SECTIONS,
+    class_at,
+    sample_replaces_dataset,
+    top_level,
+)
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.config.text import check_sample
 from actlab.config.values import as_list
@@ -71,7 +78,9 @@ def options_of(words: Sequence[str]) -> list[Option]:
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name in _CONFIG:
-            option = option._replace(name="--config", value=str(config_file(str(option.value), piped=True)))
+            option = option._replace(
+                name="--config", value=str(config_file(str(option.value), piped=True))
+            )
         options.append(option)
     return options
 
@@ -85,10 +94,14 @@ def _opens_option(word: str) -> bool:
 class Words:
     """The words of a command for LightningCLI's parser, and what they state over the config ``base``."""
 
-    def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None
+    ) -> None:
         self.words: list[str] = []  # for the parser
         self.given: dict[str, Any] = {}  # nested values that they state, without defaults
-        self.left_out: dict[str, list[str]] = {}  # keys that a new class does not accept, by its path
+        self.left_out: dict[
+            str, list[str]
+        ] = {}  # keys that a new class does not accept, by its path
         self.checkpoint: str | None = None  # `ckpt_path` of a config file
         places: dict[str, dict[str, Any]] = {}
         for key, value in (base or {}).items():
@@ -96,7 +109,9 @@ class Words:
         for option in options:
             if option.name == "--config":
                 path = Path(str(option.value))
-                for key, value in read_mapping(path, piped=True).items():  # as words, with the rules of options
+                for key, value in read_mapping(
+                    path, piped=True
+                ).items():  # as words, with the rules of options
                     located = with_import_paths(_read_if_file(value, path.parent), key)
                     self._add(key, located, places.setdefault(str(path), {}))
             elif not option.asks:
@@ -190,14 +205,21 @@ def in_run_folder(value: Any) -> Any:
 
 def _key(option: Option, command: str) -> str:
     key = option.name.removeprefix("--")
-    if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (*top_level(command), *MOVED):
+    if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (
+        *top_level(command),
+        *MOVED,
+    ):
         return key
-    known = [f"--{name}" for name in (*top_level(command), *MOVED, "config", "print_config", "help")]
+    known = [
+        f"--{name}" for name in (*top_level(command), *MOVED, "config", "print_config", "help")
+    ]
     raise unknown("option", option.name.partition(".")[0], known)
 
 
 def _read_if_file(value: Any, folder: Path) -> Any:
-    return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
+    return (
+        read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
+    )
 
 
 def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
@@ -218,7 +240,9 @@ def state(given: dict[str, Any], key: str, value: Any) -> None:
         child = holder.get(part)
         if isinstance(child, list) and child:
             holder, child, place = child, child[-1], -1
-        holder[place] = node = child if isinstance(child, dict) else {"class_path": child} if child else {}
+        holder[place] = node = (
+            child if isinstance(child, dict) else {"class_path": child} if child else {}
+        )
     name = last.removesuffix("+")
     holder = inside(node, name)
     before = holder.get(name)
@@ -236,4 +260,8 @@ def _overlaid(before: Any, value: Any) -> Any:
     old, new = before.get("init_args"), value.get("init_args")
     if not (isinstance(old, dict) and isinstance(new, Mapping)):
         return {**before, **value}
-    return {**before, **value, "init_args": {**old, **{k: _overlaid(old.get(k), v) for k, v in new.items()}}}
+    return {
+        **before,
+        **value,
+        "init_args": {**old, **{k: _overlaid(old.get(k), v) for k, v in new.items()}},
+    }

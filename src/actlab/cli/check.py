@@ -29,7 +29,10 @@ def parser() -> Parser:
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
         "state, stacking, cost.",
-        examples=["actlab check ./my_activation.py:MyActivation", "actlab check '{name: elu, alpha: 0.5}'"],
+        examples=[
+            "actlab check ./my_activation.py:MyActivation",
+            "actlab check '{name: elu, alpha: 0.5}'",
+        ],
     )
     command.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
     return command
@@ -42,7 +45,9 @@ def main(argv: Sequence[str]) -> int:
     rows: list[Property] = []
     try:
         with Worker() as helper:
-            helper.call("actlab.checks.properties:report_rows", spec, on=lambda _, row: rows.append(row))
+            helper.call(
+                "actlab.checks.properties:report_rows", spec, on=lambda _, row: rows.append(row)
+            )
     except EndedError as ended:
         if len(rows) < len(REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
@@ -60,7 +65,9 @@ def _print(title: str, rows: Sequence[Property]) -> None:
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 160
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    table = Table(
+        box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left"
+    )
     for number, row in enumerate(rows, 1):
         word, colour = _MARKS[row.ok]
         table.add_row(row.name, Text(word, style=colour), row.text)

@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> None:
     if args.command == "list":
         for name, data in DATA.items():
             print(f"{name}: {data.what}, from {data.source}\n    {data.get}")
-        print(f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true.")
+        print(
+            f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true."
+        )
         return
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
@@ -45,7 +47,9 @@ def parser() -> Parser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch")
     commands.add_parser("list", help="list the datasets, their sources and how to get them")
-    fetching = commands.add_parser("fetch", help="download a dataset and check its digests", description=FETCH)
+    fetching = commands.add_parser(
+        "fetch", help="download a dataset and check its digests", description=FETCH
+    )
     fetching.add_argument("name", metavar="NAME", help=", ".join(DATA))
     fetching.add_argument(
         "--folder",

@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-_PLAIN = {"−": "-", "–": "-", "─": "-", "×": "x", "…": "...", "±": "+-", "→": "->", "≥": ">=", "∞": "inf"}
+_PLAIN = {
+    "−": "-",
+    "–": "-",
+    "─": "-",
+    "×": "x",
+    "…": "...",
+    "±": "+-",
+    "→": "->",
+    "≥": ">=",
+    "∞": "inf",
+}
 
 
 class ReaderGoneError(Exception):
@@ -28,7 +38,8 @@ def printing() -> Iterator[Callable[[], bool]]:
         codecs.register_error("actlab", _replaced)
         sys.stdout.reconfigure(errors="actlab")
     try:
-        pipe = os.dup(sys.stdout.fileno())  # which stays when rich replaces a broken pipe by a null device
+        # Which stays when rich replaces a broken pipe by a null device
+        pipe = os.dup(sys.stdout.fileno())
     except (OSError, ValueError):  # not a file
         pipe = None
     nobody_reads = partial(_is_reader_gone, pipe)
@@ -40,9 +51,11 @@ def printing() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         try:
-            sys.stdout.flush()  # Python itself would only after the program, too late to report a full disk
+            # Python itself would only after the program, too late to report a full disk
+            sys.stdout.flush()
         except OSError as error:
-            nowhere = os.open(os.devnull, os.O_WRONLY)  # or Python would write the buffer again at exit
+            # Or Python would write the buffer again at exit
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
             raise (ReaderGoneError() if nobody_reads() else error) from error
@@ -54,7 +67,9 @@ def printing() -> Iterator[Callable[[], bool]]:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     """Return what stands for characters that an output cannot show: plain ones, else ``?``."""
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
+    return "".join(
+        _PLAIN.get(character, "?") for character in error.object[error.start : error.end]
+    ), error.end
 
 
 def _is_reader_gone(pipe: int | None) -> bool:

@@ -1,6 +1,7 @@
 """Estimate the time that a study still needs on this machine while it is idle, from updates timed now.
 
-On the CPU the processor time of an update counts, because wall time grows with what other programs do.
+On the CPU the processor time of an update counts, because wall time grows with what other programs
+do.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     tune = study.select.tune
     measured = measure_costs(helper, able, study, tune, rounds=rounds, processor=True)
     seconds = {
-        Point(cost["point"]).without(tune): cost["seconds_per_update"] + cost.get("seconds_added", 0)
+        Point(cost["point"]).without(tune): cost["seconds_per_update"]
+        + cost.get("seconds_added", 0)
         for cost in measured
         if "failed" not in cost
     }
@@ -89,8 +91,8 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict
         except NoEstimateError as reason:
             print(f"{study.name}: {reason}")
             continue
-        # All else takes about twice as long as trying and timing the updates here. Other programs do
-        # not add to the time of the processor, which begins from 0 in a new worker.
+        # All else takes about twice as long as trying and timing the updates here. Other programs
+        # do not add to the time of the processor, which begins from 0 in a new worker.
         taken = max(0.0, worker.call("time:process_time") - begun)
         times[study.name] = updates + 2 * taken
         print(f"{study.name}: about {duration(times[study.name])}")

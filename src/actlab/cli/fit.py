@@ -52,7 +52,8 @@ TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
 # Callbacks of Lightning that change the training.
 CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
-# Commands that evaluate a fit, with the methods that they require of the model, and of the data or the model.
+# Commands that evaluate a fit, with the methods that they require of the model, and of the data or
+# the model.
 EVALUATIONS = (
     ("test", "test_step", "test_dataloader"),
     ("validate", "validation_step", "val_dataloader"),
@@ -84,9 +85,9 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    ``contents`` are what the checkpoint holds, if it was read.
-    Where ``shows`` is a text, the resolved config is printed instead, without null values if it is not empty.
-    ``typed`` are the options as typed, without the checkpoint, for the next command that a fit prints.
+    ``contents`` are what the checkpoint holds, if it was read. Where ``shows`` is a text, the
+    resolved config is printed instead, without null values if it is not empty. ``typed`` are the
+    options as typed, without the checkpoint, for the next command that a fit prints.
     """
 
     def __init__(
@@ -101,12 +102,15 @@ class CommandLine(ActlabCLI):
         **trainer_defaults: Any,
     ) -> None:
         self.command, self.name, self.shows, self.typed = command, name, shows, typed
-        # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over the words.
+        # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over
+        # the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.contents = contents  # until the Trainer has them
         self.left_out = words.left_out
         self.folder = Path()
-        super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
+        super().__init__(
+            words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults
+        )
 
     def run(self) -> None:
         """Run the command; no other process fits in the folder meanwhile."""
@@ -134,8 +138,12 @@ class CommandLine(ActlabCLI):
         """Return the newest checkpoint of the run, in its folder or else in the ``dirpath`` of a callback."""
         stored = fit_folders.newest_first(self.folder)
         if not stored:
-            callbacks = [c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
-            paths = [Path(p) for c in callbacks for p in (c.best_model_path, c.last_model_path) if p]
+            callbacks = [
+                c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)
+            ]
+            paths = [
+                Path(p) for c in callbacks for p in (c.best_model_path, c.last_model_path) if p
+            ]
             stored = fit_folders.by_age(path for path in paths if path.is_file())
         return stored[0] if stored else None
 
@@ -150,7 +158,9 @@ class CommandLine(ActlabCLI):
 
     def _report(self) -> None:
         """Print the folder of a fit that has ended, its last numbers and the command that evaluates it."""
-        logged = {name: value for name, value in self.trainer.callback_metrics.items() if "[" not in name}
+        logged = {
+            name: value for name, value in self.trainer.callback_metrics.items() if "[" not in name
+        }
         numbers = few([f"{name} {float(value):.4g}" for name, value in logged.items()], 8)
         place = self.folder if self.stores else "fast_dev_run"
         reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
@@ -158,7 +168,9 @@ class CommandLine(ActlabCLI):
         if not self.stores and isinstance(self.datamodule, TensorDataModule):
             for split, number in self.datamodule.counts.items():
                 published = self.datamodule.published.get(split)
-                print(f"{split}: {number:,}" + (f" (published: {published:,})" if published else ""))
+                print(
+                    f"{split}: {number:,}" + (f" (published: {published:,})" if published else "")
+                )
 
         newest = self._newest() if self.stores else None
         if newest is None:
@@ -195,7 +207,9 @@ class CommandLine(ActlabCLI):
             with importing("the code of the config" if self.given else f"actlab {self.command}"):
                 self.config = config = parser.parse_args(args)
         config.pop("config")
-        self.keywords |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
+        self.keywords |= {
+            key: config.pop(key) for key in sections.arguments_of(self.command) if key in config
+        }
         for name in ("trainer", *sections.SECTIONS):
             with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
             if name != "trainer":
@@ -207,7 +221,10 @@ class CommandLine(ActlabCLI):
         if self.shows is not None:
             print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
             parser.exit()
-        root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
+        root = (
+            config.trainer.default_root_dir
+            or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
+        )
         config.trainer.default_root_dir = root
         plain = self.shown()
         self.save_config_kwargs["text"] = written(plain)
@@ -216,22 +233,38 @@ class CommandLine(ActlabCLI):
     def shown(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that follow from the rest."""
         given = record.as_given(self.config, sections.linked_shapes(self.given))
-        return {key: value for key, value in given.items() if key not in sections.MOVED or value is not None}
+        return {
+            key: value
+            for key, value in given.items()
+            if key not in sections.MOVED or value is not None
+        }
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
         config, fit, path = self.config, self.command == "fit", self.keywords.get("ckpt_path")
-        if path is not None and path not in LIGHTNINGS and (not fit or "callbacks" in self.trainer_defaults):
+        if (
+            path is not None
+            and path not in LIGHTNINGS
+            and (not fit or "callbacks" in self.trainer_defaults)
+        ):
             self.folder = fit_folders.folder_of(Path(path))
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(plain), path)
         if path in ("last", "best"):
-            self.keywords["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path, fit))
+            self.keywords["ckpt_path"] = path = str(
+                fit_folders.checkpoint_in(self.folder, path, fit)
+            )
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         activation = (plain["model"].get("init_args") or {}).get("activation")
-        modes = {name: mode for name, mode in metric_classes.directions([self.given]).items() if mode}
+        modes = {
+            name: mode for name, mode in metric_classes.directions([self.given]).items() if mode
+        }
         name = os.environ.get("WANDB_NAME", self.folder.name)
-        known = {"name": name, "group": root.name, "tags": [label(activation)[:64]] if activation else None}
+        known = {
+            "name": name,
+            "group": root.name,
+            "tags": [label(activation)[:64]] if activation else None,
+        }
         if self.stores:
             set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
@@ -261,7 +294,9 @@ class CommandLine(ActlabCLI):
         for text in (*record.changed_code(trained), *record.changed_files(trained, recorded)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if fit:
-                raise ActlabError(f"{changed}: restore it, or omit --ckpt_path to train from scratch")
+                raise ActlabError(
+                    f"{changed}: restore it, or omit --ckpt_path to train from scratch"
+                )
             print(f"note: {changed}; the current version is used", file=sys.stderr)
 
     def _differs(self, key: str, given: Any, trained: Any, path: str) -> ActlabError:
@@ -377,7 +412,9 @@ def main(args: Sequence[str]) -> None:
     contents = {} if files else checkpoint_at(path)
     if (trained := contents.get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
-        said = [text for option in options for text in texts(value_of(option.value, {}, option.name))]
+        said = [
+            text for option in options for text in texts(value_of(option.value, {}, option.name))
+        ]
         base = admitted(trained, remedy, len(kept) < len(rest), said)
     words = Words(options, command, base)
     path = path if paths else checked_path(words.checkpoint)
@@ -444,5 +481,7 @@ def checked_path(path: str | None) -> str | None:
     if path in (None, "null", *LIGHTNINGS):
         return None if path == "null" else path
     if not Path(str(path)).is_file():
-        raise ActlabError(f"there is no checkpoint file {path!r} on this computer: give its path, last or best")
+        raise ActlabError(
+            f"there is no checkpoint file {path!r} on this computer: give its path, last or best"
+        )
     return str(path)

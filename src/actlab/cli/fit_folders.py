@@ -1,6 +1,7 @@
 """Folders of ``actlab fit``, one per run: ``runs/<config>/<activation>-seed<seed>-<digest>``.
 
-The digest is of what changes the numbers, without the length of training: the same command finds its folder.
+The digest is of what changes the numbers, without the length of training: the same command finds
+its folder.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.storage.checkpoints import read
 
-# Trainer arguments that do not change the name of a run: length of training, extent of evaluation, plugins.
+# Trainer arguments that do not change the name of a run: length of training, extent of evaluation,
+# plugins.
 _NOT_TRAINED = (
     *("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time"),
     *("limit_test_batches", "limit_predict_batches", "plugins"),
@@ -26,9 +28,15 @@ _NOT_TRAINED = (
 
 def name_of(config: Mapping[str, Any]) -> str:
     """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``."""
-    trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
+    trainer = {
+        key: value
+        for key, value in (config.get("trainer") or {}).items()
+        if key not in _NOT_TRAINED
+    }
     callbacks = as_list(trainer.get("callbacks") or [])  # Lightning takes one without a list
-    trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]
+    trainer["callbacks"] = [
+        c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")
+    ]
     trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
     digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
     activation = (config["model"].get("init_args") or {}).get("activation")
@@ -58,7 +66,9 @@ def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
 def folder_of(checkpoint: Path) -> Path:
     """Return the folder of the run that a checkpoint belongs to."""
     for parent in checkpoint.parents:
-        if parent.name == "checkpoints" and (parent == checkpoint.parent or _has_config(parent.parent)):
+        if parent.name == "checkpoints" and (
+            parent == checkpoint.parent or _has_config(parent.parent)
+        ):
             return parent.parent
     return checkpoint.parent
 
@@ -81,7 +91,11 @@ def newest_first(folder: Path) -> list[Path]:
 
 def by_age(files: Iterable[Path]) -> list[Path]:
     """Return checkpoints, the newest first; of equally old ones ``last`` comes first."""
-    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name.startswith("last")), reverse=True)
+    return sorted(
+        files,
+        key=lambda path: (path.stat().st_mtime_ns, path.name.startswith("last")),
+        reverse=True,
+    )
 
 
 def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
@@ -98,7 +112,8 @@ def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
     if which == "last":
         usable = (file for file in files if not resumes or "optimizer_states" in read(file))
         return next(usable, files[0])
-    # A fit that resumed without -c replaced the last one and monitored nothing; each best one records itself.
+    # A fit that resumed without -c replaced the last one and monitored nothing; each best one
+    # records itself.
     for file in files:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.

@@ -35,7 +35,8 @@ class Loggers:
     root: Path
     tags: tuple[str, ...]
     modes: Mapping[str, str]  # `min` or `max` by metric
-    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Name`
+    # Of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Name`
+    texts: Mapping[str, str]
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
@@ -75,7 +76,9 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
             f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an import path, "
             f"such as {NAMES['csv']}"
         )
-    if issubclass(kind, TensorBoardLogger) and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+    if issubclass(kind, TensorBoardLogger) and not any(
+        map(find_spec, ("tensorboard", "tensorboardX"))
+    ):
         raise ActlabError(
             f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
         )
@@ -103,6 +106,9 @@ def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:
         values = [run.point[key] for run in runs if key in run.point]
         text = printer(values)
         full = {canonical(v): text(v) for v in values if text(v) != label(v)}
-        ends = ({who: "/".join(t.split("/")[-n:]) for who, t in full.items()} for n in itertools.count(1))
+        ends = (
+            {who: "/".join(t.split("/")[-n:]) for who, t in full.items()}
+            for n in itertools.count(1)
+        )
         texts |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
     return texts

@@ -16,7 +16,9 @@ from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.storage.files import replacing
 
-PROBABILITY = "probability"  # a model's attribute `prediction`, if it predicts probabilities of classes
+PROBABILITY = (
+    "probability"  # a model's attribute `prediction`, if it predicts probabilities of classes
+)
 
 
 class PredictionTable(BasePredictionWriter):
@@ -26,13 +28,13 @@ class PredictionTable(BasePredictionWriter):
 
     - ``index``: the sample's number in the dataset; ``file``: the path of its file.
     - ``label``: the sample's label; ``label_class``: the name of this class.
-    - ``predicted``: the number of the most probable class; ``predicted_class``: its name; ``probability``: its
-      probability.
-    - the predictions: ``probability_NAME`` of each class, or of other models ``output_0`` …, named after
-      the model's attribute ``prediction``.
+    - ``predicted``: the number of the most probable class; ``predicted_class``: its name;
+      ``probability``: its probability.
+    - the predictions: ``probability_NAME`` of each class, or of other models ``output_0`` …, named
+      after the model's attribute ``prediction``.
 
-    Class names are the datamodule's ``class_names`` or the dataset's ``classes``. File names are the dataset's
-    ``file_names``, or the ``samples`` of torchvision's ``ImageFolder``.
+    Class names are the datamodule's ``class_names`` or the dataset's ``classes``. File names are
+    the dataset's ``file_names``, or the ``samples`` of torchvision's ``ImageFolder``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +44,9 @@ class PredictionTable(BasePredictionWriter):
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Reset the table."""
         if trainer.world_size > 1:
-            raise ActlabError(f"predict on one device, not {trainer.world_size}: give --trainer.devices 1")
+            raise ActlabError(
+                f"predict on one device, not {trainer.world_size}: give --trainer.devices 1"
+            )
         self.parts: list[pd.DataFrame] = []
         dataset = getattr(trainer.predict_dataloaders, "dataset", None)
         module_names = getattr(trainer.datamodule, "class_names", None)  # type: ignore[attr-defined]
@@ -62,9 +66,12 @@ class PredictionTable(BasePredictionWriter):
     ) -> None:
         """Append the rows of a batch."""
         if dataloader_idx > 0:
-            raise ActlabError("predictions of several dataloaders do not fit one table: give one dataloader")
+            raise ActlabError(
+                "predictions of several dataloaders do not fit one table: give one dataloader"
+            )
         name = str(getattr(pl_module, "prediction", "output"))
-        if isinstance(batch_indices, Position):  # of actlab's datamodules; others give a list or None
+        # Of actlab's datamodules; others give a list or None
+        if isinstance(batch_indices, Position):
             batch_indices = batch_indices.index.tolist()
         before = sum(map(len, self.parts))
         found = rows(prediction, batch, name, batch_indices or before, self.classes)
@@ -88,13 +95,17 @@ def files_of(dataset: Any) -> Sequence[str] | None:
 
 
 def rows(
-    prediction: Any, batch: Any, name: str, index: Sequence[int] | int, classes: Sequence[str] | None = None
+    prediction: Any,
+    batch: Any,
+    name: str,
+    index: Sequence[int] | int,
+    classes: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Return the rows of a batch of ``B`` samples; see `PredictionTable` for the columns.
 
-    The prediction has shape ``(B, …)``, or maps names to such tensors. A second item of the batch that is a
-    tensor of ``B`` rows is the label. ``index`` is that of each sample in the dataset, or of the first one.
-    ``classes`` are the names of the K classes, if they have any.
+    The prediction has shape ``(B, …)``, or maps names to such tensors. A second item of the batch
+    that is a tensor of ``B`` rows is the label. ``index`` is that of each sample in the dataset, or
+    of the first one. ``classes`` are the names of the K classes, if they have any.
     """
     parts = prediction if isinstance(prediction, Mapping) and prediction else {name: prediction}
     first = next(iter(parts.values()))
@@ -109,7 +120,9 @@ def rows(
     positions = list(range(index, index + size)) if isinstance(index, int) else list(index)
     cells: dict[str, Any] = {"index": positions}
     of_classes = name == PROBABILITY and first is prediction and first.dim() == 2
-    names = classes if of_classes and classes is not None and len(classes) == first.shape[1] else None
+    names = (
+        classes if of_classes and classes is not None and len(classes) == first.shape[1] else None
+    )
 
     labels = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
     if isinstance(labels, Tensor) and labels.shape[:1] == (size,):

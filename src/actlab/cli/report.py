@@ -16,7 +16,9 @@ def main(argv: Sequence[str]) -> None:
     """Write the page that lists all studies, and print its path; or print a LaTeX table."""
     args = parser().parse_args(argv)
     if args.title and not args.latex:
-        raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
+        raise ActlabError(
+            f"--title {args.title}: is the title of a table of --latex: give --latex too"
+        )
 
     stored = tables.read(args.runs_dir)
     if not stored.records:
@@ -30,7 +32,10 @@ def main(argv: Sequence[str]) -> None:
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(studies_latex.of_studies([record.table for record in stored.records], args.title), end="")
+        print(
+            studies_latex.of_studies([record.table for record in stored.records], args.title),
+            end="",
+        )
     else:
         print(studies_page.write(args.runs_dir, stored))
 
@@ -47,9 +52,13 @@ def parser() -> Parser:
             "actlab report --latex --title 'Three activations on two tasks'",
         ],
     )
-    command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    command.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
+    )
     command.add_argument(
         "--latex", action="store_true", help="print one table of all studies for a paper instead"
     )
-    command.add_argument("--title", default="", metavar="TEXT", help="of --latex; default: what was compared")
+    command.add_argument(
+        "--title", default="", metavar="TEXT", help="of --latex; default: what was compared"
+    )
     return command

@@ -62,7 +62,9 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="folder with the data of the scoreboard",
     )
-    command.add_argument("--minutes", type=float, default=45, help="that it may take; default: %(default)s")
+    command.add_argument(
+        "--minutes", type=float, default=45, help="that it may take; default: %(default)s"
+    )
     command.add_argument(
         "--smoke",
         action="store_true",

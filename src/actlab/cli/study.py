@@ -95,7 +95,9 @@ def parser() -> Parser:
         _add_study(subs[name])
         if name not in ("clean", "run"):  # the runs of all stages belong to the study
             _add_stage(subs[name])
-    subs["plan"].add_argument("--time", action="store_true", help="estimate the time from timed updates")
+    subs["plan"].add_argument(
+        "--time", action="store_true", help="estimate the time from timed updates"
+    )
     subs["plan"].add_argument(
         "--detect",
         type=float,
@@ -105,16 +107,28 @@ def parser() -> Parser:
     )
     add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
-    form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
-    form.add_argument("--latex", action="store_const", dest="form", const="latex", help="tables for a paper")
+    form.add_argument(
+        "--json", action="store_const", dest="form", const="json", help="machine-readable"
+    )
+    form.add_argument(
+        "--csv", action="store_const", dest="form", const="csv", help="every run's values"
+    )
+    form.add_argument(
+        "--latex", action="store_const", dest="form", const="latex", help="tables for a paper"
+    )
     subs["clean"].add_argument("--all", action="store_true", help="the whole folder of the study")
     subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
-    subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
+    subs["report"].add_argument(
+        "--html", action="store_true", help="also write an HTML page, report.html"
+    )
     study_output.add_paper_options(subs["report"])
-    subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
+    subs["wandb"].add_argument(
+        "--entity", default="", help="user or team; default: the account's own"
+    )
     project = os.environ.get("WANDB_PROJECT", "actlab")
-    subs["wandb"].add_argument("--project", default=project, help=f"where the runs are; default: {project}")
+    subs["wandb"].add_argument(
+        "--project", default=project, help=f"where the runs are; default: {project}"
+    )
     return top
 
 
@@ -129,7 +143,9 @@ def _add_study(sub: ArgumentParser) -> None:
         help=f"add an activation to the grid: {ACTIVATION_FORMS}",
     )
     sub.add_argument(
-        "--reference", metavar="NAME", help="the activation to test against and to which costs are relative"
+        "--reference",
+        metavar="NAME",
+        help="the activation to test against and to which costs are relative",
     )
     sub.add_argument(
         "--seeds",
@@ -140,14 +156,18 @@ def _add_study(sub: ArgumentParser) -> None:
 
 
 def _add_stage(sub: ArgumentParser) -> None:
-    sub.add_argument("--stage", metavar="NAME", help="only this stage of the study; default: all open stages")
+    sub.add_argument(
+        "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
+    )
 
 
 def add_run_options(sub: ArgumentParser) -> None:
     """Add the options of what is trained, how, and what is written afterwards."""
     _add_stage(sub)
     sub.add_argument("--report", action="store_true", help="also draw the figures")
-    sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
+    sub.add_argument(
+        "--html", action="store_true", help="also draw the figures and write an HTML page"
+    )
     sub.add_argument(
         "--logger",
         metavar="NAME",
@@ -179,11 +199,18 @@ def add_run_options(sub: ArgumentParser) -> None:
         help=f"maximum number of runs in a stack; default: {MAX_STACK}",
     )
     sub.add_argument(
-        "--cluster", metavar="HOST:PORT", help="train on the nodes of a Ray cluster; auto: that of this machine"
+        "--cluster",
+        metavar="HOST:PORT",
+        help="train on the nodes of a Ray cluster; auto: that of this machine",
     )
-    sub.add_argument("--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1")
     sub.add_argument(
-        "--gpus", type=float, metavar="N", help="accelerators that a job reserves, such as 0.25; default: 0"
+        "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
+    )
+    sub.add_argument(
+        "--gpus",
+        type=float,
+        metavar="N",
+        help="accelerators that a job reserves, such as 0.25; default: 0",
     )
     sub.add_argument(
         "--shard",
@@ -197,7 +224,9 @@ def shard(text: str) -> Shard:
     """Return a share of the jobs from ``I/N``."""
     index, slash, number = text.partition("/")
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
-        raise ActlabError(f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4")
+        raise ActlabError(
+            f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
+        )
     return Shard(int(index), int(number))
 
 
@@ -215,7 +244,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
-    added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
+    added, reference = (
+        [*map(activation, args.activations)],
+        args.reference and activation(args.reference),
+    )
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
     folder = StudyFolder(study, args.runs_dir / study.name)
     if args.command == "plan":
@@ -225,7 +257,9 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
                 print(line)
         if line := too_few_seeds(opening.designed(folder)):
             print(line)
-        for line in () if args.detect is None else study_output.detection(folder, args.stage, args.detect):
+        for line in (
+            () if args.detect is None else study_output.detection(folder, args.stage, args.detect)
+        ):
             print(line)
     elif args.command == "status":
         show_status(folder, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
@@ -281,7 +315,9 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, folder)
-    reserved = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
+    reserved = {
+        name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None
+    }
     machines: AbstractContextManager[Cluster | None] = nullcontext()
     if args.cluster is not None:
         from actlab.engines.cluster import Options, connected  # imported lazily: loads torch

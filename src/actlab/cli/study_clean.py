@@ -26,12 +26,17 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
     root, ready = folder.path, opening.opened(folder, store=False).stages
     planned = {run.id: run for stage in ready for run in stage.runs}
     unfinished = {name for name, run in planned.items() if run.state.kind not in OVER}
-    there = {path.parent.name for path in root.glob("[!.]*/config.yaml") if _RUN.fullmatch(path.parent.name)}
+    there = {
+        path.parent.name
+        for path in root.glob("[!.]*/config.yaml")
+        if _RUN.fullmatch(path.parent.name)
+    }
     others = there - planned.keys()
     kept = set[str]()
     if not whole and (len(ready) < len(folder.study.stages) or there.isdisjoint(planned)):
         now = changes.digests(run.run for run in planned.values())
-        kept = {name for name in others if not changes.changed(root / name, now)}  # not those of earlier code
+        # Not those of earlier code
+        kept = {name for name in others if not changes.changed(root / name, now)}
         unfinished, others = unfinished | kept, others - kept
     if kept:
         print(
@@ -65,7 +70,9 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
 def _delete(paths: Iterable[Path], root: Path, runs: Iterable[str]) -> None:
     with locks.alone(root, locks.DECIDING):
         if busy := [name for name in runs if locks.is_held(root, name)]:
-            raise ActlabError(f"another process trains {few(busy)} in {root}: wait until it has ended")
+            raise ActlabError(
+                f"another process trains {few(busy)} in {root}: wait until it has ended"
+            )
         # Each is moved away first, so that a kill leaves no half of a run.
         with temporary(root, "deleted", folder=True) as gone:
             for number, path in enumerate(paths):

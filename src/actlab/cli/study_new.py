@@ -20,7 +20,9 @@ def write(path: Path, like: str | None) -> None:
         raise ActlabError(f"{path}: give a file name that ends in .yaml")
     check_name(path.stem)
     if path.stem in names_in(STUDIES):
-        raise ActlabError(f"{path}: {path.stem} is a study that ships with actlab; give another name")
+        raise ActlabError(
+            f"{path}: {path.stem} is a study that ships with actlab; give another name"
+        )
     source = resource(TEMPLATE if like is None else f"{STUDIES}/{like}.yaml")
     text = regular(source).read_text(encoding="utf-8")
     # In place of relative paths of configs their names; without comments about the file itself.
@@ -30,7 +32,11 @@ def write(path: Path, like: str | None) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise ActlabError(f"{path} exists and is not overwritten: give another name, or delete it") from error
+        raise ActlabError(
+            f"{path} exists and is not overwritten: give another name, or delete it"
+        ) from error
     except FileNotFoundError as error:
-        raise ActlabError(f"{path}: the folder {path.parent} does not exist; create it first") from error
+        raise ActlabError(
+            f"{path}: the folder {path.parent} does not exist; create it first"
+        ) from error
     print(f"{path} written; next: `actlab study plan {shlex.quote(str(path))}`")

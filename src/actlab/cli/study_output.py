@@ -38,9 +38,13 @@ def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     return lines
 
 
-def suggest(results: Results, table: StudyTable, words: Sequence[str], reference: str | None) -> None:
+def suggest(
+    results: Results, table: StudyTable, words: Sequence[str], reference: str | None
+) -> None:
     """Print the command that trains enough seeds for a verdict, with its time, where there are too few."""
-    if not table.ended or not any(comparison.outcome == "too few pairs" for comparison in table.verdicts):
+    if not table.ended or not any(
+        comparison.outcome == "too few pairs" for comparison in table.verdicts
+    ):
         return
     if (needed := verdict.advised(table)) is None:
         return
@@ -51,7 +55,9 @@ def suggest(results: Results, table: StudyTable, words: Sequence[str], reference
     seconds = sum(result.get("seconds", 0.0) for result in results.results.values()) / table.ended
     missing = table.planned / len(table.seeds) * needed - table.ended
     command = shlex.join(["actlab", *words, "--seeds", str(needed), *usual])
-    print(f"\nSeeds that show the margin, about {duration(seconds * missing)} of training:\n  {command}")
+    print(
+        f"\nSeeds that show the margin, about {duration(seconds * missing)} of training:\n  {command}"
+    )
 
 
 def record_look(folder: StudyFolder, table: StudyTable) -> None:
@@ -80,8 +86,12 @@ def show_values(results: Results) -> None:
 
 def add_study_options(sub: ArgumentParser) -> None:
     """Add the options that name a study and change it."""
-    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a study that ships with actlab")
-    sub.add_argument("--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke")
+    sub.add_argument(
+        "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
+    )
+    sub.add_argument(
+        "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
+    )
     sub.add_argument(
         "--set",
         action="append",
@@ -90,7 +100,9 @@ def add_study_options(sub: ArgumentParser) -> None:
         dest="overrides",
         help="override a config key, a grid key (one value or a list) or seeds",
     )
-    sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    sub.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
+    )
 
 
 def add_paper_options(sub: ArgumentParser) -> None:
@@ -108,7 +120,9 @@ def paper_of(args: Namespace) -> Paper | None:
     """Return the width and font that the options of `add_paper_options` give; None without ``--paper``."""
     if args.paper is None:
         if args.font:
-            raise ActlabError(f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too")
+            raise ActlabError(
+                f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
+            )
         return None
     from actlab.reports.style import Paper
 
@@ -171,7 +185,9 @@ def folder_of(folder: StudyFolder, stage: str | None) -> Path:
     return folder.path if stage in (None, last) else folder.path / str(stage)
 
 
-def report(opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False) -> list[Path]:
+def report(
+    opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False
+) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; print and return their paths."""
     from actlab.reports import output  # imported lazily: loads templates and figures
 

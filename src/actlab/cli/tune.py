@@ -26,7 +26,9 @@ from actlab.studies.spaces import FORMS
 from actlab.studies.study_folder import StudyFolder
 
 TRIALS, FRESH = 20, "15"
-FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
+FIRST_FRESH = (
+    100  # first fresh seed if only their number is given, unless the search uses higher seeds
+)
 
 
 def parser() -> Parser:
@@ -44,7 +46,10 @@ def parser() -> Parser:
     )
     add_study_options(command)
     command.add_argument(
-        "--activation", required=True, metavar="NAME", help=f"the activation to tune: {ACTIVATION_FORMS}"
+        "--activation",
+        required=True,
+        metavar="NAME",
+        help=f"the activation to tune: {ACTIVATION_FORMS}",
     )
     command.add_argument(
         "--search",
@@ -55,7 +60,11 @@ def parser() -> Parser:
         "searched for the reference too. Whole numbers if both ends are; on a log scale if HIGH / LOW >= 10",
     )
     command.add_argument(
-        "--trials", type=int, default=TRIALS, metavar="N", help=f"trials of each activation; default: {TRIALS}"
+        "--trials",
+        type=int,
+        default=TRIALS,
+        metavar="N",
+        help=f"trials of each activation; default: {TRIALS}",
     )
     command.add_argument(
         "--seeds",
@@ -104,7 +113,9 @@ def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
     return study
 
 
-def _searching(file: schema.File, source: Path, args: Namespace, tuned: Any, as_given: bool) -> dict[str, Any]:
+def _searching(
+    file: schema.File, source: Path, args: Namespace, tuned: Any, as_given: bool
+) -> dict[str, Any]:
     """Return the values of a study file: a search for an activation and for a reference, then a comparison."""
     grid = file.grid if isinstance(file.grid, dict) else {}
     keys = [key for key in grid if is_activation(key)]
@@ -131,7 +142,9 @@ def _searching(file: schema.File, source: Path, args: Namespace, tuned: Any, as_
         reference = activation(args.reference)
     alone = same(tuned, reference)
     if alone and not arguments:
-        raise ActlabError(f"{label(tuned)} is also the reference: give another one with --reference")
+        raise ActlabError(
+            f"{label(tuned)} is also the reference: give another one with --reference"
+        )
     if arguments:
         searched[in_full(tuned)] = arguments
     tried = seed_list(file.seeds if args.seeds is None else parse(args.seeds))
@@ -149,7 +162,9 @@ def _searching(file: schema.File, source: Path, args: Namespace, tuned: Any, as_
         "grid": {name: values for name, values in grid.items() if name not in spaces}
         | {key: [tuned] if alone else [tuned, reference]},
         "compare": key,
-        "select": {name: value for name, value in given.get("select", {}).items() if name != "tune"},
+        "select": {
+            name: value for name, value in given.get("select", {}).items() if name != "tune"
+        },
         "reference": in_full(reference),
         "figures": [{"name": "curves", "lines": key, "y": {file.select.metric: None}}],
         "stages": [

@@ -1,7 +1,7 @@
 """What a record in a checkpoint, perhaps a stranger's, may name: data, never the user's words.
 
-It names registered activations and classes of the modules in `NAMES`, never a function or a file. The user
-allows more by naming the same class, or by trusting the file.
+It names registered activations and classes of the modules in `NAMES`, never a function or a file.
+The user allows more by naming the same class, or by trusting the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from actlab.config.sections import SECTIONS, SEED
 from actlab.config.signatures import PLAIN, classes_in, inner_type, is_callable, kinds, locate
 from actlab.errors import ActlabError
 
-# Modules whose classes a record may name; those of torchmetrics read no files and fetch no models by a name.
+# Modules whose classes a record may name; those of torchmetrics read no files and fetch no models
+# by a name.
 NAMES = (
     "actlab",
     "torch.nn",
@@ -31,8 +32,8 @@ NAMES = (
     "torchmetrics.image.psnr",
     "torchmetrics.image.ssim",
 )
-# Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is ever taken
-# from a record: they run code or write.
+# Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is
+# ever taken from a record: they run code or write.
 TRAINER = (
     "precision",
     "max_epochs",
@@ -74,8 +75,8 @@ def admitted(
 ) -> dict[str, Any]:
     """Return the training record of a file as a config: seed, ``only`` some sections, arguments in `TRAINER`.
 
-    The record may name what the user ``said``, and any code if the user does ``trust`` the file; else an
-    `UntrustedError` names the ``remedy``.
+    The record may name what the user ``said``, and any code if the user does ``trust`` the file;
+    else an `UntrustedError` names the ``remedy``.
     """
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
@@ -88,9 +89,13 @@ def admitted(
             raise _malformed(section)
         arguments = value.get("init_args") or {}
         reading.check({**value, "init_args": arguments}, Any, section)
-        kept = {key: item for key, item in arguments.items() if section != "data" or key not in WRITTEN}
+        kept = {
+            key: item for key, item in arguments.items() if section != "data" or key not in WRITTEN
+        }
         config[section] = {"class_path": value["class_path"], "init_args": copy.deepcopy(kept)}
-    if trainer := {k: v for k, v in recorded.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN}:
+    if trainer := {
+        k: v for k, v in recorded.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN
+    }:
         config["trainer"] = trainer
     return config
 
@@ -123,8 +128,8 @@ class _Reading:
             raise _malformed(key)
 
     def _check_text(self, value: str, wanted: Any, key: str) -> None:
-        # Where more than a text may stand, the parser imports paths and reads YAML in texts. Where an object
-        # may stand, it takes a bare word for the name of any class that is imported.
+        # Where more than a text may stand, the parser imports paths and reads YAML in texts. Where
+        # an object may stand, it takes a bare word for the name of any class that is imported.
         options = kinds(wanted)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object
@@ -134,10 +139,13 @@ class _Reading:
     def _class(self, path: Any, key: str) -> Any:
         """Return the class at an import path, or Any for anything else that the user allows."""
         if isinstance(path, str) and (self.trust or path in self.said):
-            return locate(path) if "." in path and all(map(str.isidentifier, path.split("."))) else Any
+            return (
+                locate(path) if "." in path and all(map(str.isidentifier, path.split("."))) else Any
+            )
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
         owner = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
-        if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):  # the parser checks its base class
+        # The parser checks its base class
+        if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):
             return owner
         raise UntrustedError(key, path, self.remedy)
 

@@ -1,7 +1,7 @@
 """The identity of a run: a digest of everything that affects its results, and of nothing else.
 
-That are settings and the contents of files: data and the user's code, which is not imported. Of a class that is
-not in `ACTLAB`, any argument and the number of devices may affect results.
+That are settings and the contents of files: data and the user's code, which is not imported. Of a
+class that is not in `ACTLAB`, any argument and the number of devices may affect results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from actlab.config.paths import get_dotted
 from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
-NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
+NUMERICS = (
+    3  # of actlab's own code: increased when equal settings give different results than before
+)
 NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `ACTLAB`
 NUMERICS_OF_METRICS = 2  # the same for runs with metrics of torchmetrics
 DIGITS = 16  # length of an identity in names
@@ -56,10 +58,21 @@ ACTLAB = {
     },
     "data": {
         f"actlab.datamodules.{name}DataModule"
-        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "Pixel", "Square", "TIMIT", "Text", "TwitterPOS")
+        for name in (
+            "CIFAR",
+            "Image",
+            "ImageNet",
+            "MNIST",
+            "Pixel",
+            "Square",
+            "TIMIT",
+            "Text",
+            "TwitterPOS",
+        )
     },
 }
-# Arguments that do not affect results if model and data are in `ACTLAB`: devices, and how data are read.
+# Arguments that do not affect results if model and data are in `ACTLAB`: devices, and how data are
+# read.
 NOT_COUNTED_OF_ACTLAB = {
     "trainer": {"devices", "num_nodes", "use_distributed_sampler"},
     "data": {"cache_dir", "workers"},
@@ -141,7 +154,9 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
     return as_number(value)
 
 
-def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
+def sources_of(
+    config: Mapping[str, Any], known: dict[str, str | None] | None = None
+) -> dict[str, str]:
     """Return digests of the files, folders and modules outside actlab that a config names.
 
     Those in ``known``, None for other texts, are not computed again; new ones are added to it.

@@ -32,25 +32,37 @@ from actlab.config.signatures import (
 from actlab.errors import ActlabError
 from actlab.errors.messages import described, one_line, unknown
 
-_FACTORIES = {Optimizer: "OptimizerCallable", LRScheduler: "LRSchedulerCallable"}  # of pytorch_lightning.cli
+# Of pytorch_lightning.cli
+_FACTORIES = {
+    Optimizer: "OptimizerCallable",
+    LRScheduler: "LRSchedulerCallable",
+}
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
-_RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
+_RESTORING = (
+    "pytorch_lightning.trainer.connectors.checkpoint_connector",
+    "_load_combined_loader_states",
+)
 
 
 @contextmanager
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
 
-    For what the parser rejects, the first value of the config ``given`` that is not accepted is named.
+    For what the parser rejects, the first value of the config ``given`` that is not accepted is
+    named.
     """
     try:
         yield
     except ArgumentError as error:
-        raise bad_input(error) or (mistake_in(given) if given else None) or innermost(error) from error
+        raise (
+            bad_input(error) or (mistake_in(given) if given else None) or innermost(error)
+        ) from error
     except ActlabError:
         raise
     except Exception as error:
-        known = isinstance(error, MisconfigurationException | ValueError | TypeError) or _of_callback(error)
+        known = isinstance(
+            error, MisconfigurationException | ValueError | TypeError
+        ) or _of_callback(error)
         if bad := (bad_input(error) if known else None) or unrestored(error):
             raise bad from error
         raise
@@ -65,7 +77,9 @@ def mistake_in(given: Mapping[str, Any]) -> ActlabError | None:
     """Return an error for the first value of a config that its class does not accept; None if there is none."""
     trainer, mistaken = given.get("trainer"), None
     if isinstance(trainer, Mapping):
-        mistaken = _mistake_in_arguments(trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ())
+        mistaken = _mistake_in_arguments(
+            trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ()
+        )
     for name, base in sections.SECTIONS.items():
         passed = ("seed", *sections.linked_shapes(given))
         mistaken = mistaken or mistake(given.get(name), base, name, passed=passed)
@@ -77,8 +91,8 @@ def mistake(
 ) -> ActlabError | None:
     """Return an error for a value at a config key that its annotation does not accept, or None.
 
-    Classes that the value names are looked into, by their signatures. ``owner`` takes the value as an argument;
-    the arguments ``passed`` of the value's own class come from elsewhere.
+    Classes that the value names are looked into, by their signatures. ``owner`` takes the value as
+    an argument; the arguments ``passed`` of the value's own class come from elsewhere.
     """
     bases, options = tuple(classes_in(wanted)), kinds(wanted)
     if isinstance(value, str) and bases and not options & {str, int, float, Any}:
@@ -86,9 +100,15 @@ def mistake(
     if isinstance(value, Mapping) and "class_path" in value and bases:
         return _mistake_in_object(value, wanted, where, passed)
     items = [(where, item) for item in value] if isinstance(value, list) else []
-    items += [(f"{where}.{name}", item) for name, item in value.items()] if isinstance(value, Mapping) else []
+    items += (
+        [(f"{where}.{name}", item) for name, item in value.items()]
+        if isinstance(value, Mapping)
+        else []
+    )
     for key, item in items if any(classes_in(inner_type(wanted))) else ():
-        if isinstance(item, Mapping | str) and (error := mistake(item, inner_type(wanted), key, owner)):
+        if isinstance(item, Mapping | str) and (
+            error := mistake(item, inner_type(wanted), key, owner)
+        ):
             return error
     if Any in options or _is_accepted(value, wanted):
         return None
@@ -127,7 +147,8 @@ def _mistake_in_object(
         owner = find(path, tuple(classes_in(wanted)), where)
     except ActlabError as error:
         return error
-    for option in filter(is_callable, kinds(wanted)):  # whoever calls a factory passes its first arguments
+    # Whoever calls a factory passes its first arguments
+    for option in filter(is_callable, kinds(wanted)):
         taken = next(iter(get_args(option)), None)
         number = len(taken) if isinstance(taken, list) else 0
         passed += tuple(parameters(module_class(owner, number)) or ())[:number]
@@ -151,7 +172,9 @@ def _mistake_in_arguments(
             return unknown("config key", str(name), known.keys() - {*passed}, f"In {path}.", where)
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
-    needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]
+    needed = [
+        name for name, taken in known.items() if taken.required and name not in (*given, *passed)
+    ]
     factory = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
     if factory and needed[:1] == [*known][:1]:  # parameters or optimiser: the module has them
         return ActlabError(
@@ -166,7 +189,9 @@ def _below(name: str, given: Mapping[str, Any], where: str) -> ActlabError | Non
     for key, path in ((key, class_of(value)) for key, value in given.items()):
         with suppress(ActlabError):  # text that is no class
             if isinstance(path, str) and name in (parameters(find(path, (object,), key)) or ()):
-                return ActlabError(f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?")
+                return ActlabError(
+                    f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?"
+                )
     return None
 
 
@@ -184,7 +209,9 @@ def unrestored(error: BaseException) -> ActlabError | None:
     """Return an error for whatever is raised while Lightning restores a checkpoint; None for other errors."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") in _RESTORING or frame.f_code.co_name in _RESTORING:
-            return ActlabError(f"the checkpoint cannot be restored ({described(error)}): give another file")
+            return ActlabError(
+                f"the checkpoint cannot be restored ({described(error)}): give another file"
+            )
     return None
 
 

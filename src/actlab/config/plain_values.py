@@ -24,7 +24,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Namespace):
         value = value.as_dict()
     if isinstance(value, Mapping):
-        return {str(key): item if type(item) in _LEAVES else plain(item) for key, item in value.items()}
+        return {
+            str(key): item if type(item) in _LEAVES else plain(item) for key, item in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [item if type(item) in _LEAVES else plain(item) for item in value]
     if isinstance(value, Enum):

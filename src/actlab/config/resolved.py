@@ -66,7 +66,9 @@ def _kept(key: str) -> list[Any]:
     return []
 
 
-def with_text(given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
+def with_text(
+    given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()
+) -> Any:
     """Return a parsed part of a config, with the text that the parser turned into other values.
 
     The parser turns text into numbers, booleans or null.
@@ -171,7 +173,9 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
     parser = LightningArgumentParser(exit_on_error=False)
     for name in names:
         if name in SECTIONS:
-            parser.add_subclass_arguments(SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False)
+            parser.add_subclass_arguments(
+                SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False
+            )
         else:
             parser.add_lightning_class_args(pl.Trainer, name)
     return parser

@@ -23,7 +23,8 @@ SEED = "seed_everything"
 SHAPES = ("num_classes", "num_outputs", "input_shape")
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
-# LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.
+# LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those
+# arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
 
@@ -62,7 +63,9 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
                 "(a user-defined model builds it in configure_optimizers)"
             )
         if key not in top_level(command) and key not in MOVED:
-            raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
+            raise unknown(
+                "config key", str(key), top_level(command), "At the top level of a config."
+            )
         if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
             raise ActlabError(f"{key} {value!r}: give true, false or null")
     if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
@@ -74,12 +77,18 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
         if (value := config.get(section)) is None:
             raise ActlabError(
                 f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
-                + (". Move a module's own data loaders into a LightningDataModule" if section == "data" else "")
+                + (
+                    ". Move a module's own data loaders into a LightningDataModule"
+                    if section == "data"
+                    else ""
+                )
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
         if get_dotted(config, f"{section}.seed") is not None:
-            raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
+            raise ActlabError(
+                f"{section}.seed cannot be set: it is set to {SEED}; give that instead"
+            )
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:

@@ -25,8 +25,9 @@ from actlab.errors.imports import importing
 from actlab.errors.messages import described, unknown
 from actlab.storage.spec import Spec
 
-# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans: words of the
-# command line stay text there, and no class is imported. A test compares the names with the signatures.
+# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans:
+# words of the command line stay text there, and no class is imported. A test compares the names
+# with the signatures.
 TEXT_ARGUMENTS = {
     "accelerator",
     "activation",
@@ -60,7 +61,14 @@ TEXT_ARGUMENTS = {
     "variant",
     "vectors",
 }
-_LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
+# In `TEXT_ARGUMENTS`
+_LIBRARIES = (
+    "actlab",
+    "pytorch_lightning",
+    "lightning",
+    "torch",
+    "torchmetrics",
+)
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
@@ -72,7 +80,8 @@ _order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union",
 
 def _whole_first(*args: Any) -> Sequence[Any]:
     """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int."""
-    # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the order
+    # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the
+    # order
     ordered = [*_order(*args)]
     if {int, float} <= {*ordered} and ordered.index(float) < ordered.index(int):
         ordered.remove(int)
@@ -82,8 +91,10 @@ def _whole_first(*args: Any) -> Sequence[Any]:
 
 hints.sort_subtypes_for_union = _whole_first
 
-# Functions as factories of modules: the parser only takes classes there, and calls a function itself.
-_passed: ContextVar[int] = ContextVar("passed", default=0)  # number of arguments of the factory that is parsed
+# Functions as factories of modules: the parser only takes classes there, and calls a function
+# itself.
+# Number of arguments of the factory that is parsed
+_passed: ContextVar[int] = ContextVar("passed", default=0)
 _parsing: Any = hints  # not public: a release without these functions fails at once
 _import, _adapt = _parsing.import_object, _parsing.adapt_typehints
 _class_parser = _parsing.cached_get_class_parser
@@ -92,13 +103,15 @@ _class_parser = _parsing.cached_get_class_parser
 def module_class(named: Any, passed: int) -> Any:
     """Return a class for a function that builds modules, and anything else unchanged.
 
-    ``passed`` is the number of arguments that a factory is called with; the function gets as many of these as
-    it takes by position. One whose first parameter has a default builds a factory.
+    ``passed`` is the number of arguments that a factory is called with; the function gets as many
+    of these as it takes by position. One whose first parameter has a default builds a factory.
     """
     if not passed or not inspect.isfunction(named):
         return named
     first = next(iter(inspect.signature(named).parameters.values()), None)
-    return named if first is None or first.default is not Parameter.empty else _class_of(named, passed)
+    return (
+        named if first is None or first.default is not Parameter.empty else _class_of(named, passed)
+    )
 
 
 @cache
@@ -111,7 +124,9 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
     others = [one for one in known if one.kind is not Parameter.POSITIONAL_OR_KEYWORD]
     unused = range(max(0, passed - len(by_position)))
     for number in unused:
-        by_position.append(Parameter(f"_unused_{number}", Parameter.POSITIONAL_OR_KEYWORD, default=None))
+        by_position.append(
+            Parameter(f"_unused_{number}", Parameter.POSITIONAL_OR_KEYWORD, default=None)
+        )
 
     def build(cls: type, *args: Any, **kwargs: Any) -> Any:
         return function(*args[: len(args) - len(unused)], **kwargs)
@@ -134,7 +149,11 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
     if isinstance(value, Spec):
         return value
     taken, made = (*get_args(wanted), None, None)[:2]  # of a callable, its arguments as a list
-    is_factory = isinstance(taken, list) and inspect.isclass(made) and made.__module__.startswith("torch.nn.")
+    is_factory = (
+        isinstance(taken, list)
+        and inspect.isclass(made)
+        and made.__module__.startswith("torch.nn.")
+    )
     token = _passed.set(len(taken) if is_factory else 0)
     try:
         return _adapt(value, wanted, *args, **kwargs)
@@ -223,7 +242,11 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
     for option in kinds(annotation):
         origin = get_origin(option) or option
         if origin in _CONTAINERS:
-            inner += [a for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :] if a is not ...]
+            inner += [
+                a
+                for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :]
+                if a is not ...
+            ]
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
             known: Callable[..., Any] = option
             taken = (parameters(known) or {}).get(name)
@@ -288,9 +311,13 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
     taken = dict(signature.parameters)
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values()):
         signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
-        of_bases = {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
+        of_bases = {
+            name: parameter for s in signatures if s for name, parameter in s.parameters.items()
+        }
         parser = ArgumentParser(exit_on_error=False)
-        add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
+        add = (
+            parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
+        )
         try:
             names = list(add(owner, fail_untyped=False))  # follows `**kwargs` through the source
         except ValueError:
@@ -312,7 +339,9 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
             signature = inspect.signature(owner, eval_str=evaluated)
             variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``.
-            if inspect.isclass(owner) and all(p.kind in variable for p in signature.parameters.values()):
+            if inspect.isclass(owner) and all(
+                p.kind in variable for p in signature.parameters.values()
+            ):
                 made = inspect.signature(owner.__init__, eval_str=evaluated)
                 return made.replace(parameters=[*made.parameters.values()][1:])
             return signature
@@ -323,7 +352,8 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     """Return the class, of certain ``kinds``, or function at an import path, or of an imported class's name."""
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
     if not {".", ":"} & set(path) and object not in kinds:
-        known = {owner.__name__: owner for owner in reversed([*_descendants(kinds)])}  # the first one wins
+        # The first one wins
+        known = {owner.__name__: owner for owner in reversed([*_descendants(kinds)])}
         if path not in known:
             raise unknown("class", path, known, f"{wants}.")
         return known[path]
@@ -332,7 +362,9 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     except ActlabError as error:
         raise ActlabError(f"{where}: {error}") from error
     if not callable(owner) or (inspect.isclass(owner) and not issubclass(owner, kinds)):
-        of_lightning = any(base.__module__.startswith("lightning.") for base in getattr(owner, "__mro__", ()))
+        of_lightning = any(
+            base.__module__.startswith("lightning.") for base in getattr(owner, "__mro__", ())
+        )
         raise ActlabError(f"{wants}, got {path!r}{_OTHER_LIGHTNING if of_lightning else ''}")
     return owner
 
@@ -348,7 +380,9 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
     """Return the object that ``package.module.name`` names; if it does not exist, suggest some ``kinds``."""
     parts = path.split(".")
     if not all(map(str.isidentifier, parts)):
-        raise ActlabError(f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}")
+        raise ActlabError(
+            f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}"
+        )
     owner, rest = _module(parts)
     for number, part in enumerate(rest):
         if not hasattr(owner, part):
@@ -371,11 +405,21 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
             with importing(name):
                 return importlib.import_module(name), parts[length:]
         except (ImportError, SyntaxError) as error:
-            if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
-                remedy = _OTHER_LIGHTNING if f"{getattr(error, 'name', '')}.".startswith("lightning.") else ""
-                raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}{remedy}") from error
+            if not (
+                isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+            ):
+                remedy = (
+                    _OTHER_LIGHTNING
+                    if f"{getattr(error, 'name', '')}.".startswith("lightning.")
+                    else ""
+                )
+                raise ActlabError(
+                    f"{'.'.join(parts)} cannot be imported: {error}{remedy}"
+                ) from error
         except Exception as error:  # third-party code may raise anything
-            raise ActlabError(f"{'.'.join(parts)} cannot be imported: {described(error)}") from error
+            raise ActlabError(
+                f"{'.'.join(parts)} cannot be imported: {described(error)}"
+            ) from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
         "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
@@ -385,7 +429,11 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
     if kinds:
         classes = {key: value for key, value in vars(owner).items() if inspect.isclass(value)}
-        names = [key for key, value in classes.items() if issubclass(value, kinds) and not key.startswith("_")]
+        names = [
+            key
+            for key, value in classes.items()
+            if issubclass(value, kinds) and not key.startswith("_")
+        ]
     else:
         names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
     return unknown("class" if kinds else "module", name, names, f"In {owner.__name__}.")

@@ -12,7 +12,8 @@ from actlab.storage.mappings import read_word
 from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
-_IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Name, package.module:Name
+# file.py:Name, package.module:Name
+_IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")
 
 
 def label(value: Any, full: bool = False) -> str:
@@ -29,13 +30,19 @@ def label(value: Any, full: bool = False) -> str:
         return label({"name": path, **(arguments if isinstance(arguments, Mapping) else {})}, full)
     if isinstance(value, Mapping) and "name" in value:
         name = label(value["name"], full)
-        parameters = ", ".join(f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name")
+        parameters = ", ".join(
+            f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name"
+        )
         return f"{name}({parameters})" if parameters else name
     if isinstance(value, str) and not full and (importable := _IMPORTABLE.fullmatch(value)):
         return importable[1]
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
         return str(value)
-    return f"{value:g}" if not full or (type(value) is float and float(f"{value:g}") == value) else str(value)
+    return (
+        f"{value:g}"
+        if not full or (type(value) is float and float(f"{value:g}") == value)
+        else str(value)
+    )
 
 
 def in_full(value: Any) -> str:
@@ -77,7 +84,8 @@ def same(first: Any, second: Any) -> bool:
 def value_key(value: Any) -> str:
     """Return a text that is the same for equal grid values: an integer equals its float, text only itself.
 
-    Activations are equal if name and arguments are, however they and the path of their file are written.
+    Activations are equal if name and arguments are, however they and the path of their file are
+    written.
     """
     if isinstance(value, str):
         return json.dumps(_absolute(value))
@@ -102,8 +110,9 @@ def _comparable(value: Any) -> Any:
 def named(text: Any, values: Iterable[Any]) -> Any:
     """Return the grid value that a text in a study file or a command names.
 
-    A text names the value that is equal, else the first one with this text as its `in_full` text, else the
-    first one that YAML reads in it. Any other value, and a text that names none, is returned unchanged.
+    A text names the value that is equal, else the first one with this text as its `in_full` text,
+    else the first one that YAML reads in it. Any other value, and a text that names none, is
+    returned unchanged.
 
     >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
     ({'name': 'elu', 'alpha': 2}, 0.5, 'a')
@@ -156,7 +165,11 @@ def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
         values = values.plain
     if isinstance(values, Mapping):
         return {str(key): mapped(inner, change) for key, inner in values.items()}
-    return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)
+    return (
+        [mapped(inner, change) for inner in values]
+        if isinstance(values, list | tuple)
+        else change(values)
+    )
 
 
 def shareable(values: Any) -> Any:

@@ -23,7 +23,8 @@ def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
     """Pad each image with ``padding`` zeros on each side and cut a random window of its original size."""
     *lead, c, h, w = images.shape
     padded = pad(images.reshape(-1, c, h, w), (padding,) * 4)
-    windows = padded.unfold(2, h, 1).unfold(3, w, 1)  # a view: (n, C, row, column, H, W) of every window
+    # A view: (n, C, row, column, H, W) of every window
+    windows = padded.unfold(2, h, 1).unfold(3, w, 1)
     row, column = integers_at(position, "crop", 2 * padding + 1, (2,)).view(-1, 2).unbind(1)
     sample = torch.arange(len(padded), device=images.device)
     return windows[sample, :, row, column].view(*lead, c, h, w)
@@ -37,12 +38,15 @@ def mirrored(images: Tensor, which: Tensor) -> Tensor:
 class Augmentation:
     """A transform of batches: random crop, then random horizontal flip, then Gaussian noise.
 
-    Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without settings. Of
-    ``flip: both``, the dataset shows each image in `BothWays`. See `ImageDataModule` for the settings.
+    Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without
+    settings. Of ``flip: both``, the dataset shows each image in `BothWays`. See `ImageDataModule`
+    for the settings.
     """
 
     @validated
-    def __init__(self, crop: Whole = 0, flip: Flip = "none", noise: Annotated[float, Ge(0)] = 0.0) -> None:
+    def __init__(
+        self, crop: Whole = 0, flip: Flip = "none", noise: Annotated[float, Ge(0)] = 0.0
+    ) -> None:
         self.crop, self.flip, self.noise = crop, flip, noise
 
     def __call__(self, batch: Batch, position: Position) -> Batch:

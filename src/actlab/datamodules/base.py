@@ -1,7 +1,8 @@
 """Datasets in memory, batch samplers and the base class that all datamodules share.
 
-A sampler yields a `Position` per batch: run seeds, epoch and sample indices. Random numbers that a transform
-draws by this position are the same for a sample alone, in a stack, on any number of devices and after a resume.
+A sampler yields a `Position` per batch: run seeds, epoch and sample indices. Random numbers that a
+transform draws by this position are the same for a sample alone, in a stack, on any number of
+devices and after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -40,13 +41,15 @@ BeginBlocks = Callable[[], Callable[[int], int] | None]
 class Samples(Dataset[Batch]):
     """A dataset that returns a whole batch for a `Position`, and samples as any map-style dataset does.
 
-    A subclass defines ``__len__``, `device` and `batch`. Single samples are augmented as in epoch 0 of
-    ``seed``, which is set to the datamodule's.
+    A subclass defines ``__len__``, `device` and `batch`. Single samples are augmented as in epoch 0
+    of ``seed``, which is set to the datamodule's.
     """
 
     seed = 0
-    drawn = False  # whether each epoch has samples of its own, which the position draws: none are shuffled
-    device: torch.device  # that this dataset was loaded for; the datamodule loads again for another one
+    # Whether each epoch has samples of its own, which the position draws: none are shuffled
+    drawn = False
+    # That this dataset was loaded for; the datamodule loads again for another one
+    device: torch.device
     groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
     file_names: Sequence[str] | None = None  # of each sample that is a file, its path
 
@@ -58,7 +61,8 @@ class Samples(Dataset[Batch]):
         """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
     def __getitem__(self, index: int) -> Batch:
-        sample: Batch = self.__getitems__([range(len(self))[index]])[0]  # IndexError beyond the samples
+        # IndexError beyond the samples
+        sample: Batch = self.__getitems__([range(len(self))[index]])[0]
         return sample
 
     def __getitems__(self, position: Position | Sequence[int]) -> Any:
@@ -74,13 +78,15 @@ class Samples(Dataset[Batch]):
 class TensorDataset(Samples):
     """A dataset of tensors in memory that gathers a whole batch at once, for an index of any shape.
 
-    Each tensor is ``(N, …)``. Each batch is a copy, so the transform may modify it in place; the index of the
-    position that it receives is on the device of the tensors.
+    Each tensor is ``(N, …)``. Each batch is a copy, so the transform may modify it in place; the
+    index of the position that it receives is on the device of the tensors.
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
         if len({len(t) for t in tensors}) != 1:
-            raise ActlabError(f"a dataset needs tensors of one length, not {[len(t) for t in tensors]}")
+            raise ActlabError(
+                f"a dataset needs tensors of one length, not {[len(t) for t in tensors]}"
+            )
         self.tensors, self.device = tensors, tensors[0].device
         self.transform = transform
 
@@ -91,15 +97,17 @@ class TensorDataset(Samples):
         """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
         index = position.index.to(self.device)
         rows = index.flatten()
-        batch = tuple(t.index_select(0, rows).view(*index.shape, *t.shape[1:]) for t in self.tensors)
+        batch = tuple(
+            t.index_select(0, rows).view(*index.shape, *t.shape[1:]) for t in self.tensors
+        )
         return self.transform(batch, position._replace(index=index)) if self.transform else batch
 
 
 class Draws(Samples):
     """Endless training data: each epoch has ``updates`` new batches of ``batch_size`` samples.
 
-    ``draw`` draws the samples of a position, ``(B, …)``, or ``(R, B, …)`` in a stack, by `uniform_at` or
-    `integers_at`: runs of one seed get the same samples, whatever they train.
+    ``draw`` draws the samples of a position, ``(B, …)``, or ``(R, B, …)`` in a stack, by
+    `uniform_at` or `integers_at`: runs of one seed get the same samples, whatever they train.
     """
 
     drawn = True
@@ -109,7 +117,9 @@ class Draws(Samples):
         self, draw: Callable[[Position], Batch], updates: int, batch_size: int, device: torch.device
     ) -> None:
         self.draw, self.size, self.device = draw, updates * batch_size, device
-        self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = None  # epoch, first, end
+        self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = (
+            None  # epoch, first, end
+        )
 
     def __len__(self) -> int:
         return self.size
@@ -125,7 +135,12 @@ class Draws(Samples):
         if known is None or known[0] != (seeds, epoch) or not known[1] <= first <= last < known[2]:
             end = min(first + self.ahead * number, max(self.size, last + 1))
             several = torch.arange(first, end, device=self.device).expand(*index.shape[:-1], -1)
-            self._known = known = (seeds, epoch), first, end, self.draw(Position(seeds, epoch, several))
+            self._known = known = (
+                (seeds, epoch),
+                first,
+                end,
+                self.draw(Position(seeds, epoch, several)),
+            )
         start, axis = first - known[1], index.dim() - 1
         return tuple(part.narrow(axis, start, number).clone() for part in known[3])
 
@@ -133,10 +148,11 @@ class Draws(Samples):
 class SeededBatches(Sampler[Position]):
     """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
 
-    The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds yield an
-    index ``(R, B)``, where each run has the batches that its seed has alone. A partial last batch is dropped.
-    Samples that their position draws (`Draws`) stay in order: not ``shuffled``. The order of an epoch is moved
-    to ``device`` at once, because a copy of each index would wait for an accelerator at each batch.
+    The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds
+    yield an index ``(R, B)``, where each run has the batches that its seed has alone. A partial
+    last batch is dropped. Samples that their position draws (`Draws`) stay in order: not
+    ``shuffled``. The order of an epoch is moved to ``device`` at once, because a copy of each index
+    would wait for an accelerator at each batch.
     """
 
     def __init__(
@@ -184,7 +200,9 @@ class SeededBatches(Sampler[Position]):
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
         order = order.to(self.device)
         for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
-            yield Position(seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank])
+            yield Position(
+                seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank]
+            )
 
     def order(self, seed: int) -> Tensor:
         """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
@@ -196,16 +214,22 @@ class SeededBatches(Sampler[Position]):
 class BatchesInOrder(BatchSampler):
     """A batch sampler for evaluation that yields all samples in order, with seed 0 and epoch 0.
 
-    Random numbers drawn during an evaluation, such as the noise of a robustness curve, are therefore the same
-    for every run, activation and stack member. The first arguments are those of torch's ``BatchSampler``,
-    because Lightning constructs the sampler again for prediction. No device's slice of a batch is empty: a last
-    batch of fewer samples than devices is joined to the batch before it.
+    Random numbers drawn during an evaluation, such as the noise of a robustness curve, are
+    therefore the same for every run, activation and stack member. The first arguments are those of
+    torch's ``BatchSampler``, because Lightning constructs the sampler again for prediction. No
+    device's slice of a batch is empty: a last batch of fewer samples than devices is joined to the
+    batch before it.
     """
 
     sampler: SequentialSampler
 
     def __init__(
-        self, sampler: Sampler[int], batch_size: int, drop_last: bool, rank: int = 0, world_size: int = 1
+        self,
+        sampler: Sampler[int],
+        batch_size: int,
+        drop_last: bool,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         super().__init__(sampler, batch_size, drop_last)
         self.rank, self.world_size = rank, world_size
@@ -234,9 +258,10 @@ class _LoaderState(TypedDict):
 class SlicedLoader:
     """The batches of a data loader whose batch sampler slices them between devices, for a Trainer.
 
-    Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices. Training
-    resumes at any batch: the state is the epoch and the number of its batches that were yielded, and holds for
-    that epoch only. ``begin_blocks`` begins the blocks of an epoch; see `actlab.tasks.blocks.Blocks.begin`.
+    Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices.
+    Training resumes at any batch: the state is the epoch and the number of its batches that were
+    yielded, and holds for that epoch only. ``begin_blocks`` begins the blocks of an epoch; see
+    `actlab.tasks.blocks.Blocks.begin`.
     """
 
     def __init__(self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None) -> None:
@@ -289,16 +314,19 @@ def as_it_is(batch: Any) -> Any:
 class TensorDataModule(pl.LightningDataModule, ABC):
     """Base class of datamodules whose datasets fit in memory.
 
-    A subclass defines `input_shape` and, unless the task knows it, ``num_classes`` or ``num_outputs``, and sets
-    ``train``, ``val`` and ``test`` in `load`, each with its own transform. Only the transform of ``train`` may
-    be random. Without ``test`` there are no test metrics. ``hparams`` holds the arguments as plain values; they
-    are not logged, because a module may have other arguments of these names.
+    A subclass defines `input_shape` and, unless the task knows it, ``num_classes`` or
+    ``num_outputs``, and sets ``train``, ``val`` and ``test`` in `load`, each with its own
+    transform. Only the transform of ``train`` may be random. Without ``test`` there are no test
+    metrics. ``hparams`` holds the arguments as plain values; they are not logged, because a module
+    may have other arguments of these names.
 
     Args:
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
-        eval_batch_size: size of the global batch for validation and test, and of the batches for prediction.
-        seed: determines the order of the training batches; None as in tasks. After the construction, R seeds
-            give stacked batches ``(R, B, …)``.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
+        eval_batch_size: size of the global batch for validation and test, and of the batches for
+            prediction.
+        seed: determines the order of the training batches; None as in tasks. After the
+            construction, R seeds give stacked batches ``(R, B, …)``.
 
     Raises:
         ActlabError: if a batch size is below 1.
@@ -322,7 +350,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
-    absence = "`load` sets train, val and test"  # why a part has no samples, and the remedy, for messages
+    absence = (
+        "`load` sets train, val and test"  # why a part has no samples, and the remedy, for messages
+    )
     counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
     published: Mapping[str, int] = {}  # the same in a complete copy
 
@@ -344,8 +374,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def stackable(self) -> bool:
         """Whether this datamodule supports batches for R seeds at once; verified before runs are stacked.
 
-        If True, nothing that `load` reads may depend on ``seed``, ``train`` must accept an index ``(R, B)``,
-        and its transform must accept a batch ``(R, B, …)``.
+        If True, nothing that `load` reads may depend on ``seed``, ``train`` must accept an index
+        ``(R, B)``, and its transform must accept a batch ``(R, B, …)``.
         """
         return type(self).train_dataloader is TensorDataModule.train_dataloader
 
@@ -383,7 +413,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def test_dataloader(self) -> DataLoader[Any] | SlicedLoader | list[Any]:
         """Return the test batches, in file order; under a Trainer those of this device.
 
-        Without test samples the result is an empty list, or an ActlabError if the Trainer is to test.
+        Without test samples the result is an empty list, or an ActlabError if the Trainer is to
+        test.
         """
         self._part("train")
         if self.test is None and not (self.trainer and self.trainer.testing):
@@ -411,7 +442,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def _in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
         samples = self._part(part)
         order = SequentialSampler(samples)
-        return self._loader(samples, BatchesInOrder(order, self.eval_batch_size, False, rank, world_size))
+        return self._loader(
+            samples, BatchesInOrder(order, self.eval_batch_size, False, rank, world_size)
+        )
 
     def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
         return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)
@@ -439,5 +472,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 def dataset_or(default: str, dataset: str | None, sample: bool, embedded: str | None = None) -> str:
     """Return the given dataset, or ``default``, or the folder of the ``embedded`` sample; not two of them."""
     if sample and dataset is not None:
-        raise ActlabError(f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them")
+        raise ActlabError(
+            f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them"
+        )
     return str(resource(f"data/samples/{embedded}")) if sample and embedded else dataset or default

@@ -19,13 +19,18 @@ from actlab.storage.files import regular, replacing
 from actlab.storage.paths import cache_folder
 
 Tensors = dict[str, Tensor]
-_VERIFIED = set[tuple[Path, int, int]]()  # path, size and time of files whose digest has been checked
+_VERIFIED = set[
+    tuple[Path, int, int]
+]()  # path, size and time of files whose digest has been checked
 
 
-def made_once(kind: str, content: Any, cache_dir: str | None, make: Callable[[], Tensors]) -> Tensors:
+def made_once(
+    kind: str, content: Any, cache_dir: str | None, make: Callable[[], Tensors]
+) -> Tensors:
     """Return the tensors of a cache file, memory-mapped; ``make`` them first if it is missing or damaged.
 
-    The file is named by its ``kind`` and a digest of the ``repr`` of ``content``, which determines the tensors.
+    The file is named by its ``kind`` and a digest of the ``repr`` of ``content``, which determines
+    the tensors.
     """
     key = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
     path = cache_folder(cache_dir) / f"{kind}-{key}.safetensors"

@@ -18,27 +18,31 @@ CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_
 class CIFARDataModule(ImageDataModule):
     """CIFAR-10 or CIFAR-100; the first training images in file order are the validation set.
 
-    `ImageDataModule` with the defaults of CIFAR. Batches: images ``(B, 3, 32, 32)`` float32, labels ``(B,)``
-    int64. Preprocessed images take 12,288 bytes each: 614 MB for 50,000, 737 MB with the test images.
+    `ImageDataModule` with the defaults of CIFAR. Batches: images ``(B, 3, 32, 32)`` float32, labels
+    ``(B,)`` int64. Preprocessed images take 12,288 bytes each: 614 MB for 50,000, 737 MB with the
+    test images.
 
     Args:
         variant: ``cifar10`` or ``cifar100``; determines the default of ``dataset`` and the sample.
         dataset: a hub id or a local folder; by default ``uoft-cs/cifar10`` or ``uoft-cs/cifar100``.
-        label: column of the labels; by default ``label`` for CIFAR-10 and ``fine_label`` for CIFAR-100, whose
-            20 superclasses are in ``coarse_label``.
-        sample: use the embedded sample instead. CIFAR-10: 200 training images, 50 of them for validation, and
-            50 test images. CIFAR-100: generated patterns, 200 training and 100 test images.
+        label: column of the labels; by default ``label`` for CIFAR-10 and ``fine_label`` for
+            CIFAR-100, whose 20 superclasses are in ``coarse_label``.
+        sample: use the embedded sample instead. CIFAR-10: 200 training images, 50 of them for
+            validation, and 50 test images. CIFAR-100: generated patterns, 200 training and 100 test
+            images.
         preprocessing: see `ImageDataModule`.
         crop: see `ImageDataModule`; 4 in the papers, 0 for no cropping.
         flip: see `ImageDataModule`; ``both`` in the script of GELU §3.5, CIFAR-100.
         noise: see `ImageDataModule`; 0.15 in GELU §3.5, CIFAR-10.
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 50 with ``sample``.
-        train_on_all: train on all training images, including the validation images; validation then only
-            measures the fit.
+        train_on_all: train on all training images, including the validation images; validation then
+            only measures the fit.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
+            commit.
         seed: determines the order of batches and the augmentation.
 
     Raises:

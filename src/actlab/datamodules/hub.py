@@ -17,7 +17,9 @@ from actlab.storage.paths import at_home
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 
 
-def located(dataset: str, revision: str | None = None, files: str = "*.parquet") -> tuple[Path, str | None]:
+def located(
+    dataset: str, revision: str | None = None, files: str = "*.parquet"
+) -> tuple[Path, str | None]:
     """Return the folder that ``dataset`` names, or the folder with ``files`` and commit of this hub dataset."""
     path = at_home(dataset)
     if dataset and path.is_dir():
@@ -31,13 +33,20 @@ def located(dataset: str, revision: str | None = None, files: str = "*.parquet")
 
     cut_off = False
     try:
-        validate_repo_id(dataset)  # before the hub is asked: most ids that are invalid are wrong paths
+        # Before the hub is asked: most ids that are invalid are wrong paths
+        validate_repo_id(dataset)
         cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
         with quiet():
             options: Any = {"allow_patterns": [files, "README.md"], "local_files_only": cut_off}
-            folder = Path(snapshot_download(dataset, repo_type="dataset", revision=revision, **options))
+            folder = Path(
+                snapshot_download(dataset, repo_type="dataset", revision=revision, **options)
+            )
     except (OSError, ValueError, RuntimeError) as error:
-        reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else one_line(error)
+        reason = (
+            f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s"
+            if cut_off
+            else one_line(error)
+        )
         which = "" if revision is None else f", revision {revision!r},"
         raise ActlabError(
             f"dataset {dataset!r}{which} is not a folder and cannot be loaded from the hub ({reason}); check "
@@ -54,7 +63,8 @@ def answers(endpoint: str) -> bool:
     responses: list[Any] = []
 
     def ask() -> None:
-        with suppress(Exception):  # any error means no answer; its type depends on the library's HTTP client
+        # Any error means no answer; its type depends on the library's HTTP client
+        with suppress(Exception):
             responses.append(get_session().head(endpoint, timeout=PATIENCE))
 
     # In a thread: neither DNS look-up nor connecting to several addresses has a timeout.

@@ -31,37 +31,40 @@ SPLITS = ("train", "validation")
 class ImageNetDataModule(TensorDataModule):
     """ImageNet as in ELU §4.4: 256×256 squares minus their mean, random 224×224 crops and horizontal flips.
 
-    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how it makes a
-    picture square; we cut the central square, as Krizhevsky et al. (2012) do. The per-pixel mean is computed
-    over the squares of all training images and subtracted before a window is cut. Values are divided by 255,
-    which the paper does not state either, because He initialization propagates the scale of the input up to the
-    logits.
+    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how
+        it makes a
+    picture square; we cut the central square, as Krizhevsky et al. (2012) do. The per-pixel mean is
+    computed over the squares of all training images and subtracted before a window is cut. Values
+    are divided by 255, which the paper does not state either, because He initialization propagates
+    the scale of the input up to the logits.
 
-    The 50,000 validation images have labels, the test images do not. As in Fig 6 of the paper, ``val_images``
-    of the validation images, selected at random, are the validation set. The rest is the test set, so results
-    are not reported on the images used for selection.
+    The 50,000 validation images have labels, the test images do not. As in Fig 6 of the paper,
+    ``val_images`` of the validation images, selected at random, are the validation set. The rest is
+    the test set, so results are not reported on the images used for selection.
 
     Batches do not depend on the number of devices or workers.
 
     Args:
         dataset: a hub id, by default ``ILSVRC/imagenet-1k``; or a folder with ``train/CLASS/*`` and
-            ``val/CLASS/*`` (or ``validation/``), with labels in order of the class names; or a folder of
-            parquet files in the hub's layout. The hub's reader copies parquet files to ``rows/`` in the cache,
-            again after each change; old copies stay.
+            ``val/CLASS/*`` (or ``validation/``), with labels in order of the class names; or a
+            folder of parquet files in the hub's layout. The hub's reader copies parquet files to
+            ``rows/`` in the cache, again after each change; old copies stay.
         sample: use generated pictures instead: ten classes, 40 training and 20 validation images.
         size: side of the squares in pixels.
         crop: side of the windows in pixels.
         val_images: size of the validation set, at most 8 with ``sample``.
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: batch size for validation, test and prediction.
         workers: number of processes per device that read and decode; 0 decodes in the main process.
         cache_dir: folder for the mean; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
+            commit.
         seed: determines the order of batches, the windows and the flips.
 
     Raises:
-        ActlabError: if the dataset is missing or has another layout, a picture cannot be decoded, or a setting
-            is invalid.
+        ActlabError: if the dataset is missing or has another layout, a picture cannot be decoded,
+            or a setting is invalid.
     """
 
     sample_replaces_dataset = True
@@ -85,7 +88,9 @@ class ImageNetDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
-            raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
+            raise ActlabError(
+                f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}"
+            )
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
@@ -101,7 +106,9 @@ class ImageNetDataModule(TensorDataModule):
         """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
         folder, commit = located(self.dataset, self.revision)
         as_pictures = has_class_folders(folder)
-        version = digest_of(folder, state) if as_pictures else commit or digest_of(folder, content)[:24]
+        version = (
+            digest_of(folder, state) if as_pictures else commit or digest_of(folder, content)[:24]
+        )
         copy = cache_folder(self.cache_dir) / "rows" / version
         if not as_pictures:
             with writing(copy.parent):
@@ -152,8 +159,12 @@ class ImageNetDataModule(TensorDataModule):
 
     def _mean(self) -> Tensor:
         """Return the mean of all training squares, float32 ``(3, S, S)``, cached: it reads all pictures."""
-        train = Photographs(self.pictures["train"], self.size, torch.arange(len(self.pictures["train"])))
-        loader = self._loader(train, BatchesInOrder(SequentialSampler(train), BLOCK, drop_last=False))
+        train = Photographs(
+            self.pictures["train"], self.size, torch.arange(len(self.pictures["train"]))
+        )
+        loader = self._loader(
+            train, BatchesInOrder(SequentialSampler(train), BLOCK, drop_last=False)
+        )
 
         def _make() -> dict[str, Tensor]:
             return {"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}
@@ -168,15 +179,21 @@ class ImageNetDataModule(TensorDataModule):
             raise ActlabError(
                 f"data.val_images {n}: {self.dataset} has {len(val)} validation images; give fewer, at least 1"
             )
-        order = torch.randperm(len(val), generator=generator(0, "val_images"))  # the same for every run
+        # The same for every run
+        order = torch.randperm(len(val), generator=generator(0, "val_images"))
         random, fixed = Crops(mean, self.crop, random=True), Crops(mean, self.crop)
         self.train = Photographs(train, self.size, torch.arange(len(train)), random, device)
         self.val, self.test = (
-            Photographs(val, self.size, part.sort().values, fixed, device) for part in (order[:n], order[n:])
+            Photographs(val, self.size, part.sort().values, fixed, device)
+            for part in (order[:n], order[n:])
         )
 
     def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
         pinned = samples.device.type == "cuda"
         return ReadingLoader(
-            samples, batch_sampler=batches, collate_fn=as_it_is, num_workers=self.workers, pin_memory=pinned
+            samples,
+            batch_sampler=batches,
+            collate_fn=as_it_is,
+            num_workers=self.workers,
+            pin_memory=pinned,
         )

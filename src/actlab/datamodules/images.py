@@ -38,7 +38,12 @@ FORMAT = 7  # version of the cache; increased when decoding changes
 # The images that this process preprocessed last: its next run mostly needs the same.
 _LATEST: dict[str, dict[str, Tensor]] = {}
 AUTO = "auto"  # a split that is used if the dataset has it
-DEFAULTS = {"train": "train", "val": "validation", "test": "test"}  # part → name of its `AUTO` split
+# Part → name of its `AUTO` split
+DEFAULTS = {
+    "train": "train",
+    "val": "validation",
+    "test": "test",
+}
 VALIDATION = 5000  # validation images of MNIST and CIFAR
 Share = Annotated[float, Gt(0), Lt(1)]
 SORTED = 50  # this many images of one class in a row are not due to chance
@@ -76,7 +81,9 @@ def decode(
 
     hint = ""
     if len(sizes) > 1:
-        some = [f"{name} has size {height}×{width}" for (height, width), name in [*sizes.items()][:2]]
+        some = [
+            f"{name} has size {height}×{width}" for (height, width), name in [*sizes.items()][:2]
+        ]
         hint = f"{len(sizes)} different sizes: {', '.join(some)}; set data.size, and data.fit to crop or resize"
     if unreadable:
         unreadable = dict(sorted(unreadable.items()))
@@ -86,7 +93,9 @@ def decode(
         raise rejected(unreadable, remedy)
     if hint:
         raise ActlabError(f"dataset {given!r} has images of {hint}")
-    return tensors | {"num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))}
+    return tensors | {
+        "num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))
+    }
 
 
 def _left_out_by(names: Iterable[str], folder: Path) -> str:
@@ -95,10 +104,13 @@ def _left_out_by(names: Iterable[str], folder: Path) -> str:
     return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}" if paths else ""
 
 
-def drawn_from_each_class(labels: Tensor, rows: Tensor, share: float, seed: int, part: str) -> Tensor:
+def drawn_from_each_class(
+    labels: Tensor, rows: Tensor, share: float, seed: int, part: str
+) -> Tensor:
     """Draw some of the ``rows``: of each class a share of all its images, at least one, but never all.
 
-    ``labels (N,)`` are those of all images. The seed and the name of the ``part`` determine the draw.
+    ``labels (N,)`` are those of all images. The seed and the name of the ``part`` determine the
+    draw.
     """
     shuffled = rows[torch.randperm(len(rows), generator=generator(seed, "split", part))]
     drawn: list[Tensor] = []
@@ -123,58 +135,64 @@ def _as_slice(rows: Tensor) -> Tensor | slice:
 class ImageDataModule(TensorDataModule):
     """Labelled images, from the hub, from parquet files in its layout or from class folders.
 
-    Batches: images ``(B, C, H, W)`` float32, labels ``(B,)`` int64. Images stay in memory, as bytes if the only
-    preprocessing step is ``unit``, otherwise as float32. Preprocessing statistics, such as those of whitening,
-    are computed from the images used for training only.
+    Batches: images ``(B, C, H, W)`` float32, labels ``(B,)`` int64. Images stay in memory, as bytes
+        if the only
+    preprocessing step is ``unit``, otherwise as float32. Preprocessing statistics, such as those of
+    whitening, are computed from the images used for training only.
 
-    Pictures may have any mode (grey, palette, transparent, CMYK) and 1 to 16 bits a channel; transparency is
-    dropped, as torchvision's ``ImageFolder`` does. Floats and 32 bits are rejected.
+    Pictures may have any mode (grey, palette, transparent, CMYK) and 1 to 16 bits a channel;
+    transparency is dropped, as torchvision's ``ImageFolder`` does. Floats and 32 bits are rejected.
 
     Args:
         dataset: a hub id; a local folder in the hub's layout; or a folder of class folders,
             ``SPLIT/CLASS/*.png`` or, without splits, ``CLASS/*.png``.
         name: of one of several datasets in a folder or repository.
-        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
+            commit.
         train_split: name of the training split. Class folders without splits are all of this split.
-        val_split: name of the validation split. ``auto``: ``validation`` (or a folder ``val`` or ``valid``),
-            if there is one and neither ``validation`` nor ``train_on_all`` is set; else as null. null:
-            validation images are taken from the training split.
-        test_split: name of the test split. ``auto``: ``test``, if there is one and ``test`` is not set; else
-            test images are taken from the training split. null: no test metrics.
+        val_split: name of the validation split. ``auto``: ``validation`` (or a folder ``val`` or
+            ``valid``), if there is one and neither ``validation`` nor ``train_on_all`` is set; else
+            as null. null: validation images are taken from the training split.
+        test_split: name of the test split. ``auto``: ``test``, if there is one and ``test`` is not
+            set; else test images are taken from the training split. null: no test metrics.
         image: column of the images; by default ``image`` or ``img``.
         label: column of the labels; by default ``label``, ``fine_label`` or ``labels``.
         channels: 1 for greyscale, 3 for colour; pictures are converted.
-        size: height and width of all images in pixels, as one number or two; null: as in the files, where all
-            images must have one size.
-        fit: how a picture gets this size, bilinearly: ``crop`` cuts its largest central part of this shape
-            first; ``resize`` changes height and width separately.
-        leave_out: pictures of class folders to leave out: a list of paths from the dataset's folder. A folder's
-            path leaves out all its pictures.
-        preprocessing: steps in order, from ``unit``, ``scale``, ``mean``, ``gcn`` and ``zca``; a step with
-            settings is a mapping such as ``{name: zca, eps: 0.1}``.
-        augmentation: of training images, such as ``{crop: 4, flip: random, noise: 0.15}``. ``crop``: number of
-            zeros added on each side before a random window of the image's size is cut. ``flip``: ``random``
-            flips with probability ½; ``both`` shows each image twice per epoch, original and flipped.
-            ``noise``: standard deviation of Gaussian noise on preprocessed images.
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
+        size: height and width of all images in pixels, as one number or two; null: as in the files,
+            where all images must have one size.
+        fit: how a picture gets this size, bilinearly: ``crop`` cuts its largest central part of
+            this shape first; ``resize`` changes height and width separately.
+        leave_out: pictures of class folders to leave out: a list of paths from the dataset's
+            folder. A folder's path leaves out all its pictures.
+        preprocessing: steps in order, from ``unit``, ``scale``, ``mean``, ``gcn`` and ``zca``; a
+            step with settings is a mapping such as ``{name: zca, eps: 0.1}``.
+        augmentation: of training images, such as ``{crop: 4, flip: random, noise: 0.15}``.
+            ``crop``: number of zeros added on each side before a random window of the image's size
+            is cut. ``flip``: ``random`` flips with probability ½; ``both`` shows each image twice
+            per epoch, original and flipped. ``noise``: standard deviation of Gaussian noise on
+            preprocessed images.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: batch size for validation, test and prediction.
-        validation: validation images taken from the training split. A share, by default 0.1, is drawn from each
-            class by ``split_seed``. A number takes the first images in file order; of class folders, in a
-            fixed mixed order.
-        test: test images taken from the training split, as ``validation``; by default the share 0.2. A number
-            takes those before the validation images.
+        validation: validation images taken from the training split. A share, by default 0.1, is
+            drawn from each class by ``split_seed``. A number takes the first images in file order;
+            of class folders, in a fixed mixed order.
+        test: test images taken from the training split, as ``validation``; by default the share
+            0.2. A number takes those before the validation images.
         split_seed: determines the shares; the same for all seeds of a study.
-        train_on_all: train on all training images, including the validation images; validation then only
-            measures the fit.
+        train_on_all: train on all training images, including the validation images; validation then
+            only measures the fit.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         seed: determines the order of batches and the augmentation.
 
     Raises:
-        ActlabError: if the dataset is missing, damaged, of another layout or sorted by class, or a setting is
-            invalid. All pictures that cannot be read are listed at once.
+        ActlabError: if the dataset is missing, damaged, of another layout or sorted by class, or a
+            setting is invalid. All pictures that cannot be read are listed at once.
     """
 
-    absence = "data.test_split is null: use actlab validate, or train again with another data.test_split"
+    absence = (
+        "data.test_split is null: use actlab validate, or train again with another data.test_split"
+    )
     sample = False  # whether the dataset is a sample, whose order of classes is not checked
 
     @validated
@@ -251,7 +269,15 @@ class ImageDataModule(TensorDataModule):
         content = commit or digest_of(folder, train=splits["train"])
         columns = self.image, self.label
         known: tuple[Any, ...] = (
-            *(FORMAT, self.dataset if commit else "", content, splits, self.channels, self.name, *columns),
+            *(
+                FORMAT,
+                self.dataset if commit else "",
+                content,
+                splits,
+                self.channels,
+                self.name,
+                *columns,
+            ),
         )
         if self.size or self.leave_out:  # the defaults keep the keys of earlier caches
             known = (*known, self.size and tuple(self.size), self.fit, self.leave_out)
@@ -277,14 +303,18 @@ class ImageDataModule(TensorDataModule):
             made = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
         if not commit and digest_of(folder, train=splits["train"]) != content:
-            raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
+            raise ActlabError(
+                f"{folder} changed while it was read; run again when its files are complete"
+            )
         return made
 
     def check(self, images: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config."""
         side = min(images.tensors["train_images"].shape[2:])
         if self.augmentation.crop >= side:
-            raise ActlabError(f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image")
+            raise ActlabError(
+                f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image"
+            )
 
     def setup(self, stage: str) -> None:
         """Load the datasets; reject a checkpoint callback that selects by images which the run trains on."""
@@ -307,7 +337,9 @@ class ImageDataModule(TensorDataModule):
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
         """The number of images in each split of the dataset."""
         tensors = self.images.tensors
-        return {part: len(tensors[f"{part}_labels"]) for part in DEFAULTS if f"{part}_labels" in tensors}
+        return {
+            part: len(tensors[f"{part}_labels"]) for part in DEFAULTS if f"{part}_labels" in tensors
+        }
 
     @property
     def num_classes(self) -> int:
@@ -406,7 +438,9 @@ class ImageDataModule(TensorDataModule):
         preprocess = cache(self._preprocessing)  # which digests all training images
 
         def part(name: str) -> tuple[Tensor, Tensor]:
-            split, chosen = ("train", _as_slice(rows[name])) if name in rows else (name, slice(None))
+            split, chosen = (
+                ("train", _as_slice(rows[name])) if name in rows else (name, slice(None))
+            )
             images, labels = (tensors[f"{split}_{kind}"][chosen] for kind in ("images", "labels"))
             if as_bytes:
                 return images.to(device), labels.to(device)

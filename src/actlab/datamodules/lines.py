@@ -22,7 +22,9 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ActlabError(f"{path}, line {number}: not UTF-8 ({one_line(error)}); give a UTF-8 file") from error
+        raise ActlabError(
+            f"{path}, line {number}: not UTF-8 ({one_line(error)}); give a UTF-8 file"
+        ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ActlabError(
             f"{path} is damaged or cannot be read after line {number} ({one_line(error)}); fetch it again"

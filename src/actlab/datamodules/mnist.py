@@ -12,20 +12,22 @@ from actlab.validation import Whole, validated
 class MNISTDataModule(ImageDataModule):
     """MNIST with the paper's split: the first images in file order for validation, the rest for training.
 
-    `ImageDataModule` with the defaults of MNIST, greyscale. Batches: images ``(B, 1, H, W)`` float32 in [0, 1],
-    not centred (GELU §3.1), labels ``(B,)`` int64.
+    `ImageDataModule` with the defaults of MNIST, greyscale. Batches: images ``(B, 1, H, W)``
+    float32 in [0, 1], not centred (GELU §3.1), labels ``(B,)`` int64.
 
     Args:
         dataset: a hub id or a local folder, of Fashion-MNIST too; by default ``ylecun/mnist``.
-        sample: use the embedded sample instead: 5,000 training images, 1,000 of them for validation, and 1,000
-            test images.
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
+        sample: use the embedded sample instead: 5,000 training images, 1,000 of them for
+            validation, and 1,000 test images.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: batch size for validation, test and prediction.
         validation: number of validation images; by default 5,000, or 1,000 with ``sample``.
-        train_on_all: train on all training images, including the validation images (autoencoder, GELU §3.2);
-            validation then only measures the fit.
+        train_on_all: train on all training images, including the validation images (autoencoder,
+            GELU §3.2); validation then only measures the fit.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
+            commit.
         seed: determines the order of batches.
 
     Raises:

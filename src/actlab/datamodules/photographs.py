@@ -48,7 +48,10 @@ class Photographs(Samples):
     def batch(self, position: Position) -> Batch:
         """Return the batch of samples ``position.index``, an index ``(B,)``."""
         numbers = self.chosen[position.index.cpu()]
-        batch = torch.stack([self._square(n) for n in numbers.tolist()]), self.pictures.labels[numbers]
+        batch = (
+            torch.stack([self._square(n) for n in numbers.tolist()]),
+            self.pictures.labels[numbers],
+        )
         return self.transform(batch, position) if self.transform else batch
 
     def _square(self, number: int) -> Tensor:
@@ -59,7 +62,9 @@ def square(image: Any, size: int) -> Tensor:
     """Cut the largest central square of a Pillow image and resize it, bilinearly, to uint8 ``(3, S, S)``."""
     f = functional()
     side = min(image.size)
-    resized: Tensor = f.pil_to_tensor(f.resize(f.center_crop(image.convert("RGB"), [side, side]), [size, size]))
+    resized: Tensor = f.pil_to_tensor(
+        f.resize(f.center_crop(image.convert("RGB"), [side, side]), [size, size])
+    )
     return resized
 
 
@@ -81,7 +86,9 @@ class Crops:
         if not self.random:
             return f.center_crop(centred, window).div(255), labels
         corners = integers_at(position, "crop", images.shape[-1] - self.size + 1, (2,)).tolist()
-        cut = torch.stack([f.crop(x, *corner, *window) for x, corner in zip(centred, corners, strict=True)])
+        cut = torch.stack(
+            [f.crop(x, *corner, *window) for x, corner in zip(centred, corners, strict=True)]
+        )
         flips = uniform_at(position, "flip") < 0.5
         cut[flips] = f.horizontal_flip(cut[flips])
         return cut.div_(255), labels
@@ -90,15 +97,17 @@ class Crops:
 class ReadingLoader(DataLoader[Any]):
     """A data loader whose workers start at the first batch and whose worker errors have no traceback.
 
-    Lightning creates iterators that it never uses, and others before it sets the epoch. The workers of the
-    stock data loader would start at once, with the batches of the wrong epoch.
+    Lightning creates iterators that it never uses, and others before it sets the epoch. The workers
+    of the stock data loader would start at once, with the batches of the wrong epoch.
     """
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
         try:
             yield from super().__iter__()
         except ActlabError as error:  # torch prepends the worker's traceback to the message
-            # Its frames refer to the error and to the iterator, whose workers a collection of such a cycle ends
-            # after a timeout of five seconds each.
+            # Its frames refer to the error and to the iterator, whose workers a collection of such
+            # a cycle ends after a timeout of five seconds each.
             error.__traceback__ = None
-            raise ActlabError(str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()) from error
+            raise ActlabError(
+                str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()
+            ) from error

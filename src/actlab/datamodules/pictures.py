@@ -1,6 +1,7 @@
 """Decode encoded pictures, and read the labels beside them, from tables of `datasets`.
 
-`read_picture` opens the pictures of all datamodules. It turns any depth into 8 bits a channel, or rejects it.
+`read_picture` opens the pictures of all datamodules. It turns any depth into 8 bits a channel, or
+rejects it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ MODES = {1: "L", 3: "RGB"}  # channels → Pillow mode: 8-bit greyscale, 8-bit c
 MAX_CLASSES = 100_000  # a larger label means a damaged file
 # Errors of readers of damaged files.
 UNREADABLE = (
-    *(OSError, ValueError, SyntaxError, TypeError, EOFError, IndexError, KeyError, OverflowError, struct.error),
+    *(
+        OSError,
+        ValueError,
+        SyntaxError,
+        TypeError,
+        EOFError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        struct.error,
+    ),
     *(zlib.error, RuntimeError, AttributeError),
 )
 
@@ -39,10 +50,12 @@ Fit = Literal["crop", "resize"]
 def read_picture(file: bytes) -> Any:
     """Return a picture of Pillow with 8 bits a channel, upright according to its orientation tag.
 
-    Grey values of 12 and 16 bits are scaled to 0 … 255. Of colours with 16 bits, Pillow keeps the upper 8.
+    Grey values of 12 and 16 bits are scaled to 0 … 255. Of colours with 16 bits, Pillow keeps the
+    upper 8.
 
     Raises:
-        ValueError: for values without a known range, such as floats; `UNREADABLE` for a damaged file.
+        ValueError: for values without a known range, such as floats; `UNREADABLE` for a damaged
+            file.
     """
     from PIL import Image, ImageOps
 
@@ -62,7 +75,9 @@ def read_picture(file: bytes) -> Any:
         values = np.asarray(image).astype(np.uint32) * 255 // largest
         return Image.fromarray((255 - values if inverted else values).astype(np.uint8))
     if mode in ("I", "F"):
-        raise ValueError(f"Pillow mode {mode!r}, whose range is unknown: save it with 8 or 16 bits a channel")
+        raise ValueError(
+            f"Pillow mode {mode!r}, whose range is unknown: save it with 8 or 16 bits a channel"
+        )
     return image
 
 
@@ -76,8 +91,8 @@ def reason_of(error: Exception) -> str:
 def pixels(image: Any, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Any:
     """Return the pixels of a picture of any mode, uint8 ``(H, W, channels)``; transparency is dropped.
 
-    With ``size`` (H, W), ``fit`` says how a picture gets it, bilinearly: ``crop`` cuts the largest central part
-    of this shape first, ``resize`` does not keep the ratio of the sides.
+    With ``size`` (H, W), ``fit`` says how a picture gets it, bilinearly: ``crop`` cuts the largest
+    central part of this shape first, ``resize`` does not keep the ratio of the sides.
     """
     from PIL import Image, ImageOps
 
@@ -107,11 +122,17 @@ class Stack(NamedTuple):
 class Pictures:
     """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of a split that `datasets` has opened.
 
-    The column ``image`` or ``label`` None is the first of `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists.
+    The column ``image`` or ``label`` None is the first of `IMAGE_COLUMNS` or `LABEL_COLUMNS` that
+    exists.
     """
 
     def __init__(
-        self, tables: Mapping[str, Any], split: str, image: str | None, label: str | None, given: str
+        self,
+        tables: Mapping[str, Any],
+        split: str,
+        image: str | None,
+        label: str | None,
+        given: str,
     ) -> None:
         import datasets
         import pyarrow
@@ -179,7 +200,8 @@ class Pictures:
         faults: dict[str, str] = {}
         sizes: dict[tuple[int, int], str] = {}
 
-        # Reading rows in order is faster than by number; threads are slower, small PNGs being mostly Python.
+        # Reading rows in order is faster than by number; threads are slower, small PNGs being
+        # mostly Python.
         for row, line in enumerate(self._table):
             cell = line[self._column] or {}
             try:
@@ -218,4 +240,6 @@ def rejected(faults: Mapping[str, str], hint: str = "") -> ActlabError:
     """Return the error for pictures that cannot be read, which are mapped to the reasons; ``hint`` ends it."""
     some = [f"{name} cannot be decoded ({reason})" for name, reason in [*faults.items()][:LISTED]]
     number = f"{len(faults)} unreadable pictures: " if len(faults) > 1 else ""
-    return ActlabError(f"{number}{', '.join(some)}; fetch again, convert or remove what is listed{hint}")
+    return ActlabError(
+        f"{number}{', '.join(some)}; fetch again, convert or remove what is listed{hint}"
+    )

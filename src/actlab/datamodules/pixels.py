@@ -26,13 +26,16 @@ def drawn(pixels: TensorDataset, position: Position) -> Batch:
 class PixelDataModule(TensorDataModule):
     """The pixels of one picture, as a function from coordinates to colours.
 
-    Batches: coordinates (x, y) ``(B, 2)`` float32, each in `torch.linspace(-1, 1, width or height)`, and
-    colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and column, training batches are
-    drawn with replacement. Of all others, those in even rows are for validation, those in odd rows for test.
+    Batches: coordinates (x, y) ``(B, 2)`` float32, each in `torch.linspace(-1, 1, width or
+        height)`, and
+    colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and column, training
+    batches are drawn with replacement. Of all others, those in even rows are for validation, those
+    in odd rows for test.
 
     Args:
-        dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id or local
-            folder, by default ``uoft-cs/cifar10``: the picture is a mosaic of its first test images.
+        dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id
+            or local folder, by default ``uoft-cs/cifar10``: the picture is a mosaic of its first
+            test images.
         sample: use the embedded sample of CIFAR-10 instead.
         tiles: number of images along each side of the mosaic.
         batch_size: number of pixels in an update.
@@ -84,7 +87,9 @@ class PixelDataModule(TensorDataModule):
     def _mosaic(self) -> Tensor:
         test, needed = self.cifar.images.tensors["test_images"], self.tiles**2
         if len(test) < needed:
-            raise ActlabError(f"data.tiles {self.tiles} needs {needed} test images, there are {len(test)}")
+            raise ActlabError(
+                f"data.tiles {self.tiles} needs {needed} test images, there are {len(test)}"
+            )
         rows = test[:needed].view(self.tiles, self.tiles, *test.shape[1:])  # (row, column, C, H, W)
         return rows.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
 
@@ -92,14 +97,20 @@ class PixelDataModule(TensorDataModule):
         """Divide the pixels by row and column."""
         _, height, width = self.image.shape
         rows, columns = torch.arange(height).view(-1, 1), torch.arange(width)
-        y, x = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
+        y, x = torch.meshgrid(
+            torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij"
+        )
         colours = self.image.permute(1, 2, 0).float() / 255
         even = (rows + columns) % 2 == 0
 
         def part(which: Tensor) -> TensorDataset:
-            return TensorDataset(torch.stack([x, y], -1)[which].to(device), colours[which].to(device))
+            return TensorDataset(
+                torch.stack([x, y], -1)[which].to(device), colours[which].to(device)
+            )
 
-        self.train = Draws(partial(drawn, part(even)), self.updates_per_epoch, self.batch_size, device)
+        self.train = Draws(
+            partial(drawn, part(even)), self.updates_per_epoch, self.batch_size, device
+        )
         self.val, self.test = part(~even & (rows % 2 == 0)), part(~even & (rows % 2 == 1))
 
 

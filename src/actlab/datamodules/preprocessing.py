@@ -27,7 +27,8 @@ from actlab.errors.messages import unknown
 FORMAT = 2  # version of the cache; increased when a step's statistics change
 BLOCK = 1000  # images per block: 12 MB of CIFAR in float32
 CPU = torch.device("cpu")
-_ROUNDING = 2**-20  # relative to the largest value: float32 rounding error of a difference that is exactly zero
+# Relative to the largest value: float32 rounding error of a difference that is exactly zero
+_ROUNDING = 2**-20
 
 Statistics = dict[str, Tensor]
 # Each call iterates over all training images from the start, as float32 (≤ BLOCK, C, H, W).
@@ -61,12 +62,13 @@ def whitened(x: Tensor, mean: Tensor, matrix: Tensor, eps: float) -> Tensor:
 def whitening(blocks: Blocks, eps: float) -> Statistics:
     """Return the mean image ``(C, H, W)`` and the symmetric whitening matrix ``(D, D)`` of the training images.
 
-    λ and U are the eigenvalues and eigenvectors of their covariance. The whitened training images have
-    covariance ``U diag(λ/(λ + eps)) Uᵀ``.
+    λ and U are the eigenvalues and eigenvectors of their covariance. The whitened training images
+    have covariance ``U diag(λ/(λ + eps)) Uᵀ``.
     """
     mean, count = mean_of(blocks)
     values, vectors = spectrum(blocks, mean, count)
-    # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term per eigenvector.
+    # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term per
+    # eigenvector.
     factors = (values + eps).rsqrt() - eps**-0.5
     matrix = (vectors * factors) @ vectors.T
     matrix.diagonal().add_(eps**-0.5)
@@ -93,7 +95,8 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
             covariance.addmm_(rows.T, rows)
         values, vectors = torch.linalg.eigh(covariance.div_(count))
         return values.clamp_(min=0), vectors
-    # Of fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the rank.
+    # Of fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the
+    # rank.
     rows = torch.cat(list(centred))
     values, vectors = torch.linalg.eigh((rows @ rows.T).div_(count))
     some = values > values[-1] * 1e-12
@@ -103,8 +106,8 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
 class Kind(NamedTuple):
     """What a step does: ``apply(images, **settings, **statistics)``, images float32 ``(N, C, H, W)``.
 
-    ``fit(blocks, **settings)`` returns the statistics of the training images, float32 on the CPU. A step that
-    takes bytes expects pixels from 0 to 255.
+    ``fit(blocks, **settings)`` returns the statistics of the training images, float32 on the CPU. A
+    step that takes bytes expects pixels from 0 to 255.
     """
 
     apply: Callable[..., Tensor]
@@ -115,11 +118,13 @@ class Kind(NamedTuple):
 
 STEPS = {
     "unit": Kind(lambda x: x / 255, takes_bytes=True),  # in [0, 1]
-    "scale": Kind(lambda x: (x - 127.5) / 128, takes_bytes=True),  # within ±1, approximately centred
+    # Within ±1, approximately centred
+    "scale": Kind(lambda x: (x - 127.5) / 128, takes_bytes=True),
     "mean": Kind(  # per pixel and channel
         lambda x, mean: x - mean, fit=lambda blocks: {"mean": mean_of(blocks)[0].float()}
     ),
-    # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a variance of about 1.
+    # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a variance of
+    # about 1.
     "gcn": Kind(contrast_normalised, settings={"norm": 55.0}),
     # 1e-5 after "scale" (GELU's script), 0.1 after "gcn" (Goodfellow et al. 2013).
     "zca": Kind(whitened, settings={"eps": 1e-5}, fit=whitening),
@@ -133,14 +138,26 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
         settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in STEPS:
-            raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
+            raise unknown(
+                "step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}."
+            )
         if steps and STEPS[name].takes_bytes:
-            raise ActlabError(f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first")
+            raise ActlabError(
+                f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first"
+            )
         for key, value in settings.items():
             if key not in STEPS[name].settings:
-                raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ActlabError(f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0")
+                raise unknown(
+                    f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings
+                )
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 < value < math.inf
+            ):
+                raise ActlabError(
+                    f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0"
+                )
         steps.append(Step(name, tuple({**STEPS[name].settings, **settings}.items())))
     return tuple(steps)
 
@@ -156,7 +173,9 @@ class Preprocessing(NamedTuple):
         known = [{name: t.to(device) for name, t in of_step.items()} for of_step in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
         with _exact_matmuls():
-            for block, result in zip(torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True):
+            for block, result in zip(
+                torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True
+            ):
                 x = block.to(device).float()
                 for step, statistics in zip(self.steps, known, strict=True):
                     x = STEPS[step.name].apply(x, **dict(step.settings), **statistics)
@@ -167,7 +186,8 @@ class Preprocessing(NamedTuple):
 @contextmanager
 def _exact_matmuls() -> Iterator[None]:
     """Compute matmuls in full float32 within a ``with`` block, because whitening cancels large terms."""
-    # Backend by backend: torch rejects a question for all of them where the process has chosen oneDNN.
+    # Backend by backend: torch rejects a question for all of them where the process has chosen
+    # oneDNN.
     backends: list[Any] = [torch.backends.mkldnn.matmul, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
     try:
@@ -195,7 +215,13 @@ def _fit(images: Tensor, steps: tuple[Step, ...]) -> dict[str, Tensor]:
     """Fit each step to the output of those before it; return the statistics, named ``{number}.{name}``."""
     known: list[Statistics] = []
     for number, step in enumerate(steps):
-        before = partial(map, Preprocessing(steps[:number], tuple(known)), torch.split(images, BLOCK))
+        before = partial(
+            map, Preprocessing(steps[:number], tuple(known)), torch.split(images, BLOCK)
+        )
         fit = STEPS[step.name].fit
         known.append(fit(before, **dict(step.settings)) if fit else {})
-    return {f"{n}.{name}": t.contiguous() for n, of_step in enumerate(known) for name, t in of_step.items()}
+    return {
+        f"{n}.{name}": t.contiguous()
+        for n, of_step in enumerate(known)
+        for name, t in of_step.items()
+    }

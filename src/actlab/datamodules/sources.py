@@ -1,8 +1,8 @@
 """Open a folder of pictures as tables of `datasets`: parquet files in the hub's layout, or class folders.
 
-The reader of `datasets` guesses splits from file names. It reads a file twice if its folder and its name both
-name a split, ignores files in a second folder, does not detect shards that were never downloaded, and uses the
-class names of the first file for all files. All of this is checked here.
+The reader of `datasets` guesses splits from file names. It reads a file twice if its folder and its
+name both name a split, ignores files in a second folder, does not detect shards that were never
+downloaded, and uses the class names of the first file for all files. All of this is checked here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,20 @@ from actlab.storage.digests import digests_of
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
+# torchvision's
+SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)
+# Split → names of its folder, else the split's own
+FOLDERS = {"validation": ("validation", "val", "valid")}
 REMEDY = (
     "give the folder of one dataset, with its splits in folders or files called train and test, or name the "
     "files of each split in a README.md (configs: data_files)"
@@ -34,7 +46,17 @@ REMEDY = (
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 # Folders of these names, in any case, divide pictures; they are no classes.
-_SPLIT_FOLDERS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
+_SPLIT_FOLDERS = {
+    "train",
+    "training",
+    "test",
+    "testing",
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "eval",
+}
 
 
 def content(file: Path) -> bytes:
@@ -90,7 +112,9 @@ def is_undivided(folder: Path, train: str = "train") -> bool:
 
 
 def _all_pictures(folder: Path) -> Iterator[str]:
-    files = (f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names)
+    files = (
+        f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names
+    )
     return (file for file in files if file.lower().endswith(SUFFIXES))
 
 
@@ -109,7 +133,9 @@ def open_tables(
     if has_class_folders(folder, splits[0]):
         return open_class_folders(folder, splits, mixed, leave_out)
     if leave_out:
-        raise ActlabError("data.leave_out: expected class folders of pictures, got parquet files; remove it")
+        raise ActlabError(
+            "data.leave_out: expected class folders of pictures, got parquet files; remove it"
+        )
     return open_parquet(folder, copy, name)
 
 
@@ -126,8 +152,8 @@ def listed(
 ) -> Listing | None:
     """Return the pictures of a split in class folders, None if there is no such split.
 
-    ``mixed`` orders them by a digest of their names instead of class and name. Pictures and folders in
-    ``leave_out``, by their paths from the folder, are left out.
+    ``mixed`` orders them by a digest of their names instead of class and name. Pictures and folders
+    in ``leave_out``, by their paths from the folder, are left out.
     """
     if is_undivided(folder, train):
         tops = [folder] if split == train else []
@@ -139,7 +165,11 @@ def listed(
     top, absent = tops[0], {str(folder / name) for name in leave_out}
     classes = _visible(entry.name for entry in os.scandir(top) if entry.is_dir())
     classes = [name for name in classes if f"{top}/{name}" not in absent]
-    rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(top / kind, absent)]
+    rows = [
+        (path, label)
+        for label, kind in enumerate(classes)
+        for path in _pictures(top / kind, absent)
+    ]
     if not rows:
         return None
 
@@ -164,19 +194,28 @@ def open_class_folders(
                 f"data.leave_out: expected paths from {folder}, got {name!r}, which does not exist; remove it"
             )
 
-    # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for ImageNet.
+    # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for
+    # ImageNet.
     tables, classes_of = {}, {}
     for split in splits:
         listing = listed(folder, split, splits[0], mixed, leave_out)
         if listing is None:
             continue
-        kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=listing.classes)}
+        kinds = {
+            "image": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=listing.classes),
+        }
         columns = {"image": listing.files, "label": listing.labels}
         table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-        tables[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(listing.classes)
+        tables[split], classes_of[split] = (
+            table.cast_column("image", datasets.Image()),
+            set(listing.classes),
+        )
 
     if is_undivided(folder, splits[0]) and len(classes_of.get(splits[0], ())) < 2:
-        raise ActlabError(f"{folder}: expected at least two class folders, CLASS/*.png, got one. Use another.")
+        raise ActlabError(
+            f"{folder}: expected at least two class folders, CLASS/*.png, got one. Use another."
+        )
     for (split, here), (other, there) in permutations(classes_of.items(), 2):
         if alone := sorted(here - there):
             raise ActlabError(
@@ -234,7 +273,10 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
             builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
             data_files = (builder.config.data_files or {}).items()
             # Paths relative to the folder, stated by the card or guessed by the reader.
-            splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in data_files}
+            splits = {
+                str(split): [os.path.relpath(file, place) for file in of]
+                for split, of in data_files
+            }
             stated = name is not None or "\nconfigs:" in f"\n{text}"
             _check_splits(splits, files, folder, stated)
             builder.download_and_prepare(download_mode=mode)
@@ -253,7 +295,8 @@ def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
     for file in (file for file in files if file.is_file()):
         link = place / file.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
-        fresh = link.with_name(f".{link.name}.{os.getpid()}")  # replaces the link atomically, for parallel runs
+        # Replaces the link atomically, for parallel runs
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")
         fresh.symlink_to(file.resolve())
         fresh.replace(link)
     return place
@@ -265,7 +308,9 @@ def _check_splits(
     """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file."""
     counts = Counter(name for names in splits.values() for name in names)
     if twice := [name for name, count in counts.items() if count > 1]:
-        raise ActlabError(f"{folder / twice[0]} would be read twice: its path names a split twice; {REMEDY}")
+        raise ActlabError(
+            f"{folder / twice[0]} would be read twice: its path names a split twice; {REMEDY}"
+        )
     if stated:
         return
     for split, names in splits.items():
@@ -308,7 +353,9 @@ def _features(file: Path) -> Mapping[str, Any]:
     try:
         found: Any = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
     except (pyarrow.ArrowException, *UNREADABLE) as error:
-        raise ActlabError(f"{file} is damaged or incomplete ({one_line(error)}); fetch it again") from error
+        raise ActlabError(
+            f"{file} is damaged or incomplete ({one_line(error)}); fetch it again"
+        ) from error
     return dict(found)
 
 

@@ -22,15 +22,18 @@ def points(position: Position) -> Batch:
     along = 2 * uniform_at(position._replace(index=group), "sides") - 1
     edge = (side % 2 * 2 - 1).to(along.dtype)  # −1 or 1
     upright = (side < 2).unsqueeze(-1)
-    return inside, torch.where(upright, torch.stack([edge, along], -1), torch.stack([along, edge], -1))
+    return inside, torch.where(
+        upright, torch.stack([edge, along], -1), torch.stack([along, edge], -1)
+    )
 
 
 class SquareDataModule(TensorDataModule):
     """Fresh uniform points of the square [−1, 1]² and of its sides for training, grids for evaluation.
 
-    Batches of training: points inside and points on the sides, each ``(B, 2)`` float32. Each four neighbours of
-    the points on the sides share one place on all sides. Batches of validation: ``(B, 2)``, the grid of
-    ``side``² points with the ends −1 and 1; of test: the (``side`` − 1)² midpoints of its cells.
+    Batches of training: points inside and points on the sides, each ``(B, 2)`` float32. Each four
+    neighbours of the points on the sides share one place on all sides. Batches of validation: ``(B,
+    2)``, the grid of ``side``² points with the ends −1 and 1; of test: the (``side`` − 1)²
+    midpoints of its cells.
 
     Args:
         batch_size: number of points inside the square, and of those on its sides.

@@ -32,7 +32,10 @@ WIKITEXT_ROWS = {"train": 36_718, "validation": 3_760, "test": 4_358}
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 # First bytes of packed files → what opens them.
-_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
+_OPENERS: Mapping[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 _TEXT_TYPES = ("string", "large_string")  # of columns
 Text = Mapping[str, bytes]  # of train, val and test
 
@@ -52,23 +55,26 @@ def shifted(windows: Tensor) -> Batch:
 class TextDataModule(TensorDataModule):
     """Text as bytes, to predict each byte from those before it in a window.
 
-    Batches: inputs and targets int64 ``(B, T)``, bytes 0 … 255; the targets are the inputs one byte later.
-    Training windows start at offsets uniform over the training text, with replacement, which are functions of
-    (seed, epoch, number of the window). Validation and test are the first adjoining windows of T + 1 bytes.
+    Batches: inputs and targets int64 ``(B, T)``, bytes 0 … 255; the targets are the inputs one byte
+        later.
+    Training windows start at offsets uniform over the training text, with replacement, which are
+    functions of (seed, epoch, number of the window). Validation and test are the first adjoining
+    windows of T + 1 bytes.
 
-    The first nine tenths of a file or folder are the training text, the halves of the rest validation and test;
-    a dataset in the hub's layout has splits ``train``, ``validation`` and ``test`` of its own, whose rows are
-    joined, each ended by a newline. Nothing is cached.
+    The first nine tenths of a file or folder are the training text, the halves of the rest
+    validation and test; a dataset in the hub's layout has splits ``train``, ``validation`` and
+    ``test`` of its own, whose rows are joined, each ended by a newline. Nothing is cached.
 
     Args:
-        dataset: a text file, also packed by gzip or xz; a folder of such files, joined by newlines in the order
-            of their paths, where names that start with a dot are left out; or a hub id, or a folder in the
-            hub's layout (parquet files). By default ``Salesforce/wikitext``.
-        sample: use the embedded sample instead: 56 kB of generated sentences, with as many windows for
-            validation and test as it has.
-        name: of one of several datasets in a folder or repository; by default ``wikitext-2-raw-v1`` of
-            ``Salesforce/wikitext``.
-        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        dataset: a text file, also packed by gzip or xz; a folder of such files, joined by newlines
+            in the order of their paths, where names that start with a dot are left out; or a hub
+            id, or a folder in the hub's layout (parquet files). By default ``Salesforce/wikitext``.
+        sample: use the embedded sample instead: 56 kB of generated sentences, with as many windows
+            for validation and test as it has.
+        name: of one of several datasets in a folder or repository; by default ``wikitext-2-raw-v1``
+            of ``Salesforce/wikitext``.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
+            commit.
         column: column of the text in a dataset in the hub's layout; by default ``text``.
         context: T, number of bytes of an input.
         batch_size: windows in a global training batch.
@@ -160,7 +166,9 @@ class TextDataModule(TensorDataModule):
         train = torch.frombuffer(bytearray(text["train"]), dtype=torch.uint8).to(device)
         windows = partial(drawn, train, self.context)
         self.train = Draws(windows, self.updates_per_epoch, self.batch_size, device)
-        self.val, self.test = (self._adjoining(part, text[part], device) for part in ("val", "test"))
+        self.val, self.test = (
+            self._adjoining(part, text[part], device) for part in ("val", "test")
+        )
 
     def _adjoining(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
         length = self.context + 1
@@ -196,34 +204,49 @@ def text_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     paths = sorted(file for file in path.rglob("*") if not file.is_dir())
-    return [file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)]
+    return [
+        file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)
+    ]
 
 
 def _unpacked(file: Path) -> bytes:
     try:
         with regular(file).open("rb") as stream:
             begin = stream.peek(6)
-            opener = next((opener for mark, opener in _OPENERS.items() if begin.startswith(mark)), None)
+            opener = next(
+                (opener for mark, opener in _OPENERS.items() if begin.startswith(mark)), None
+            )
             text: bytes = (opener(stream) if opener else stream).read()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise ActlabError(f"{file} is damaged or cannot be read ({one_line(error)}); fetch it again") from error
+        raise ActlabError(
+            f"{file} is damaged or cannot be read ({one_line(error)}); fetch it again"
+        ) from error
     if (at := text.find(b"\0")) >= 0:
         raise ActlabError(f"{file} is no text: byte {at:,} is NUL; give text files only")
     return text
 
 
 @lru_cache(maxsize=2)
-def _read_rows(folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]) -> Text:
+def _read_rows(
+    folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]
+) -> Text:
     with tempfile.TemporaryDirectory() as place:
         tables = open_parquet(folder, Path(place), name)
         if missing := [split for split in SPLITS.values() if split not in tables]:
             has = ", ".join(map(repr, tables))
-            raise ActlabError(f"{folder} has no split {missing[0]!r} (it has {has}); give a text file instead")
-        return {part: _joined(tables[split], column, f"{folder}, {split}") for part, split in SPLITS.items()}
+            raise ActlabError(
+                f"{folder} has no split {missing[0]!r} (it has {has}); give a text file instead"
+            )
+        return {
+            part: _joined(tables[split], column, f"{folder}, {split}")
+            for part, split in SPLITS.items()
+        }
 
 
 def _joined(table: Any, column: str | None, source: str) -> bytes:
-    texts = [name for name, kind in table.features.items() if getattr(kind, "dtype", None) in _TEXT_TYPES]
+    texts = [
+        name for name, kind in table.features.items() if getattr(kind, "dtype", None) in _TEXT_TYPES
+    ]
     if (column or "text") not in texts:
         raise unknown(f"text column of {source}; set data.column:", column or "text", texts)
     rows = (row or "" for row in table[column or "text"])

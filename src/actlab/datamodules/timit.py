@@ -22,22 +22,23 @@ from actlab.validation import Whole, validated
 class TIMITDataModule(TensorDataModule):
     """TIMIT with the paper's split (GELU §3.4): core test set for test, rest of the test folder for validation.
 
-    An evaluation sample is a frame with ``context`` frames on each side: windows ``(B, 11, 26)`` float32 and
-    labels ``(B,)`` int64 of 39 classes. A training sample is a sentence: a batch contains all F target frames
-    of ``batch_size`` sentences, windows ``(F, 11, 26)`` and labels ``(F,)``. In a stack, shorter batches are
-    padded with the label −100, to which `actlab.tasks.FrameTask` gives zero weight. Glottal stops are not
-    targets but remain as context. Features are normalised by their mean and variance over the training frames.
+    An evaluation sample is a frame with ``context`` frames on each side: windows ``(B, 11, 26)``
+    float32 and labels ``(B,)`` int64 of 39 classes. A training sample is a sentence: a batch
+    contains all F target frames of ``batch_size`` sentences, windows ``(F, 11, 26)`` and labels
+    ``(F,)``. In a stack, shorter batches are padded with the label −100, to which
+    `actlab.tasks.FrameTask` gives zero weight. Glottal stops are not targets but remain as context.
+    Features are normalised by their mean and variance over the training frames.
 
     The authors' script subtracts the mean twice from validation and test data; we subtract it once.
 
     Args:
         dataset: folder of the corpus (LDC93S1) or of NLTK's sample, by default ``./TIMIT``; see
             `actlab.datamodules.speech.corpus`.
-        sample: use a synthetic corpus of tones instead: 128 sentences for training, 8 for validation, 8 for
-            test.
+        sample: use a synthetic corpus of tones instead: 128 sentences for training, 8 for
+            validation, 8 for test.
         partial: accept an incomplete copy of the corpus.
-        batch_size: number of sentences in the global training batch; an incomplete last batch of an epoch is
-            dropped.
+        batch_size: number of sentences in the global training batch; an incomplete last batch of an
+            epoch is dropped.
         eval_batch_size: number of frames per batch in validation, test and prediction.
         context: number of frames on each side of a frame.
         cache_dir: folder for the features; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
@@ -65,7 +66,10 @@ class TIMITDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.partial = dataset_or("./TIMIT", dataset, sample, "timit"), partial or sample
+        self.dataset, self.partial = (
+            dataset_or("./TIMIT", dataset, sample, "timit"),
+            partial or sample,
+        )
         self.context, self.cache_dir = context, cache_dir
 
     @property
@@ -103,7 +107,9 @@ class TIMITDataModule(TensorDataModule):
 
         def frames(part: str) -> Frames:
             values = ((tensors[f"{part}_frames"] - mean.float()) / scale.float()).to(device)
-            return Frames(values, tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context)
+            return Frames(
+                values, tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context
+            )
 
         self.train = BySentence(frames("train"))
         self.val, self.test = ByFrame(frames("val")), ByFrame(frames("test"))

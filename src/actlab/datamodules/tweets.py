@@ -15,9 +15,11 @@ LABELS = {tag: label for label, tag in enumerate(TAGS)}
 
 _MENTION = re.compile(r"[@＠][A-Za-z0-9_]+")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.ASCII)
-_URL = re.compile(r"(?:https?://(?:www\.)?|www\.)(?P<host>[^\s/?#:]+)(?:[/?#:]\S*)?", re.IGNORECASE | re.ASCII)
-# Without http:// or www., a word with a dot need not be a host, for example "u.s". A generic top-level domain
-# makes the word a host; a country-code domain does so only if a path follows.
+_URL = re.compile(
+    r"(?:https?://(?:www\.)?|www\.)(?P<host>[^\s/?#:]+)(?:[/?#:]\S*)?", re.IGNORECASE | re.ASCII
+)
+# Without http:// or www., a word with a dot need not be a host, for example "u.s". A generic
+# top-level domain makes the word a host; a country-code domain does so only if a path follows.
 _BARE = re.compile(
     r"(?P<host>(?:[a-z0-9-]+\.)+(?:(?:com|org|net|edu|gov|mil|int|info|biz|name|mobi|travel)(?=/|$)|[a-z]{2}(?=/)))"
     r"(?:/\S*)?",
@@ -35,9 +37,10 @@ class Tweet(NamedTuple):
 def normalize(token: str) -> str:
     """Return a token in the spelling of the 56-million-tweet corpus (Owoputi et al. 2013; GELU §3.3).
 
-    User names and e-mail addresses become ``<@MENTION>``. A URL, with or without ``http://``, becomes
-    ``<URL-host>``, with the host in its original case and without ``www.``. All other tokens become lower case.
-    (A handful of the 26,594 tokens in the GELU authors' own files follow no rule.)
+    User names and e-mail addresses become ``<@MENTION>``. A URL, with or without ``http://``,
+    becomes ``<URL-host>``, with the host in its original case and without ``www.``. All other
+    tokens become lower case. (A handful of the 26,594 tokens in the GELU authors' own files follow
+    no rule.)
 
     >>> [normalize(token) for token in ("Hello", "@Bob", "http://www.NYTimes.com/x", "site.org/page")]
     ['hello', '<@MENTION>', '<URL-NYTimes.com>', '<URL-site.org>']

@@ -22,7 +22,13 @@ from actlab.validation import validated
 
 FOLDER = "data/twitter_pos"
 RETRIES, PATIENCE = 1, 10  # of a download; seconds without data after which a request fails
-TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
+TRAIN, DEV, TEST, DAILY, CLUSTERS = (
+    "oct27.train",
+    "oct27.dev",
+    "oct27.test",
+    "daily547",
+    "50mpaths2",
+)
 TWEETS = {TRAIN: 1_000, DEV: 327, TEST: 500, DAILY: 547}
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
@@ -36,10 +42,16 @@ REMEDY = (
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
 _OCT27, _CMU = f"{_ARK}/data/twpos-data-v0.3/oct27.splits", f"{_ARK}/src/cmu/arktweetnlp"
 FILES = {  # name → URL and SHA-256 digest
-    TRAIN: (f"{_OCT27}/{TRAIN}", "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948"),
+    TRAIN: (
+        f"{_OCT27}/{TRAIN}",
+        "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948",
+    ),
     DEV: (f"{_OCT27}/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"),
     TEST: (f"{_OCT27}/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"),
-    CLUSTERS: (f"{_CMU}/{CLUSTERS}", "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"),
+    CLUSTERS: (
+        f"{_CMU}/{CLUSTERS}",
+        "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169",
+    ),
 }
 
 
@@ -113,18 +125,21 @@ def looked_up(table: Tensor, batch: Batch, position: Position) -> Batch:
 class TwitterPOSDataModule(TensorDataModule):
     """Tokens of tweets and their parts of speech, from the ARK files for train, dev (validation) and test.
 
-    Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, and labels ``(B,)``
-    int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained (GELU §3.3). With clusters, D
-    is 34 and the network 3·34–256–256–25 has 98,585 parameters. With the paper's vectors, D is 50 and the
-    network 3·50–256–256–25 has 110,873 parameters.
+    Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, and
+        labels ``(B,)``
+    int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained (GELU §3.3). With
+    clusters, D is 34 and the network 3·34–256–256–25 has 98,585 parameters. With the paper's
+    vectors, D is 50 and the network 3·50–256–256–25 has 110,873 parameters.
 
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters
             ``50mpaths2`` (or ``.gz``); by default ``data/twitter_pos``.
-        sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for test.
+        sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for
+            test.
         vectors: a text file of word vectors, plain or gzipped, to use instead of the clusters.
         test_set: ``oct27.test``, or ``daily547`` to test on that file of the folder.
-        batch_size: size of the global training batch; an incomplete last batch of an epoch is dropped.
+        batch_size: size of the global training batch; an incomplete last batch of an epoch is
+            dropped.
         eval_batch_size: batch size for validation, test and prediction.
         seed: determines the order of batches.
 
@@ -160,7 +175,9 @@ class TwitterPOSDataModule(TensorDataModule):
         tweets = [part_of(folder, name) for name in (TRAIN, DEV, self.test_set)]
         words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
         states = tuple(map(state, (*tweets, words)))
-        return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
+        return _read(
+            (*tweets, words), read_clusters if self.vectors is None else read_vectors, states
+        )
 
     @property
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
@@ -177,7 +194,9 @@ class TwitterPOSDataModule(TensorDataModule):
         corpus = self.corpus
         transform = partial(looked_up, corpus.features.table.to(device))
         self.train, self.val, self.test = splits = [
-            TensorDataset(*(t.to(device) for t in windows(tweets, corpus.features)), transform=transform)
+            TensorDataset(
+                *(t.to(device) for t in windows(tweets, corpus.features)), transform=transform
+            )
             for tweets in corpus[:3]
         ]
         for split, tweets in zip(splits, corpus[:3], strict=True):

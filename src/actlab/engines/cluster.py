@@ -1,7 +1,7 @@
 """Train the jobs of a study on a Ray cluster whose nodes share the study's folder.
 
-Each job is one Ray task. The task holds the locks of its runs and writes their folders, as a worker of this
-machine does; Ray starts it again when its node dies, and it resumes from the last epoch.
+Each job is one Ray task. The task holds the locks of its runs and writes their folders, as a worker
+of this machine does; Ray starts it again when its node dies, and it resumes from the last epoch.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
     from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
-_TOKEN = "home"  # file beside the locks: whether a node has this folder, not another of the same path
+_TOKEN = (
+    "home"  # file beside the locks: whether a node has this folder, not another of the same path
+)
 
 
 class Options(NamedTuple):
     """Where and with which resources jobs are trained; nothing of this affects results.
 
-    ``address`` is ``auto`` for the cluster of this machine, or ``HOST:PORT`` of its head. Ray reserves cores
-    and accelerators, of which a job may use a fraction.
+    ``address`` is ``auto`` for the cluster of this machine, or ``HOST:PORT`` of its head. Ray
+    reserves cores and accelerators, of which a job may use a fraction.
     """
 
     address: str
@@ -53,7 +55,9 @@ class Options(NamedTuple):
     def check(self) -> None:
         """Raise an ActlabError for the first value that is not allowed."""
         if not ADDRESS.fullmatch(self.address):
-            raise ActlabError(f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head")
+            raise ActlabError(
+                f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head"
+            )
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= value < float("inf"):
                 raise ActlabError(f"--{name} {value:g}: give a number from 0")
@@ -70,7 +74,12 @@ def connected(options: Options) -> Iterator[Cluster]:
     ray = _ray()
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=options.address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        ray.init(
+            address=options.address,
+            log_to_driver=False,
+            logging_level="ERROR",
+            include_dashboard=False,
+        )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ActlabError(
             f"--cluster {options.address}: {one_line(error)}. This machine must be part of the cluster: "
@@ -103,7 +112,9 @@ def _errors_in_words() -> Iterator[None]:
     try:
         yield
     except (kinds.RayError, ConnectionError) as error:
-        raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
+        raise ActlabError(
+            f"the cluster is lost ({one_line(error)}); the same command resumes"
+        ) from error
 
 
 class Cluster:
@@ -120,12 +131,19 @@ class Cluster:
         wanted = {"CPU": self.options.cpus, "GPU": self.options.gpus}
         nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
         # The small number makes up for divisions such as 0.3 / 0.1, which is less than 3.
-        rooms = (min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share) for n in nodes)
+        rooms = (
+            min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share)
+            for n in nodes
+        )
         return sum(rooms)
 
     @_errors_in_words()
     def train(
-        self, arranged: Arranged, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None = None
+        self,
+        arranged: Arranged,
+        jobs: Sequence[Job],
+        root: Path,
+        logger: LoggerFactory | None = None,
     ) -> list[Job]:
         """Train jobs on the nodes, the longest first; return those that other starts are training.
 
@@ -204,9 +222,13 @@ class Home(NamedTuple):
             )
         here = facts()
         if other := [
-            f"{name} {here[name]}, not {value}" for name, value in self.facts.items() if here[name] != value
+            f"{name} {here[name]}, not {value}"
+            for name, value in self.facts.items()
+            if here[name] != value
         ]:
-            raise ActlabError(f"{host} has {', '.join(other)}: install the versions of the first machine there")
+            raise ActlabError(
+                f"{host} has {', '.join(other)}: install the versions of the first machine there"
+            )
 
 
 @cache
@@ -226,7 +248,8 @@ def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, st
 
     home.check()
     os.chdir(home.folder)
-    sys.path += [folder for folder in home.path if folder not in sys.path]  # for the user's own modules
+    # For the user's own modules
+    sys.path += [folder for folder in home.path if folder not in sys.path]
     flush_denormals()
     said = io.StringIO()
     with quiet(), redirect_stdout(said):

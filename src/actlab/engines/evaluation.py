@@ -58,20 +58,27 @@ def execute(
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    Prints a line for each checkpoint that is missing and each evaluation that failed, and returns how many
-    failed; the next start of the study tries them again. With ``wait`` the runs that other processes evaluate
-    are awaited, and evaluated if these end. A shard does not need the runs to be ``locked``.
+    Prints a line for each checkpoint that is missing and each evaluation that failed, and returns
+    how many failed; the next start of the study tries them again. With ``wait`` the runs that other
+    processes evaluate are awaited, and evaluated if these end. A shard does not need the runs to be
+    ``locked``.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
     evaluations = [_ProbeOfStudy(probe, root, digests) for probe in probes]
-    failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
+    # tried: probe and id of each run that was evaluated here
+    failed, tried = (
+        0,
+        set[tuple[str, str]](),
+    )
     while True:
         busy = False
         finished = [run for run in runs if RunFolder(root, run).state.kind in (FINISHED, DIVERGED)]
         for evaluation in evaluations:
             name = evaluation.probe.name
             left = [run for run in evaluation.missing(finished) if (name, run.id) not in tried]
-            for part in (part for group in _groups(left, root) for part in even_parts(group, TOGETHER)):
+            for part in (
+                part for group in _groups(left, root) for part in even_parts(group, TOGETHER)
+            ):
                 with holding(root, [run.id for run in part if locked]) as held:
                     busy = busy or not held
                     if held:
@@ -111,7 +118,9 @@ class _ProbeOfStudy:
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
-        return [run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))]
+        return [
+            run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))
+        ]
 
     def failures(self, part: Sequence[Run]) -> int:
         """Evaluate runs of one group, whose locks are held; print what failed, and return how often."""
@@ -125,7 +134,9 @@ class _ProbeOfStudy:
             raise
         except Exception as error:  # third-party activations and probes may raise anything
             fault = described(error)
-        print(f"probe {self.probe.name} failed on {plural(len(runs), 'run')} such as {runs[0].id}: {fault}")
+        print(
+            f"probe {self.probe.name} failed on {plural(len(runs), 'run')} such as {runs[0].id}: {fault}"
+        )
         return 1
 
     def _measure(self, runs: Sequence[Run]) -> int:
@@ -157,10 +168,14 @@ class _ProbeOfStudy:
                         f"a probe returned {len(values)} values of {measured.metric!r} for {len(moments)} runs"
                     )
                 for (r, moment), value in zip(moments.items(), values, strict=True):
-                    rows[r].append(Row(*moment, measured.split, measured.metric, measured.condition, value))
+                    rows[r].append(
+                        Row(*moment, measured.split, measured.metric, measured.condition, value)
+                    )
         for r, run in enumerate(runs):
             if r not in damaged:
-                probe_files.write(probe_files.file_of(self.root / run.id, *self._request(run)), rows[r])
+                probe_files.write(
+                    probe_files.file_of(self.root / run.id, *self._request(run)), rows[r]
+                )
         return len(damaged)
 
 
@@ -187,7 +202,11 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment], stacked: bool) -> Ite
 
     subject.measured = measured  # type: ignore[method-assign]
     mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
-    with torch.no_grad(), mixed:  # contexts of other precisions would change the output of data loaders
+    # Contexts of other precisions would change the output of data loaders
+    with (
+        torch.no_grad(),
+        mixed,
+    ):
         yield from evaluate(subject, data)
 
 
@@ -203,7 +222,10 @@ class Apart(pl.LightningModule):
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
         by_run = [task.measured(batch) for task in self.members]
-        return {name: stacked_quantity([quantities[name] for quantities in by_run]) for name in by_run[0]}
+        return {
+            name: stacked_quantity([quantities[name] for quantities in by_run])
+            for name in by_run[0]
+        }
 
     def apart(self) -> Iterable[Task]:
         """Return the task of each run."""
@@ -213,8 +235,8 @@ class Apart(pl.LightningModule):
 def together(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
     """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
-    Sets the matmul backend of this process to that of the network. Probes may hook activations, so networks
-    without stacked forms are evaluated one after the other.
+    Sets the matmul backend of this process to that of the network. Probes may hook activations, so
+    networks without stacked forms are evaluated one after the other.
     """
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):

@@ -94,7 +94,9 @@ class Arranged(NamedTuple):
     settings: Settings  # of the processes
     single: bool  # whether each run uses a single device
     said: list[str]  # lines to print about jobs and settings
-    devices: Sequence[str] = ()  # accelerators for the processes, in turn; none: each process sees all
+    devices: Sequence[
+        str
+    ] = ()  # accelerators for the processes, in turn; none: each process sees all
 
     def device_of(self, process: int) -> str | None:
         """Return the accelerator of a process; None if it sees all."""
@@ -104,7 +106,8 @@ class Arranged(NamedTuple):
         """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""
         if self.single:
             return "actlab.engines.training:work", job, *given
-        # Lightning starts a run's command again for each device, so the run has a process of its own.
+        # Lightning starts a run's command again for each device, so the run has a process of its
+        # own.
         return "actlab.engines.multi_device:work", job, *given, self.settings
 
 

@@ -1,7 +1,8 @@
 """Train a run on several devices in a separate process: ``python -m actlab.engines.multi_device FILE``.
 
-Lightning starts the process's command again for each further device. The command therefore trains one run and
-nothing else. The process, and all processes that Lightning started from it, end with the parent process.
+Lightning starts the process's command again for each further device. The command therefore trains
+one run and nothing else. The process, and all processes that Lightning started from it, end with
+the parent process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from actlab.runtime.quiet import quiet
 from actlab.storage.files import regular
 
 
-def work(job: Job, root: Path, logger: LoggerFactory | None, locked: bool, settings: Settings) -> bool:
+def work(
+    job: Job, root: Path, logger: LoggerFactory | None, locked: bool, settings: Settings
+) -> bool:
     """Train the run of a job unless another process is training it; see `actlab.engines.training.work`.
 
     The run has failed if its process ends without an answer.

@@ -1,6 +1,7 @@
 """Arrange runs in jobs: stacks that began earlier, then new stacks of what is left.
 
-No digit of a run depends on the other runs of its stack, so each start may pack the runs as it likes.
+No digit of a run depends on the other runs of its stack, so each start may pack the runs as it
+likes.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def pack(
 ) -> Packing:
     """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
 
-    Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default of all runs.
-    Stacks have the best size for ``sharing`` processes on a device; where that is 0, they are not timed.
-    ``untried`` is why stacks were not tried: each run is a plain module.
+    Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default
+    of all runs. Stacks have the best size for ``sharing`` processes on a device; where that is 0,
+    they are not timed. ``untried`` is why stacks were not tried: each run is a plain module.
     """
     left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
     mine = {run.id for run in share_of(shard, runs)}
@@ -133,7 +134,9 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     return jobs
 
 
-def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known) -> tuple[bool, str]:
+def form_of(
+    root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known
+) -> tuple[bool, str]:
     """Return whether a run alone is a stack of one, and why several share no stack; empty if they may.
 
     The former does not depend on the group.
@@ -144,7 +147,8 @@ def form_of(root: Path, key: str, group: Sequence[Run], max_stack: int, known: K
         return False, reason
     if facts.has_forms and min(len(group), max_stack) == 1:
         return True, ""
-    # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be slower.
+    # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be
+    # slower.
     reason = trials.reason_against_stack(root, key, group, exact=facts.on_cpu)
     return facts.has_forms or (facts.on_cpu and not reason), reason
 

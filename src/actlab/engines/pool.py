@@ -1,8 +1,9 @@
 """Hand out the jobs of a study to worker processes, one request a job; a worker that dies is replaced.
 
-The threads of one process spin while they wait for each other, several times per update; processes do not, so
-each worker has one thread. Each job has a process of its own, so no run depends on state that users' code keeps
-outside its instances. A worker may be killed at any time: its job is resumed from the last epoch.
+The threads of one process spin while they wait for each other, several times per update; processes
+do not, so each worker has one thread. Each job has a process of its own, so no run depends on state
+that users' code keeps outside its instances. A worker may be killed at any time: its job is resumed
+from the last epoch.
 """
 
 from __future__ import annotations
@@ -45,14 +46,18 @@ class Pool:
         """Train jobs, the longest first; return those that other starts of the study are training."""
         self.left, self.held = longest_first(jobs), []
         number, settings = min(self.arranged.settings.jobs, len(jobs)), self.arranged.settings
-        workers = [Worker(settings, self.arranged.device_of(n), self.stalled) for n in range(number)]
+        workers = [
+            Worker(settings, self.arranged.device_of(n), self.stalled) for n in range(number)
+        ]
         training: dict[Worker, Job] = {}
         try:
             while self.left or training:
                 for worker in workers:
                     if worker not in training and self.left:
                         training[worker] = self.left.pop(0)
-                        call = self.arranged.call(training[worker], self.root, self.logger, self.locked)
+                        call = self.arranged.call(
+                            training[worker], self.root, self.logger, self.locked
+                        )
                         worker.ask(*call)
                 wait([end for worker in training for end in worker.ends], timeout=1)
                 for worker in [*training]:
@@ -84,7 +89,8 @@ class Pool:
             return
         self.deaths[job.id] += 1
         number = self.deaths[job.id]
-        if ended.code < 0 and not ended.stalled:  # maybe by a system that ran out of memory; an exit recurs
+        # Maybe by a system that ran out of memory; an exit recurs
+        if ended.code < 0 and not ended.stalled:
             if number < MOST_DEATHS:
                 # It resumes from its last epoch.
                 self.left.insert(0, job)
@@ -102,7 +108,9 @@ def freed(jobs: Sequence[Job], root: Path) -> list[Job]:
         signals.check()
         show(jobs, root)
         rest = [job for job in jobs if not job.is_over(root)]
-        if not rest or not all(any(locks.is_held(root, name) for name in job.names) for job in rest):
+        if not rest or not all(
+            any(locks.is_held(root, name) for name in job.names) for job in rest
+        ):
             return rest
         time.sleep(locks.PAUSE)
 

@@ -20,8 +20,16 @@ from actlab.studies.run_folder import RunFolder
 from actlab.studies.states import FINISHED
 
 LINE_EVERY = 10.0  # seconds between lines if there is no terminal
-SPEED_OVER = 1800.0  # seconds over which the speed is measured, at most; rich keeps the last 1000 updates
-_STEPS = ((10, 1), (60, 5), (600, 60), (3600, 300))  # below so many seconds, times left are rounded to these
+SPEED_OVER = (
+    1800.0  # seconds over which the speed is measured, at most; rich keeps the last 1000 updates
+)
+# Below so many seconds, times left are rounded to these
+_STEPS = (
+    (10, 1),
+    (60, 5),
+    (600, 60),
+    (3600, 300),
+)
 
 
 @contextmanager
@@ -38,8 +46,8 @@ def phase(text: str) -> Iterator[None]:
 class Display:
     """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds, also without progress.
 
-    The unit of the bar, and of the time left, is one epoch of one run; a run of unknown length counts as one.
-    The best value shown is that of the metric of ``select``.
+    The unit of the bar, and of the time left, is one epoch of one run; a run of unknown length
+    counts as one. The best value shown is that of the metric of ``select``.
     """
 
     def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
@@ -61,7 +69,9 @@ class Display:
             get_time=time.monotonic,
             speed_estimate_period=SPEED_OVER,
         )
-        self.bar.add_task("training", total=sum(run.epochs or 1 for run in runs), ended=self._count(), rest="")
+        self.bar.add_task(
+            "training", total=sum(run.epochs or 1 for run in runs), ended=self._count(), rest=""
+        )
         (self.task,) = self.bar.tasks
 
     def __enter__(self) -> Display:
@@ -81,12 +91,15 @@ class Display:
             return
         gained = (fraction - before) * (run.epochs or 1)
         self.done += gained
-        if first or (fraction >= 1 and round(gained, 6) > 1):  # trained by an earlier start, or ended early
+        # Trained by an earlier start, or ended early
+        if first or (fraction >= 1 and round(gained, 6) > 1):
             self.task.completed += gained  # unlike `update`, without effect on the speed
         self.ended += (fraction >= 1) - (before >= 1)
         self.unread += [run] if fraction >= 1 else []
         epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".") if run.epochs else ""
-        self.latest = f"{run.id}, " + (f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %")
+        self.latest = f"{run.id}, " + (
+            f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %"
+        )
         self._show(time.monotonic())
 
     def tick(self, parts: signals.Parts) -> None:
@@ -99,11 +112,14 @@ class Display:
 
     def _show(self, now: float) -> None:
         over = self.ended == len(self.runs)
-        if over or now - self.counted >= signals.EVERY:  # the members of a stack report one after the other
+        # The members of a stack report one after the other
+        if over or now - self.counted >= signals.EVERY:
             self.bar.update(self.task.id, completed=self.task.total if over else self.done)
             self.counted = now
         rest = ("" if over else self._left()) + self._best()
-        self.bar.update(self.task.id, description=self.latest or "training", ended=self._count(), rest=rest)
+        self.bar.update(
+            self.task.id, description=self.latest or "training", ended=self._count(), rest=rest
+        )
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now
             rest += f"; now {self.latest}" if self.latest else ""
@@ -150,6 +166,9 @@ class Display:
         summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None or not self.select.mode:
             return
-        value, sign = summed.read(self.select.at, self.select.mode), -1 if self.select.mode == "max" else 1
+        value, sign = (
+            summed.read(self.select.at, self.select.mode),
+            -1 if self.select.mode == "max" else 1,
+        )
         if self.best is None or sign * value < sign * self.best[0]:
             self.best = value, folder.id

@@ -46,12 +46,17 @@ class Engine(NamedTuple):
     """How runs are executed."""
 
     max_stack: int = MAX_STACK  # largest number of runs in one stack
-    logger: Callable[[Run], Any] | None = None  # creates a Lightning logger for a run, or a member of a stack
-    # Training processes, 0 to train in this process; by default see `actlab.engines.settings.decide`.
+    logger: Callable[[Run], Any] | None = (
+        None  # creates a Lightning logger for a run, or a member of a stack
+    )
+    # Training processes, 0 to train in this process; by default see
+    # `actlab.engines.settings.decide`.
     jobs: int | None = None
     wait: bool = False  # for runs that other processes train, and train them if these processes end
     cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
-    shard: Shard | None = None  # trains a share of the jobs without locks; by default all, each run locked
+    shard: Shard | None = (
+        None  # trains a share of the jobs without locks; by default all, each run locked
+    )
     stalled: float = STALLED  # least seconds without progress after which a worker is ended
     graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
 
@@ -63,8 +68,8 @@ class Engine(NamedTuple):
 def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
-    ``only`` names a single stage to run, at the settings selected for it. Returns the number of runs and
-    evaluations that failed.
+    ``only`` names a single stage to run, at the settings selected for it. Returns the number of
+    runs and evaluations that failed.
 
     Raises:
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
@@ -135,7 +140,8 @@ class Start:
     folder: StudyFolder  # of the stage as a study
     engine: Engine
     worker: Worker | Inline  # tries, measures and evaluates
-    tried: set[str]  # ids of the runs that this command has tried; those that failed are not tried again
+    # Ids of the runs that this command has tried; those that failed are not tried again
+    tried: set[str]
 
     def run(self, name: str) -> int:
         """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
@@ -145,7 +151,9 @@ class Start:
         todo = [f for f in todo if f.id not in self.tried or not f.failure_file.exists()]
         where = f"{study.name}, stage {name}" if name else study.name
         done = sum(folder.finished for folder in runs)
-        print(f"{where}: {plural(len(runs), 'run')}, {done} finished, {len(todo)} to run, in {path}")
+        print(
+            f"{where}: {plural(len(runs), 'run')}, {done} finished, {len(todo)} to run, in {path}"
+        )
         if line := ignored([self.folder]):
             print(line)
         failed = self.train(todo) if todo else 0
@@ -174,7 +182,9 @@ class Start:
         for folder in (folder for folder in todo if folder.id in faults):
             folder.fail(faults[folder.id])
         for fault, number in Counter(faults.values()).items():
-            print(f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out")
+            print(
+                f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out"
+            )
         todo = [folder for folder in todo if folder.id not in faults]
         if not todo:
             return len(faults)
@@ -193,7 +203,9 @@ class Start:
         stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
         workplace = f", {arranged.settings.jobs} processes" if arranged.settings.jobs > 1 else ""
         print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
-        with Display([folder.run for folder in todo], self.folder.path, self.folder.study.select) as display:
+        with Display(
+            [folder.run for folder in todo], self.folder.path, self.folder.study.select
+        ) as display:
             train = self._engine(arranged)
             busy = train(arranged.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
@@ -205,8 +217,12 @@ class Start:
                 "start the study again when it has ended, or wait for it with --wait"
             )
         if display.early:
-            after = " to ".join(f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)}))
-            print(f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}")
+            after = " to ".join(
+                f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)})
+            )
+            print(
+                f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}"
+            )
         states = {folder.id: folder.state for folder in todo}
         failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
         for name, failure in failed.items():
@@ -217,14 +233,24 @@ class Start:
         """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
         engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
         jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        given = (runs, [folder.run for folder in todo], root, engine.max_stack, jobs, engine.shard, known)
+        given = (
+            runs,
+            [folder.run for folder in todo],
+            root,
+            engine.max_stack,
+            jobs,
+            engine.shard,
+            known,
+        )
         plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
                 arranged: Arranged = plan(engine.graphs, devices)
             except EndedError as ended:
-                arranged = plan(engine.graphs, devices, f"the process that tried stacks {ended.how}")
+                arranged = plan(
+                    engine.graphs, devices, f"the process that tried stacks {ended.how}"
+                )
         return arranged
 
     def _devices(self) -> list[str]:
@@ -286,7 +312,11 @@ class Start:
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:
     """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
     for machine in (cost.get("machine", {}) for cost in costs):
-        share, load, cores = machine.get("cpu_per_second"), machine.get("load", 0), machine.get("cores", 1)
+        share, load, cores = (
+            machine.get("cpu_per_second"),
+            machine.get("load", 0),
+            machine.get("cores", 1),
+        )
         if is_busy(load, cores, share):
             got = "" if share is None else f", {share:.2f} s of processor time a second"
             return f"load {load:.1f} on {cores} cores{got}"
@@ -342,7 +372,8 @@ def measure_costs(
 def ignored(stages: Sequence[StudyFolder]) -> str:
     """Return a line about finished runs that share names with runs of ``stages`` but differ; empty without any.
 
-    It names the files that have changed since, and which settings differ in the first 20 of the other runs.
+    It names the files that have changed since, and which settings differ in the first 20 of the
+    other runs.
     """
     runs, root = [run.run for stage in stages for run in stage.runs], stages[0].path
     names = {run.id for run in runs}
@@ -379,8 +410,8 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
 def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
     """Try each activation in each network, and build one run for each value of each grid key, before training.
 
-    Returns faults by run id, for activations that can be built but not trained, or that end their process; and
-    the facts of what was built. Raises `ActlabError` for an invalid config.
+    Returns faults by run id, for activations that can be built but not trained, or that end their
+    process; and the facts of what was built. Raises `ActlabError` for an invalid config.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -390,7 +421,9 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
 
     while True:
         try:
-            faults, known = worker.call("actlab.checks.activation_trial:try_activations", runs, ended, on=note)
+            faults, known = worker.call(
+                "actlab.checks.activation_trial:try_activations", runs, ended, on=note
+            )
             return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
         except EndedError as how:
             if not tried:

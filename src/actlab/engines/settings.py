@@ -1,7 +1,7 @@
 """How a study's processes train its runs.
 
-On a CPU no digit depends on it. On a GPU, CUDA graphs may change the last digits, so the first start stores in
-``engine.json`` whether they are used.
+On a CPU no digit depends on it. On a GPU, CUDA graphs may change the last digits, so the first
+start stores in ``engine.json`` whether they are used.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from actlab.errors import ActlabError
 from actlab.storage.json_files import stored_json, write_json
 
 FILE = "engine.json"
-# Updates of all runs from which on several processes save time (benchmarks/processes.py), and from which on
-# compiled masks and the timing of updates (`actlab.engines.timing`) do.
+# Updates of all runs from which on several processes save time (benchmarks/processes.py), and from
+# which on compiled masks and the timing of updates (`actlab.engines.timing`) do.
 SEVERAL, LONG = 2_000, 20_000
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
 
@@ -57,10 +57,10 @@ def decide(
 ) -> Settings:
     """Return the settings of a start; called in a worker.
 
-    ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, several runs of `SEVERAL` updates
-    have one process per accelerator, or without ``devices`` per core. Runs on several devices are trained one
-    after the other.
-    What the user says about ``graphs`` holds from this start on; else what ``root`` has stored.
+    ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, several runs of
+    `SEVERAL` updates have one process per accelerator, or without ``devices`` per core. Runs on
+    several devices are trained one after the other. What the user says about ``graphs`` holds from
+    this start on; else what ``root`` has stored.
     """
     import torch
 
@@ -94,4 +94,6 @@ def _shown() -> bool:
 def check_jobs(jobs: int | None) -> None:
     """Raise an ActlabError for a negative number of processes."""
     if jobs is not None and jobs < 0:
-        raise ActlabError(f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process")
+        raise ActlabError(
+            f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process"
+        )

@@ -1,7 +1,7 @@
 """Time a study's own updates before it trains: alone and in stacks.
 
-The sides take turns, each under a Trainer with the study's batch size and callbacks. The fastest update counts:
-other programs only add time. No digit depends on what is chosen.
+The sides take turns, each under a Trainer with the study's batch size and callbacks. The fastest
+update counts: other programs only add time. No digit depends on what is chosen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ WORTH = 60.0  # seconds of training alone below which runs are stacked untimed
 ROUNDS, UPDATES = 2, 10  # fits of each side, and timed updates of a fit
 BRIEF = 0.3  # seconds after which a fit ends early
 # Little evaluation, which no update contains.
-_BARE = {"limit_val_batches": 1, "limit_test_batches": 1, "num_sanity_val_steps": 0, "logger": False}
+_BARE = {
+    "limit_val_batches": 1,
+    "limit_test_batches": 1,
+    "num_sanity_val_steps": 0,
+    "logger": False,
+}
 
 
 class _EnoughError(Exception):
@@ -51,7 +56,9 @@ class _Clock(Checkpoint):
         self.starts: list[float] = []
         self.sizes: list[int] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int
+    ) -> None:
         if len(self.starts) == 1 and not getattr(module, "settled", True):
             return
         wait_for(module.device)
@@ -72,8 +79,8 @@ class _Clock(Checkpoint):
 def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> int:
     """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
-    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for less than
-    `WORTH` seconds are stacked untimed.
+    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
+    less than `WORTH` seconds are stacked untimed.
     """
     updates = experiments.build(runs[0].config).updates_per_epoch() or 1
     if fastest(runs[:1], forms) * updates * sum(run.epochs or 1 for run in runs) < WORTH:
@@ -90,8 +97,8 @@ def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) 
 def chosen(seconds: Mapping[int, float]) -> int:
     """Return the best size of stacks, given the seconds of an update by the size of a stack.
 
-    A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are infinite for a
-    size that could not be timed.
+    A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are
+    infinite for a size that could not be timed.
 
     >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0}), chosen({15: 15.9, 1: 1.0})
     (15, 5, 1)
@@ -120,7 +127,9 @@ def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
 
 
 def _fit(runs: Sequence[Run], clock: _Clock, stacked: bool) -> None:
-    configs = [{**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}} for run in runs]
+    configs = [
+        {**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}} for run in runs
+    ]
     with TemporaryDirectory() as folder, quiet(), threads(1):
         keep_freed()
         trainer, task, data = assemble(configs, clock, Path(folder), stacked)

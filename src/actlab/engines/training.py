@@ -33,7 +33,8 @@ from actlab.studies.locks import holding
 def work(job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True) -> bool:
     """Train a job unless another process is training one of its runs; return whether the job is over.
 
-    A run that has finished, or failed in this start of the study, is left as it is. A shard needs no locks.
+    A run that has finished, or failed in this start of the study, is left as it is. A shard needs
+    no locks.
     """
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
@@ -59,7 +60,9 @@ def check_sources(job: Job) -> None:
             now[text] = contents.content_of(text, True)
         for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
             name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
-            raise ActlabError(f"{name} has been changed since the study began: start the study again to use it")
+            raise ActlabError(
+                f"{name} has been changed since the study began: start the study again to use it"
+            )
 
 
 @contextmanager
@@ -90,7 +93,10 @@ def _after(error: Exception, job: Job, root: Path) -> list[Job]:
     if number == 1 or isinstance(error, DamagedError):  # the damaged file is kept for inspection
         job.fail(root, reason)
     else:  # to find out which members fail
-        print(f"a stack of {number} runs failed ({reason[:100]}); training them one by one", flush=True)
+        print(
+            f"a stack of {number} runs failed ({reason[:100]}); training them one by one",
+            flush=True,
+        )
         parts = job.alone(root)
     if not ours:
         check_device(error)  # other runs go on in another process

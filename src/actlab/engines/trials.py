@@ -50,7 +50,9 @@ def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
             reason = str(error)
         except stack_trial.TrialError as error:  # no verdict, such as an exception: never stored
             return str(error)
-        known[name] = StackVerdict(verdict="differ" if reason else "agree", reason=reason, versions=_here())
+        known[name] = StackVerdict(
+            verdict="differ" if reason else "agree", reason=reason, versions=_here()
+        )
         write_json(root / FILE, known)
     return known[name]["reason"]
 

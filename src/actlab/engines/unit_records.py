@@ -2,8 +2,9 @@
 
 ::
 
-    units/5.npz      after five epochs: widths of the layers, and an array of float32 for each statistic
-    units.parquet    epoch, layer (from 1), unit (from 1 in its layer), and a column for each statistic
+    units/5.npz      after five epochs: widths of the layers, and an array of float32 for each
+    statistic units.parquet    epoch, layer (from 1), unit (from 1 in its layer), and a column for
+    each statistic
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def cut_back(folder: RunFolder, epoch: int) -> None:
 def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
     """Write the table of all epochs up to ``epoch``, and return rows with the statistics of the whole run.
 
-    Without files of unit statistics, nothing is written. A DamagedError names a damaged or missing file.
+    Without files of unit statistics, nothing is written. A DamagedError names a damaged or missing
+    file.
     """
     if not epoch or not (folder.path / UNITS_SO_FAR).exists():
         return []
@@ -62,7 +64,10 @@ def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
     values = {name: np.stack([arrays[name] for arrays in epochs]) for name in epochs[0]}
     _write(folder.path / UNITS, widths, values)
     varied = over_epochs(widths, values)
-    return [Row(epoch, step, "units", name, condition, value) for (name, condition), value in varied.items()]
+    return [
+        Row(epoch, step, "units", name, condition, value)
+        for (name, condition), value in varied.items()
+    ]
 
 
 def _file(folder: RunFolder, epoch: int) -> Path:
@@ -97,12 +102,15 @@ def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
 def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:
     """Return how unit statistics vary over epochs (ELU appendix C, both readings), by name and condition.
 
-    - ``variance_of_medians``: variance over epochs of each unit's median, averaged over the units of a layer.
-    - ``variance_of_changes_of_medians``: the same for the changes of the median from epoch to epoch.
+    - ``variance_of_medians``: variance over epochs of each unit's median, averaged over the units
+        of a layer.
+    - ``variance_of_changes_of_medians``: the same for the changes of the median from epoch to
+        epoch.
     - ``always_zero_medians``: share of units in a layer whose median is 0 in every epoch.
 
-    The same for each other statistic, such as ``mean``. Conditions are ``layer=1``; quartiles of both variances
-    over the units of a layer have ``layer=1,quantile=0.25``. ``values`` are arrays ``(epochs, units)``.
+    The same for each other statistic, such as ``mean``. Conditions are ``layer=1``; quartiles of
+    both variances over the units of a layer have ``layer=1,quantile=0.25``. ``values`` are arrays
+    ``(epochs, units)``.
     """
     varied: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])

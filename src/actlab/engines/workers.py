@@ -1,8 +1,8 @@
 """Worker processes: they train, try, measure and evaluate for this process, which stays light.
 
-A worker is forked from a server that has only loaded the libraries (`start_server`), and never imports the
-program that uses actlab. It answers one request at a time, a call of a function. Ctrl-C reaches every process
-of a terminal, so workers ignore it. A worker exits with this process.
+A worker is forked from a server that has only loaded the libraries (`start_server`), and never
+imports the program that uses actlab. It answers one request at a time, a call of a function. Ctrl-C
+reaches every process of a terminal, so workers ignore it. A worker exits with this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
 _PRELOADED = [
-    *("actlab.checks.cost", "actlab.engines.evaluation", "actlab.engines.packing", "actlab.engines.training"),
+    *(
+        "actlab.checks.cost",
+        "actlab.engines.evaluation",
+        "actlab.engines.packing",
+        "actlab.engines.training",
+    ),
     *("actlab.datamodules", "actlab.callbacks", "pandas"),
 ]
 
@@ -44,8 +49,8 @@ _PRELOADED = [
 class EndedError(ActlabError):
     """A worker ended before it answered, with an exit code, ``-n`` for signal ``n``.
 
-    ``stalled`` is the time without progress, in seconds, after which this process ended it; 0 if it ended by
-    itself.
+    ``stalled`` is the time without progress, in seconds, after which this process ended it; 0 if it
+    ended by itself.
     """
 
     def __init__(self, code: int, stalled: float = 0.0) -> None:
@@ -63,7 +68,11 @@ class EndedError(ActlabError):
             return f"made no progress for {self.stalled:.0f} s"
         if self.code == LOST:
             return "lost its accelerator"
-        return f"exited with code {self.code}" if self.code >= 0 else f"was ended by signal {-self.code}"
+        return (
+            f"exited with code {self.code}"
+            if self.code >= 0
+            else f"was ended by signal {-self.code}"
+        )
 
 
 def start_server() -> None:
@@ -120,8 +129,8 @@ class Inline(contextlib.AbstractContextManager["Inline"]):
 class Worker(contextlib.AbstractContextManager["Worker"]):
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
-    ``settings`` are applied at each start. ``device`` is the accelerator that it sees, None for all of them. It
-    is ended after at least ``stalled`` seconds without progress.
+    ``settings`` are applied at each start. ``device`` is the accelerator that it sees, None for all
+    of them. It is ended after at least ``stalled`` seconds without progress.
     """
 
     def __init__(
@@ -145,7 +154,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             context = _context()
             self.pipe, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self.settings, self.device), name=f"actlab-{self.device or 0}"
+                target=_serve,
+                args=(theirs, self.settings, self.device),
+                name=f"actlab-{self.device or 0}",
             )
             said = {"file": sys.stderr, "flush": True}
             # A thread, because `start` waits for the server.
@@ -164,8 +175,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def heard(self) -> tuple[Any, ...] | None:
         """Return the next message of the worker, None if it has not sent one yet; print the worker's output.
 
-        A message is ``("done", result)``, or the kind and content that the function reports. An ActlabError is
-        the function's, an EndedError says that the worker has ended.
+        A message is ``("done", result)``, or the kind and content that the function reports. An
+        ActlabError is the function's, an EndedError says that the worker has ended.
         """
         signals.check()
         try:  # read the last messages of a worker before its end
@@ -185,7 +196,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             raise ActlabError(content[0])
         if kind == "said":
             print(content[0], end="", flush=True)
-        return None if kind == "said" or (kind == signals.PROGRESS and not content[0]) else (kind, *content)
+        return (
+            None
+            if kind == "said" or (kind == signals.PROGRESS and not content[0])
+            else (kind, *content)
+        )
 
     def _check(self) -> None:
         """Raise if the worker has ended; end it if it makes no progress."""
@@ -199,8 +214,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def call(self, function: Function, *args: Any, on: Report | None = None) -> Any:
         """Call a function in the worker and return its result; the arguments are pickled.
 
-        With ``on`` its last argument is a ``report`` for messages, and ``on`` is called with the kind and
-        content of each. Raises as `heard` does.
+        With ``on`` its last argument is a ``report`` for messages, and ``on`` is called with the
+        kind and content of each. Raises as `heard` does.
         """
         self.ask(function, *args, reports=on is not None)
         return self.answer(on)

@@ -15,14 +15,15 @@ from actlab.validation import Count, Shape, validated
 class Autoencoder(nn.Sequential):
     """Encoder, code and mirrored decoder: (linear → activation) per hidden layer, then a linear layer.
 
-    The code layer has an activation too. The default is 784-1000-500-250-30-250-500-1000-784 of GELU §3.2 with
-    2,837,314 parameters.
+    The code layer has an activation too. The default is 784-1000-500-250-30-250-500-1000-784 of
+    GELU §3.2 with 2,837,314 parameters.
 
     Args:
         act: factory of activations, called once per hidden layer.
         num_outputs: D, number of pixels in a sample.
         input_shape: shape of one sample without the batch axis; D is its product.
-        encoder: widths of the hidden layers down to the code; the decoder reverses them without the code.
+        encoder: widths of the hidden layers down to the code; the decoder reverses them without the
+            code.
         init: a key of `INIT_RULES`.
 
     Shape: ``(B, *input_shape)`` → ``(B, D)``.

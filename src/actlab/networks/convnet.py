@@ -31,7 +31,8 @@ class ConvNet(nn.Sequential):
         widths: number of channels up to the first pool, and after it.
         dropout: drop probability after both pools; 0 builds no dropout module.
         init: a key of `INIT_RULES`.
-        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
+            network.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
@@ -50,7 +51,9 @@ class ConvNet(nn.Sequential):
         super().__init__()
         narrow, wide = widths
 
-        def convolution(fan_in: int, fan_out: int, size: int = 3, padding: int = 1) -> list[nn.Module]:
+        def convolution(
+            fan_in: int, fan_out: int, size: int = 3, padding: int = 1
+        ) -> list[nn.Module]:
             layer = nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=False)
             return [layer, nn.BatchNorm2d(fan_out), activation(act, fan_out)]
 

@@ -20,9 +20,10 @@ from actlab.validation import Count, Shape, validated
 class CoordinateMLP(nn.Sequential):
     """(Linear → activation) per hidden layer, then a linear layer, for inputs that are coordinates.
 
-    Weights are normal with standard deviation gain / √fan_in, biases 0. With ``omega`` the weights of the first
-    layer have standard deviation ω / √D and its biases are uniform in ±ω: the network starts with frequencies
-    up to about ω (Sitzmann et al. 2020, "Implicit Neural Representations", §3.2, scale their sine by it).
+    Weights are normal with standard deviation gain / √fan_in, biases 0. With ``omega`` the weights
+    of the first layer have standard deviation ω / √D and its biases are uniform in ±ω: the network
+    starts with frequencies up to about ω (Sitzmann et al. 2020, "Implicit Neural Representations",
+    §3.2, scale their sine by it).
 
     Args:
         act: factory of activations, called once per hidden layer.
@@ -31,7 +32,8 @@ class CoordinateMLP(nn.Sequential):
         hidden: widths of the hidden layers, at least one.
         gain: gain of the weights, above 0.
         omega: ω above 0; None initialises the first layer as all others.
-        head: ``gain`` initialises the last layer as all others, ``torch`` as torch does, uniform in ±1/√fan_in.
+        head: ``gain`` initialises the last layer as all others, ``torch`` as torch does, uniform in
+            ±1/√fan_in.
 
     Shape: ``(B, D)`` → ``(B, K)``.
     """
@@ -51,7 +53,9 @@ class CoordinateMLP(nn.Sequential):
     ) -> None:
         super().__init__()
         widths = [math.prod(input_shape), *hidden]
-        layers = [nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])]
+        layers = [
+            nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])
+        ]
         for layer in layers[:-1]:
             self.extend([layer, activation(act, layer.out_features)])
         self.append(layers[-1])
@@ -67,7 +71,9 @@ class CoordinateMLP(nn.Sequential):
 
 def normal(gain: float) -> Rule:
     """Return the rule W ~ N(0, gain² / fan_in)."""
-    return lambda w, source: nn.init.normal_(w, std=gain / math.sqrt(w[0].numel()), generator=source)
+    return lambda w, source: nn.init.normal_(
+        w, std=gain / math.sqrt(w[0].numel()), generator=source
+    )
 
 
 def uniform(bound: float) -> Rule:

@@ -27,27 +27,32 @@ LAYERS_11: tuple[Stack, ...] = (
 class ConvStacks(nn.Sequential):
     """Stacks of (convolution → activation), with 2×2 max pooling and dropout after each stack.
 
-    ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. A 1×1 convolution with K
-    units returns the logits, without activation and batch norm.
+    ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. A 1×1
+    convolution with K units returns the logits, without activation and batch norm.
 
     Args:
         act: factory of activations, called once per convolution of the stacks.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        stacks: the parts (number of layers, units, kernel size) of each stack, without the layer of the logits;
-            by default those of §4.2.
-        dropout: drop probability after each stack; 0 builds no dropout module. The paper does not say whether
-            dropout comes before or after the pool; here it comes after, as in the GELU paper's network.
-        inner_dropout: whether the other layers of a stack use the same drop probability. This dropout has its
-            own schedule, ``schedules: inner_dropout``, so that it can start late (§4.3).
-        batch_norm: whether to add batch norm between convolution and activation, in place of the bias.
+        stacks: the parts (number of layers, units, kernel size) of each stack, without the layer of
+            the logits; by default those of §4.2.
+        dropout: drop probability after each stack; 0 builds no dropout module. The paper does not
+            say whether dropout comes before or after the pool; here it comes after, as in the GELU
+            paper's network.
+        inner_dropout: whether the other layers of a stack use the same drop probability. This
+            dropout has its own schedule, ``schedules: inner_dropout``, so that it can start late
+            (§4.3).
+        batch_norm: whether to add batch norm between convolution and activation, in place of the
+            bias.
         init: a key of `INIT_RULES`.
-        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
+            network.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
 
     Raises:
-        ActlabError: the number of dropouts differs from the number of stacks, or the final maps are not 1×1.
+        ActlabError: the number of dropouts differs from the number of stacks, or the final maps are
+            not 1×1.
     """
 
     @validated
@@ -65,12 +70,15 @@ class ConvStacks(nn.Sequential):
     ) -> None:
         super().__init__()
         if len(dropout) != len(stacks):
-            raise ActlabError(f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack")
+            raise ActlabError(
+                f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack"
+            )
         fan_in, *place = input_shape
         for stack, p in zip(stacks, dropout, strict=True):
             layers = [(units, size) for count, units, size in stack for _ in range(count)]
             for left, (units, size) in zip(range(len(layers) - 1, -1, -1), layers, strict=True):
-                if size % 2 == 0:  # keeps the map's size: one more row below and column on the right
+                # Keeps the map's size: one more row below and column on the right
+                if size % 2 == 0:
                     self.append(nn.ZeroPad2d((size // 2 - 1, size // 2, size // 2 - 1, size // 2)))
                 padding = size // 2 if size % 2 else 0
                 self.append(nn.Conv2d(fan_in, units, size, padding=padding, bias=not batch_norm))

@@ -1,6 +1,7 @@
 """A decoder of bytes or other tokens, plain or gated.
 
-Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch, ``T`` tokens, ``D`` width,
+Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch, ``T`` tokens, ``D``
+    width,
 ``H`` heads, ``K`` vocabulary.
 """
 
@@ -39,7 +40,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """softmax(q kᵀ / √(D/H)) v of each head, over the present and earlier tokens."""
-        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).flatten(0, -5)  # four axes: fast on the CPU too
+        # Four axes: fast on the CPU too
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).flatten(0, -5)
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # (R·B, H, T, D/H)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y: Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
@@ -77,7 +79,9 @@ class DecoderBlock(nn.Module):
 
     stochastic = False
 
-    def __init__(self, act: ActivationFactory, width: int, heads: int, hidden: int, gated: bool) -> None:
+    def __init__(
+        self, act: ActivationFactory, width: int, heads: int, hidden: int, gated: bool
+    ) -> None:
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(width), Attention(width, heads)
         self.feed_forward_norm = nn.LayerNorm(width)
@@ -93,9 +97,9 @@ class DecoderBlock(nn.Module):
 class GPT(nn.Module):
     """A pre-norm decoder with learnt positions and an untied head, without dropout.
 
-    No linear layer has a bias, LayerNorms have gains and biases. Hidden layers have 4D units, gated ones
-    ⌊8D/3⌋ rounded down to a multiple of 8, so that both forms have nearly as many parameters: by default, for
-    a context of 64 bytes, 135,808 and 134,784.
+    No linear layer has a bias, LayerNorms have gains and biases. Hidden layers have 4D units, gated
+    ones ⌊8D/3⌋ rounded down to a multiple of 8, so that both forms have nearly as many parameters:
+    by default, for a context of 64 bytes, 135,808 and 134,784.
 
     Args:
         act: factory of activations, called once per block.
@@ -105,9 +109,10 @@ class GPT(nn.Module):
         blocks: number of blocks.
         heads: H, a divisor of D.
         gated: whether the hidden layers are gated.
-        init: standard deviation of the initial weights of all linear layers, or ``fan_in`` for 1/√fan_in. That
-            of the layers whose outputs are added to the residual stream is divided by √(2·blocks). Embeddings
-            have .02. Equal layers of both forms get equal weights in runs of one seed.
+        init: standard deviation of the initial weights of all linear layers, or ``fan_in`` for
+            1/√fan_in. That of the layers whose outputs are added to the residual stream is divided
+            by √(2·blocks). Embeddings have .02. Equal layers of both forms get equal weights in
+            runs of one seed.
 
     Raises:
         ActlabError: if heads do not divide the width, or inputs are no tokens.
@@ -131,14 +136,21 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         if len(input_shape) != 1:
-            raise ActlabError(f"a GPT takes tokens (T,), not samples of shape {tuple(input_shape)}: give text")
+            raise ActlabError(
+                f"a GPT takes tokens (T,), not samples of shape {tuple(input_shape)}: give text"
+            )
         if width < 8 or heads < 1 or width % heads:
             raise ActlabError(
                 f"width {width} of a GPT with {heads} heads: give a multiple of the heads, at least 8"
             )
         hidden = 8 * width // 3 // 8 * 8 if gated else 4 * width
-        self.tokens, self.positions = nn.Embedding(num_classes, width), nn.Embedding(input_shape[0], width)
-        self.blocks = nn.Sequential(*(DecoderBlock(act, width, heads, hidden, gated) for _ in range(blocks)))
+        self.tokens, self.positions = (
+            nn.Embedding(num_classes, width),
+            nn.Embedding(input_shape[0], width),
+        )
+        self.blocks = nn.Sequential(
+            *(DecoderBlock(act, width, heads, hidden, gated) for _ in range(blocks))
+        )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, num_classes, bias=False)
         self._initialise(init)
@@ -147,7 +159,9 @@ class GPT(nn.Module):
     def _initialise(self, init: float | str) -> None:
         for name, layer in outside_units(self):
             if isinstance(layer, nn.Embedding):
-                layer.weight.normal_(std=EMBEDDING_STD, generator=generator_of_layer("weights", name))
+                layer.weight.normal_(
+                    std=EMBEDDING_STD, generator=generator_of_layer("weights", name)
+                )
             elif isinstance(layer, nn.Linear):
                 std = layer.in_features**-0.5 if isinstance(init, str) else init
                 if name.endswith(("out", "down")):  # a branch's last layer
@@ -156,7 +170,9 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of each next token."""
-        place = torch.arange(tokens.shape[-1], device=tokens.device).expand(*tokens.shape[:-2], 1, -1)
+        place = torch.arange(tokens.shape[-1], device=tokens.device).expand(
+            *tokens.shape[:-2], 1, -1
+        )
         x = self.tokens(tokens) + self.positions(place)  # (R, B, T, D) + (R, 1, T, D)
         logits: Tensor = self.head(self.norm(self.blocks(x)))
         return logits

@@ -1,7 +1,7 @@
 """Initialisation rules of the papers.
 
-Within a run the weights of a layer depend only on (run seed, ordinal of the layer): runs with equal seeds start
-from the same weights, whatever activations or dropout stand between the layers.
+Within a run the weights of a layer depend only on (run seed, ordinal of the layer): runs with equal
+seeds start from the same weights, whatever activations or dropout stand between the layers.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ INIT_RULES: dict[str, Rule] = {
     "glorot": glorot_,
 }
 
-# Seed of the run whose network is being built, and its activations so far, which `initialise` does not change.
-_building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar("_building", default=None)
+# Seed of the run whose network is being built, and its activations so far, which `initialise` does
+# not change.
+_building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar(
+    "_building", default=None
+)
 
 
 @contextmanager
@@ -86,7 +89,8 @@ def initialise(
 ) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
-    Inside `weights_of_run` each layer has its own generator; otherwise torch's global generator is used.
+    Inside `weights_of_run` each layer has its own generator; otherwise torch's global generator is
+    used.
 
     Args:
         network: any module.
@@ -104,7 +108,9 @@ def initialise(
             raise unknown("init rule", name, INIT_RULES)
     for layer in network.modules():
         if isinstance(layer, nn.modules.conv._ConvTransposeNd):
-            raise ActlabError(f"there is no init rule for {type(layer).__name__}: set its weights yourself")
+            raise ActlabError(
+                f"there is no init rule for {type(layer).__name__}: set its weights yourself"
+            )
     kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
     layers = [part for _, part in outside_units(network) if isinstance(part, kinds)]
     for ordinal, layer in enumerate(layers):

@@ -1,8 +1,8 @@
 """Fully connected networks. Shapes: ``B`` batch, ``D`` features, ``K`` classes.
 
-A network is built by ``network(act, num_classes, input_shape, …)``. It calls ``act``, a factory of activations,
-at every site and never receives a name. ``dropout`` is always the drop probability; the papers state the keep
-probability.
+A network is built by ``network(act, num_classes, input_shape, …)``. It calls ``act``, a factory of
+activations, at every site and never receives a name. ``dropout`` is always the drop probability;
+the papers state the keep probability.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class MLP(nn.Sequential):
         hidden: widths of the hidden layers; empty gives a linear classifier.
         dropout: drop probability after every hidden layer; 0 builds no dropout module.
         init: a key of `INIT_RULES`.
-        batch_norm: whether to add batch norm between linear layer and activation, in place of the bias.
+        batch_norm: whether to add batch norm between linear layer and activation, in place of the
+            bias.
 
     Shape: ``(B, *)`` with D values per sample → ``(B, K)``.
     """

@@ -40,10 +40,10 @@ class PyramidNet(nn.Sequential):
         1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
         spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
 
-    An activation follows each layer except the last, every layer has a bias, and padding keeps the size of the
-    maps up to the pools. The default has 164,867,528 parameters. The paper does not state the stride of the
-    first convolution, the bins of the levels or the initial weights: we use stride 2, 1 + 4 + 16 bins per
-    channel (He et al. 2014) and He's rule.
+    An activation follows each layer except the last, every layer has a bias, and padding keeps the
+    size of the maps up to the pools. The default has 164,867,528 parameters. The paper does not
+    state the stride of the first convolution, the bins of the levels or the initial weights: we use
+    stride 2, 1 + 4 + 16 bins per channel (He et al. 2014) and He's rule.
 
     Args:
         act: factory of activations, called once per hidden layer.
@@ -55,10 +55,12 @@ class PyramidNet(nn.Sequential):
         dense: widths of the hidden dense layers.
         dropout: drop probability after each hidden dense layer; 0 builds no dropout module.
         init: a key of `INIT_RULES`.
-        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
+            network.
 
     Raises:
-        ActlabError: for a stack that is not three positive numbers, or an input too small for the pools.
+        ActlabError: for a stack that is not three positive numbers, or an input too small for the
+            pools.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
@@ -81,22 +83,32 @@ class PyramidNet(nn.Sequential):
         fan_in, *size = input_shape
         for number, stack in enumerate(stacks):
             if len(stack) != 3 or min(stack) < 1:
-                raise ActlabError(f"stack {list(stack)}: give layers, units and receptive field, all positive")
+                raise ActlabError(
+                    f"stack {list(stack)}: give layers, units and receptive field, all positive"
+                )
             layers, fan_out, field = stack
             for layer in range(layers):
                 step = stride if number == layer == 0 else 1
-                padding = (field - 1) // 2  # an even field gets one pixel fewer than keeping the size needs
-                self.extend([nn.Conv2d(fan_in, fan_out, field, step, padding), activation(act, fan_out)])
+                padding = (
+                    field - 1
+                ) // 2  # an even field gets one pixel fewer than keeping the size needs
+                self.extend(
+                    [nn.Conv2d(fan_in, fan_out, field, step, padding), activation(act, fan_out)]
+                )
                 size = [(n + 2 * padding - field) // step + 1 for n in size]
                 fan_in = fan_out
             self.append(nn.MaxPool2d(2))
             size = [n // 2 for n in size]
         if min(size) < 1:
-            raise ActlabError(f"input_shape {tuple(input_shape)} is too small for {len(stacks)} stacks")
+            raise ActlabError(
+                f"input_shape {tuple(input_shape)} is too small for {len(stacks)} stacks"
+            )
         self.append(SpatialPyramidPool(levels))
         fan_in *= sum(level * level for level in levels)
         for fan_out in dense:
-            self.extend([nn.Linear(fan_in, fan_out), activation(act, fan_out), *dropout_layers(dropout)])
+            self.extend(
+                [nn.Linear(fan_in, fan_out), activation(act, fan_out), *dropout_layers(dropout)]
+            )
             fan_in = fan_out
         self.append(nn.Linear(fan_in, num_classes))
         initialise(self, init, channels_last=channels_last)

@@ -16,8 +16,9 @@ WIDTHS = (16, 32, 64)  # channels of the stages
 class ResidualBlock(nn.Module):
     """``act(branch(x) + shortcut(x))`` (He et al. 2015, §3.2 and Fig 2).
 
-    The branch is convolution → batch norm → activation → convolution → batch norm. Where the shape changes, the
-    shortcut is their option A, without parameters: every second row and column, with channels of zeros.
+    The branch is convolution → batch norm → activation → convolution → batch norm. Where the shape
+    changes, the shortcut is their option A, without parameters: every second row and column, with
+    channels of zeros.
 
     Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
     """
@@ -28,7 +29,10 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.stride, self.more = stride, fan_out - fan_in
         self.branch = nn.Sequential(
-            *(nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
+            *(
+                nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False),
+                nn.BatchNorm2d(fan_out),
+            ),
             activation(act, fan_out),
             *(nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
         )
@@ -36,7 +40,11 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of the sum."""
-        shortcut = F.pad(x[..., :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more)) if self.more else x
+        shortcut = (
+            F.pad(x[..., :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
+            if self.more
+            else x
+        )
         y: Tensor = self.act(self.branch(x) + shortcut)
         return y
 
@@ -44,9 +52,9 @@ class ResidualBlock(nn.Module):
 class ResNet(nn.Sequential):
     """Convolution, three stages of residual blocks of 16, 32 and 64 channels, mean over the map, dense layer.
 
-    He et al. 2015, "Deep Residual Learning for Image Recognition", §4.2. The default is ResNet-20: three blocks
-    a stage, 269,722 parameters with 10 classes (.27 million in Table 6). He's rule initialises the
-    convolutions, with gain 1 the dense layer.
+    He et al. 2015, "Deep Residual Learning for Image Recognition", §4.2. The default is ResNet-20:
+    three blocks a stage, 269,722 parameters with 10 classes (.27 million in Table 6). He's rule
+    initialises the convolutions, with gain 1 the dense layer.
 
     - ``stem``: convolution → batch norm → activation.
     - ``blocks``: all residual blocks in order.
@@ -57,7 +65,8 @@ class ResNet(nn.Sequential):
         num_classes: K, number of logits.
         input_shape: (C, H, W).
         depth: 2 + 6 × the number of blocks per stage: 20, 32, 44, 56, 110.
-        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
+            network.
 
     Raises:
         ActlabError: for another ``depth``.
@@ -76,7 +85,9 @@ class ResNet(nn.Sequential):
     ) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ActlabError(f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56")
+            raise ActlabError(
+                f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56"
+            )
         fan_in = WIDTHS[0]
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
         self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), activation(act, fan_in))

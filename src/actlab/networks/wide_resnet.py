@@ -18,15 +18,17 @@ WIDTHS = (16, 32, 64)  # channels of the stages before widening
 class WideBlock(nn.Module):
     """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``, without activation after the sum.
 
-    ``branch`` starts at the first convolution. ``shortcut`` is a 1×1 convolution, or None where the shape does
-    not change; the block then returns ``branch(y) + x``.
+    ``branch`` starts at the first convolution. ``shortcut`` is a 1×1 convolution, or None where the
+    shape does not change; the block then returns ``branch(y) + x``.
 
     Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
     """
 
     stochastic = False  # only its activations and dropout layers may be random
 
-    def __init__(self, before: nn.Sequential, branch: nn.Sequential, shortcut: nn.Conv2d | None) -> None:
+    def __init__(
+        self, before: nn.Sequential, branch: nn.Sequential, shortcut: nn.Conv2d | None
+    ) -> None:
         super().__init__()
         self.before, self.branch, self.shortcut = before, branch, shortcut
 
@@ -40,14 +42,16 @@ class WideBlock(nn.Module):
 class WideResNet(nn.Sequential):
     """Stem, three stages of residual blocks with decreasing map size, and head (Zagoruyko & Komodakis 2016).
 
-    The default is the 40-4 network of GELU §3.5 for CIFAR-100: six blocks per stage, widths 64, 128 and 256,
-    8,972,884 parameters.
+    The default is the 40-4 network of GELU §3.5 for CIFAR-100: six blocks per stage, widths 64, 128
+    and 256, 8,972,884 parameters.
 
-    - ``stem``: convolution → batch norm → activation → batch norm; with original blocks only the convolution.
+    - ``stem``: convolution → batch norm → activation → batch norm; with original blocks only the
+        convolution.
     - ``blocks``: all residual blocks in order.
     - ``head``: batch norm → activation → mean over the map → dense.
 
-    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, He's rule all other layers.
+    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, He's rule all
+    other layers.
 
     Args:
         act: factory of activations, called once per site.
@@ -57,7 +61,8 @@ class WideResNet(nn.Sequential):
         widen: factor of the stages' widths 16, 32 and 64.
         dropout: drop probability between the convolutions of a block; 0 builds no dropout module.
         block: a key of `BLOCKS`.
-        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
+            network.
 
     Raises:
         ActlabError: for another ``depth``, or an unknown ``block``.
@@ -81,7 +86,9 @@ class WideResNet(nn.Sequential):
         if block not in BLOCKS:
             raise unknown("block", block, BLOCKS)
         if depth < 10 or (depth - 4) % 6:
-            raise ActlabError(f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40")
+            raise ActlabError(
+                f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40"
+            )
         self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))
         if block != "original":
             self.stem.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
@@ -94,7 +101,13 @@ class WideResNet(nn.Sequential):
                 fan_in = width * widen
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(
-            *(nn.BatchNorm2d(fan_in), activation(act, fan_in), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
+            *(
+                nn.BatchNorm2d(fan_in),
+                activation(act, fan_in),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                dense,
+            )
         )
         others: dict[nn.Module, str] = {dense: "he_gain_1"}
         for layer in self.blocks:
@@ -112,7 +125,9 @@ def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Conv2d | None:
     return None if same else nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
 
 
-def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> WideBlock:
+def paper_block(
+    act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
+) -> WideBlock:
     """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
@@ -124,17 +139,23 @@ def paper_block_without_norm(
 ) -> WideBlock:
     """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
     branch = nn.Sequential(
-        *(_convolution(fan_in, fan_out, stride), activation(act, fan_out), *dropout_layers(dropout)),
+        *(
+            _convolution(fan_in, fan_out, stride),
+            activation(act, fan_out),
+            *dropout_layers(dropout),
+        ),
         *(_convolution(fan_out, fan_out), activation(act, fan_out)),
     )
     return WideBlock(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
 
 
-def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> WideBlock:
+def original_block(
+    act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
+) -> WideBlock:
     """Return 2 × (batch norm → activation → convolution) with dropout before the second convolution.
 
-    Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first activation (He et
-    al. 2016). Convolutions have no bias, because batch norm follows.
+    Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first
+    activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
     """
     before = [nn.BatchNorm2d(fan_in), activation(act, fan_in)]
     shortcut = _shortcut(fan_in, fan_out, stride)
@@ -146,4 +167,8 @@ def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: in
     return WideBlock(nn.Sequential(*before), branch, shortcut)
 
 
-BLOCKS = {"paper": paper_block, "paper_without_norm": paper_block_without_norm, "original": original_block}
+BLOCKS = {
+    "paper": paper_block,
+    "paper_without_norm": paper_block_without_norm,
+    "original": original_block,
+}

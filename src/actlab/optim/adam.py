@@ -17,9 +17,9 @@ from actlab.validation import validated
 class AdamEpsilonInRoot(Optimizer):
     """Adam (Kingma & Ba 2015) with ε inside the root: ``w ← w − lr · m̂ / √(v̂ + ε)``.
 
-    ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 − β₂ᵗ)``. An
-    ε of 1e-8 keeps the root above 1e-4, similar to an ε of 1e-4 in ``torch.optim.Adam``. The update is
-    elementwise, with one call per operation for all tensors of a group.
+    ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 −
+    β₂ᵗ)``. An ε of 1e-8 keeps the root above 1e-4, similar to an ε of 1e-4 in ``torch.optim.Adam``.
+    The update is elementwise, with one call per operation for all tensors of a group.
 
     Source: the released script of Hendrycks & Gimpel, GELU §3.5 (CIFAR-10).
 
@@ -41,8 +41,12 @@ class AdamEpsilonInRoot(Optimizer):
         weight_decay: Annotated[float, Ge(0)] = 0.0,
     ) -> None:
         if not all(0 <= beta < 1 for beta in betas):
-            raise ActlabError(f"betas {tuple(betas)} of {type(self).__name__}: give two numbers in [0, 1)")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+            raise ActlabError(
+                f"betas {tuple(betas)} of {type(self).__name__}: give two numbers in [0, 1)"
+            )
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -59,7 +63,9 @@ class AdamEpsilonInRoot(Optimizer):
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         lr, (beta1, beta2) = group["lr"], group["betas"]
         states = [self._advance(p) for p in params]
-        first, second, t = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        first, second, t = (
+            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         gradients: Any = [p.grad for p in params]
         if group["weight_decay"]:
             gradients = torch._foreach_add(gradients, params, alpha=group["weight_decay"])

@@ -21,12 +21,13 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 class L2:
     """The penalty λ·½Σw² or λ·Σw² of some kinds of parameters, applied as weight decay by the optimiser.
 
-    With an optimiser that decouples decay from the gradient, such as ``torch.optim.AdamW``, λ is that decay: no
-    penalty, and no ``train/penalised_loss``.
+    With an optimiser that decouples decay from the gradient, such as ``torch.optim.AdamW``, λ is
+    that decay: no penalty, and no ``train/penalised_loss``.
 
     Args:
         strength: λ, at least 0.
-        half: whether the penalty includes the ½; without the ½ the optimiser's ``weight_decay`` is 2λ.
+        half: whether the penalty includes the ½; without the ½ the optimiser's ``weight_decay`` is
+            2λ.
         of: the kinds of decayed parameters; all others have no decay. See `kinds`.
     """
 
@@ -48,16 +49,20 @@ class L2:
 def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind]:
     """Return the kind of each parameter of a network with the given activation modules, by parameter name.
 
-    ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation layers,
-    ``embeddings`` for those of ``nn.Embedding`` and ``nn.EmbeddingBag``, ``biases`` for other biases,
-    ``weights`` for all other parameters. A tied parameter counts once, under the kind of its first name.
+    ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation
+    layers, ``embeddings`` for those of ``nn.Embedding`` and ``nn.EmbeddingBag``, ``biases`` for
+    other biases, ``weights`` for all other parameters. A tied parameter counts once, under the kind
+    of its first name.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
-    names = {name for name, _ in network.named_parameters()}  # shared parameters: the first name only
+    # Shared parameters: the first name only
+    names = {name for name, _ in network.named_parameters()}
     by_name: dict[str, Kind] = {}
     for path, module in network.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            kind: Kind = "biases" if "bias" in name.split("_") or name.startswith("bias") else "weights"
+            kind: Kind = (
+                "biases" if "bias" in name.split("_") or name.startswith("bias") else "weights"
+            )
             if id(parameter) in of_units:
                 kind = "units"
             elif isinstance(module, NORMS):
@@ -85,5 +90,10 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
 def penalty(optimizer: Optimizer) -> Tensor | float:
     """Return ½·weight_decay·Σw², whose gradient is the decay term, summed over an optimiser's groups."""
     decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
-    squares = (torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed)
-    return sum((group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)), start=0.0)
+    squares = (
+        torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed
+    )
+    return sum(
+        (group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)),
+        start=0.0,
+    )

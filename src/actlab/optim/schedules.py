@@ -56,7 +56,8 @@ class Schedule(ABC):
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash((type(self), self.by))  # other attributes may not be hashable, such as a dict of steps
+        # Other attributes may not be hashable, such as a dict of steps
+        return hash((type(self), self.by))
 
 
 class Warmup(Schedule):
@@ -67,7 +68,8 @@ class Warmup(Schedule):
     Args:
         length: number of epochs or updates, at least 1, or a share of the training, such as 0.1.
         start: the factor from which the warm-up rises, at least 0 and below 1.
-        then: the schedule that follows, whose positions count from the end of the warm-up; None stays at 1.
+        then: the schedule that follows, whose positions count from the end of the warm-up; None
+            stays at 1.
         by: ``epoch`` or ``update``, also of ``then``.
     """
 
@@ -109,17 +111,24 @@ class Linear(Schedule):
 
     Args:
         start: first epoch or update of the line, at least 0, or a share of the training.
-        end: last epoch or update of the line, above ``start``, or a share; None is the end of the training.
+        end: last epoch or update of the line, above ``start``, or a share; None is the end of the
+            training.
         final: the final factor.
         by: ``epoch`` or ``update``.
     """
 
     @validated
     def __init__(
-        self, start: int | float = 0, end: int | float | None = None, final: float = 0.0, by: By = "epoch"
+        self,
+        start: int | float = 0,
+        end: int | float | None = None,
+        final: float = 0.0,
+        by: By = "epoch",
     ) -> None:
         super().__init__(by)
-        if end is not None and not (start < end and (start == 0 or _is_share(start) == _is_share(end))):
+        if end is not None and not (
+            start < end and (start == 0 or _is_share(start) == _is_share(end))
+        ):
             raise ActlabError(
                 f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' at least 0, both "
                 "as whole numbers or both as shares of the training"
@@ -142,14 +151,16 @@ class Cosine(Schedule):
     """Half a cosine from 1 to ``final`` at ``length``: final + (1 − final)·½(1 + cos(π·at/length)).
 
     Args:
-        length: number of epochs or updates, at least 1, or a share of the training; None is the rest of it.
-            Afterwards the factor is ``final``.
+        length: number of epochs or updates, at least 1, or a share of the training; None is the
+            rest of it. Afterwards the factor is ``final``.
         final: the final factor.
         by: ``epoch`` or ``update``.
     """
 
     @validated
-    def __init__(self, length: int | float | None = None, final: float = 0.0, by: By = "update") -> None:
+    def __init__(
+        self, length: int | float | None = None, final: float = 0.0, by: By = "update"
+    ) -> None:
         super().__init__(by)
         self.length, self.final = None if length is None else _checked("length", length), final
 
@@ -166,8 +177,8 @@ class Steps(Schedule):
     """Piecewise constant: 1 at first, then a given factor from each step on: ``{35000: 0.5, 85000: 0.05}``.
 
     Args:
-        factors: epoch or update, increasing from at least 0 → factor from that epoch or update on. Shares of
-            the training, such as ``{0.5: 0.1, 0.75: 0.01}``, for all steps or for none.
+        factors: epoch or update, increasing from at least 0 → factor from that epoch or update on.
+            Shares of the training, such as ``{0.5: 0.1, 0.75: 0.01}``, for all steps or for none.
         by: ``epoch`` or ``update``.
     """
 
@@ -175,17 +186,27 @@ class Steps(Schedule):
     def __init__(self, factors: dict[int | float, float], by: By = "epoch") -> None:
         super().__init__(by)
         if not isinstance(factors, dict):
-            raise ActlabError(f"'factors' {factors!r} of steps: give a factor for each epoch or update")
-        self.factors = {_checked("step", _moment(at), least=0): factor for at, factor in factors.items()}
+            raise ActlabError(
+                f"'factors' {factors!r} of steps: give a factor for each epoch or update"
+            )
+        self.factors = {
+            _checked("step", _moment(at), least=0): factor for at, factor in factors.items()
+        }
         moments = list(self.factors)
         if not moments or any(b <= a for a, b in pairwise(moments)):
-            raise ActlabError(f"steps at {moments}: give increasing whole numbers, the first at least 0")
+            raise ActlabError(
+                f"steps at {moments}: give increasing whole numbers, the first at least 0"
+            )
         if len({_is_share(at) for at in moments if at}) > 1:
-            raise ActlabError(f"steps at {moments}: give whole numbers only, or shares of the training only")
+            raise ActlabError(
+                f"steps at {moments}: give whole numbers only, or shares of the training only"
+            )
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        return next((f for moment, f in reversed(self.factors.items()) if at >= _number(moment)), 1.0)
+        return next(
+            (f for moment, f in reversed(self.factors.items()) if at >= _number(moment)), 1.0
+        )
 
     def _whole(self, total: Total, begun: int) -> dict[str, Any]:
         factors = {_of_total(at, self.by, total, least=0): f for at, f in self.factors.items()}
@@ -195,8 +216,8 @@ class Steps(Schedule):
 class Plateau(Schedule):
     """Multiplies the factor by ``shrink`` when a metric stops improving.
 
-    The factor shrinks after ``patience`` + 1 evaluations in a row without improvement. Every run has its own
-    factor, also within a stack.
+    The factor shrinks after ``patience`` + 1 evaluations in a row without improvement. Every run
+    has its own factor, also within a stack.
 
     Args:
         metric: logged name of the metric, such as ``val/loss``.
@@ -228,7 +249,8 @@ class Plateau(Schedule):
     def observe(self, state: Sequence[float], value: float) -> list[float]:
         """Return the state after an evaluation; nan and +∞ (−∞ for ``max``) are no improvement.
 
-        A state is [factor, best value (negated for ``max``), evaluations since the best]; empty at first.
+        A state is [factor, best value (negated for ``max``), evaluations since the best]; empty at
+        first.
         """
         sign = 1.0 if self.mode == "min" else -1.0
         factor, best, since = state or (1.0, math.inf, 0.0)
@@ -245,7 +267,9 @@ def _is_share(length: int | float) -> bool:
 
 def _checked(name: str, length: int | float, least: int = 1) -> int | float:
     """Return a share, or a whole number, which counts by its value: 200.0 is 200. But 1.0 may mean a share."""
-    is_whole = length >= least and not length % 1 and not (length == 1 and isinstance(length, float))
+    is_whole = (
+        length >= least and not length % 1 and not (length == 1 and isinstance(length, float))
+    )
     if not (_is_share(length) or is_whole):
         raise ActlabError(
             f"{name} {length} of a schedule: give a whole number of epochs or updates, at least {least}, or a "
@@ -254,7 +278,9 @@ def _checked(name: str, length: int | float, least: int = 1) -> int | float:
     return length if _is_share(length) else int(length)
 
 
-def _of_total(length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1) -> int:
+def _of_total(
+    length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1
+) -> int:
     if length is None:
         return max(least, total(by) - begun)
     return max(least, round(length * total(by))) if _is_share(length) else max(least, int(length))
@@ -262,7 +288,9 @@ def _of_total(length: int | float | None, by: By, total: Total, begun: int = 0, 
 
 def _number(length: int | float | None) -> int:
     if length is None or _is_share(length):
-        raise ActlabError(f"the factor of a schedule of length {length} depends on the training: see `over`")
+        raise ActlabError(
+            f"the factor of a schedule of length {length} depends on the training: see `over`"
+        )
     return int(length)
 
 
@@ -271,18 +299,21 @@ def _moment(at: Any) -> int | float:
     try:
         number = float(at)
     except (TypeError, ValueError) as error:
-        raise ActlabError(f"step {at!r} of a schedule: give a number of epochs or updates") from error
+        raise ActlabError(
+            f"step {at!r} of a schedule: give a number of epochs or updates"
+        ) from error
     return int(number) if number.is_integer() else number
 
 
 class Scheduler:
     """Applies schedules to the settings of a fresh optimiser and the dropout of a network.
 
-    ``members`` are the schedules by setting of one run or each of the R runs of a stack; ``owners`` the run of
-    each optimiser group, where runs with equal schedules may share a group; ``dropouts`` layers
-    `actlab.networks.Dropout`; ``states`` those of plateau schedules by ``"{member} {setting}"``, updated in
-    place, for checkpoints; ``total`` returns the number of all epochs or updates, for schedules by shares of
-    the training, and is first called by `move`, when the Trainer has its data.
+    ``members`` are the schedules by setting of one run or each of the R runs of a stack; ``owners``
+    the run of each optimiser group, where runs with equal schedules may share a group; ``dropouts``
+    layers `actlab.networks.Dropout`; ``states`` those of plateau schedules by ``"{member}
+    {setting}"``, updated in place, for checkpoints; ``total`` returns the number of all epochs or
+    updates, for schedules by shares of the training, and is first called by `move`, when the
+    Trainer has its data.
     """
 
     def __init__(
@@ -294,7 +325,12 @@ class Scheduler:
         states: dict[str, list[float]] | None = None,
         total: Total | None = None,
     ) -> None:
-        self.optimizer, self.members, self.owners, self.dropouts = optimizer, members, owners, dropouts
+        self.optimizer, self.members, self.owners, self.dropouts = (
+            optimizer,
+            members,
+            owners,
+            dropouts,
+        )
         self.total = total
         self.states = {} if states is None else states
         for setting in {name for schedules in members for name in schedules}:
@@ -308,18 +344,27 @@ class Scheduler:
             if setting in OF_GROUPS and _read(optimizer.param_groups[0], setting) is None:
                 name = type(optimizer).__name__
                 raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
-        self.start = [{s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups]
+        self.start = [
+            {s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups
+        ]
         for run, schedules in enumerate(members):
-            starts = [start for start, owner in zip(self.start, owners, strict=True) if owner == run]
+            starts = [
+                start for start, owner in zip(self.start, owners, strict=True) if owner == run
+            ]
             for setting in (s for s in schedules if s in OF_GROUPS and starts):
                 if not any(start[setting] for start in starts):
-                    raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
+                    raise ActlabError(
+                        f"{setting} is 0: a schedule multiplies it, so it would never change"
+                    )
 
     @cached_property
     def _whole(self) -> Sequence[Mapping[str, Schedule]]:
         if self.total is None:
             return self.members
-        return [{name: rule.over(self.total) for name, rule in of_run.items()} for of_run in self.members]
+        return [
+            {name: rule.over(self.total) for name, rule in of_run.items()}
+            for of_run in self.members
+        ]
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""
@@ -330,10 +375,14 @@ class Scheduler:
 
     def move(self, epoch: int, update: int) -> None:
         """Set all scheduled settings for the next update; epoch and update count from 0."""
-        for group, start, member in zip(self.optimizer.param_groups, self.start, self.owners, strict=True):
+        for group, start, member in zip(
+            self.optimizer.param_groups, self.start, self.owners, strict=True
+        ):
             for setting in self.members[member]:
                 if setting in OF_GROUPS:
-                    _write(group, setting, start[setting] * self.factor(member, setting, epoch, update))
+                    _write(
+                        group, setting, start[setting] * self.factor(member, setting, epoch, update)
+                    )
         for setting in OF_DROPOUT:
             layers = [layer for layer in self.dropouts if layer.setting == setting]
             if layers and any(setting in schedules for schedules in self.members):

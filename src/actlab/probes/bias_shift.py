@@ -37,23 +37,25 @@ class Layer(NamedTuple):
 class BiasShift(EachRun):
     """Measure the correction factor k of every unit of the hidden layers, and related statistics.
 
-    Values are yielded under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs.
+    Values are yielded under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are
+    inputs.
 
-    Metrics over the units with a k: ``k_distance``, quartiles of |k − 1| under ``layer=2,quantile=0.5``;
-    ``shift_of_gradient`` and ``shift_of_natural_gradient``, the median absolute bias shift by the gradient and
-    by the unit natural gradient; ``cosine``, the median cosine between the two updates, bias included;
-    ``mean_length``, the median length of E_q(a); ``constant_inputs``, the mean number of incoming units that
-    are constant over a unit's samples. These make the unit's matrices singular and are left out.
+    Metrics over the units with a k: ``k_distance``, quartiles of |k − 1| under
+    ``layer=2,quantile=0.5``; ``shift_of_gradient`` and ``shift_of_natural_gradient``, the median
+    absolute bias shift by the gradient and by the unit natural gradient; ``cosine``, the median
+    cosine between the two updates, bias included; ``mean_length``, the median length of E_q(a);
+    ``constant_inputs``, the mean number of incoming units that are constant over a unit's samples.
+    These make the unit's matrices singular and are left out.
 
     Metrics over all units: ``unmoved_units``, the share of units with δ = 0 for every sample, and
-    ``singular_units``, the share whose Var_q is singular for another reason: fewer samples than incoming units,
-    or linear dependence. Units of both kinds have no k. ``effective_samples`` is the median of Kish's (Σ w)² /
-    Σ w² over the moved units, where w are the weights of a unit. ``correlation`` and ``absolute_correlation``
-    are means over pairs of incoming units.
+    ``singular_units``, the share whose Var_q is singular for another reason: fewer samples than
+    incoming units, or linear dependence. Units of both kinds have no k. ``effective_samples`` is
+    the median of Kish's (Σ w)² / Σ w² over the moved units, where w are the weights of a unit.
+    ``correlation`` and ``absolute_correlation`` are means over pairs of incoming units.
 
-    Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128), ``BATCH``
-    times (I + 1)(I + 2) for a batch (67 MB), and about 20 times the memory of a layer while its matrices are
-    inverted (170 MB).
+    Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128),
+    ``BATCH`` times (I + 1)(I + 2) for a batch (67 MB), and about 20 times the memory of a layer
+    while its matrices are inverted (170 MB).
 
     Args:
         samples: number of training samples, the first in file order, at least 2; all by default.
@@ -65,7 +67,9 @@ class BiasShift(EachRun):
     @validated
     def __init__(self, samples: Several | None = None, layers: Sequence[int] | None = None) -> None:
         if layers is not None and (not layers or min(layers) < 2):
-            raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2")
+            raise ActlabError(
+                f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2"
+            )
         self.samples, self.layers = samples, layers
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
@@ -80,7 +84,9 @@ class BiasShift(EachRun):
         }
 
 
-def first_batches(data: Any, samples: int | None, device: torch.device, size: int = BATCH) -> Iterator[Batch]:
+def first_batches(
+    data: Any, samples: int | None, device: torch.device, size: int = BATCH
+) -> Iterator[Batch]:
     """Yield the first training samples, or all, not augmented, on a device."""
     source, number = getattr(data, "training_samples", data.train), len(data.train)
     for part in torch.split(torch.arange(min(samples or number, number)), size):
@@ -98,30 +104,43 @@ def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> 
 
     sites = tuple(f"{name}." for name in task.sites)
     for name, module in network.named_modules():
-        if isinstance(module, nn.Linear) and not name.startswith(sites):  # not those inside activations
+        # Not those inside activations
+        if isinstance(module, nn.Linear) and not name.startswith(sites):
             module.register_forward_hook(note)
     *inputs, labels = (*task.inputs(batch), batch[-1])
     device = labels.device.type
     with torch.enable_grad(), torch.autocast(device, enabled=False):
         logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
         if logits.dim() != 2 or labels.shape != logits.shape[:1]:
-            raise ActlabError(f"bias shift requires logits (B, K) and labels (B,), not {tuple(logits.shape)}")
+            raise ActlabError(
+                f"bias shift requires logits (B, K) and labels (B,), not {tuple(logits.shape)}"
+            )
         hidden = dict(enumerate(seen[1:-1], 2))
         if shapes := [tuple(a.shape) for a, _ in hidden.values() if a.dim() != 2]:
-            raise ActlabError(f"bias shift requires linear layers with inputs (B, I), not {shapes[0]}")
+            raise ActlabError(
+                f"bias shift requires linear layers with inputs (B, I), not {shapes[0]}"
+            )
         numbers = list(hidden) if wanted is None else list(wanted)
         if absent := [number for number in numbers if number not in hidden]:
             raise ActlabError(
                 f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden layers"
             )
-        weights, observed = over_labels(logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers])
-    return {n: Layer(hidden[n][0].detach(), w, o) for n, w, o in zip(numbers, weights, observed, strict=True)}
+        weights, observed = over_labels(
+            logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers]
+        )
+    return {
+        n: Layer(hidden[n][0].detach(), w, o)
+        for n, w, o in zip(numbers, weights, observed, strict=True)
+    }
 
 
-def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def over_labels(
+    log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
     """Return E(δ²) over labels drawn from the model and δ of the data's label, ``(B, U)`` for each layer.
 
-    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs ``(B, U)``.
+    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs
+    ``(B, U)``.
     """
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
@@ -184,7 +203,9 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
     return {
         **{("k_distance", f",quantile={q}"): quantile(k, q) for q in QUANTILES},
         ("shift_of_gradient", ""): quantile(theory.bias_shift(of.mean, g, g0).abs()),
-        ("shift_of_natural_gradient", ""): quantile(theory.bias_shift(of.mean, update, of_bias).abs()),
+        ("shift_of_natural_gradient", ""): quantile(
+            theory.bias_shift(of.mean, update, of_bias).abs()
+        ),
         ("cosine", ""): quantile(torch.cosine_similarity(*both, dim=-1)),
         ("mean_length", ""): quantile(of.mean_q.norm(dim=-1)),
         ("constant_inputs", ""): float((~kept).sum(-1).double().mean()),

@@ -29,12 +29,13 @@ LARGEST = 0.1  # share of the components of a covariance that count as the large
 class LayerGradients(EachRun):
     """Measure the gradients of a classifier's hidden layers and what their incoming units make of them.
 
-    Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs): ``gradient``,
-    the mean over samples of the length of ∂ log p(label) / ∂ net inputs; ``correlation``, the mean over pairs
-    of incoming units; ``shift``, the median over units of the absolute bias shift by the gradient (ELU §2);
-    ``positive_components``, the share of positive ones among the tenth of the components of Cov(δ², a) with the
-    largest magnitude, over all units. Without a condition: ``slope``, the decadic logarithm of the factor by
-    which ``gradient`` grows from layer to layer towards the output.
+    Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs):
+    ``gradient``, the mean over samples of the length of ∂ log p(label) / ∂ net inputs;
+    ``correlation``, the mean over pairs of incoming units; ``shift``, the median over units of the
+    absolute bias shift by the gradient (ELU §2); ``positive_components``, the share of positive
+    ones among the tenth of the components of Cov(δ², a) with the largest magnitude, over all units.
+    Without a condition: ``slope``, the decadic logarithm of the factor by which ``gradient`` grows
+    from layer to layer towards the output.
 
     Args:
         samples: number of training samples, the first in file order.
@@ -50,7 +51,11 @@ class LayerGradients(EachRun):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
         layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
-        metrics = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
+        metrics = {
+            (name, f"layer={n}"): v
+            for n, of in layers.items()
+            for name, v in statistics(of).items()
+        }
         metrics["slope", ""] = slope([metrics["gradient", f"layer={n}"] for n in layers])
         return metrics
 
@@ -87,10 +92,10 @@ def slope(gradients: Sequence[float]) -> float:
 class NetInputs(EachRun):
     """Measure how far the net inputs of units are from the standard normal distribution (GELU §5).
 
-    Metrics under ``layer=1``, ``layer=2`` and so on, in call order of the activations, as Kolmogorov distances:
-    ``distance_of_units``, the median over units to N(0, 1); ``distance_of_shapes``, the same after each unit is
-    standardised by its own mean and deviation; ``distance_of_layer``, of all values of the layer together.
-    Networks are in evaluation mode.
+    Metrics under ``layer=1``, ``layer=2`` and so on, in call order of the activations, as
+    Kolmogorov distances: ``distance_of_units``, the median over units to N(0, 1);
+    ``distance_of_shapes``, the same after each unit is standardised by its own mean and deviation;
+    ``distance_of_layer``, of all values of the layer together. Networks are in evaluation mode.
 
     Args:
         samples: number of training samples, the first in file order.
@@ -102,7 +107,10 @@ class NetInputs(EachRun):
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         metrics: Metrics = {}
-        parts = [[z for z, _ in _values(task, batch)] for batch in first_batches(data, self.samples, device)]
+        parts = [
+            [z for z, _ in _values(task, batch)]
+            for batch in first_batches(data, self.samples, device)
+        ]
         for number, layer in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(layer))
             standardised = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
@@ -125,9 +133,10 @@ def kolmogorov(z: Tensor) -> Tensor:
 class PassedNoise(EachRun):
     """Measure how much noise on the inputs units pass on while they are deactivated (ELU §1, §3).
 
-    A unit is deactivated for a sample if its net input without noise is negative. Metrics under ``layer=1`` and
-    so on: ``passed``, the summed variance of the outputs of deactivated units over draws of the noise ÷ that of
-    their net inputs; ``deactivated``, their share. Noise is Unif[−strength, strength] per input element.
+    A unit is deactivated for a sample if its net input without noise is negative. Metrics under
+    ``layer=1`` and so on: ``passed``, the summed variance of the outputs of deactivated units over
+    draws of the noise ÷ that of their net inputs; ``deactivated``, their share. Noise is
+    Unif[−strength, strength] per input element.
 
     Args:
         strength: half the width of the noise.
@@ -142,20 +151,31 @@ class PassedNoise(EachRun):
         self.strength, self.draws, self.samples = strength, draws, samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
-        sums: dict[int, Tensor] = {}  # variance of outputs and of net inputs, number of deactivated and of all
+        sums: dict[
+            int, Tensor
+        ] = {}  # variance of outputs and of net inputs, number of deactivated and of all
         first = 0
         for x, *rest in first_batches(data, self.samples, device):
             index = torch.arange(first, first + len(x), device=x.device)
-            noise = 2 * uniform_at(Position((0,), 0, index), "passed noise", (self.draws, *x.shape[1:])) - 1
+            noise = (
+                2 * uniform_at(Position((0,), 0, index), "passed noise", (self.draws, *x.shape[1:]))
+                - 1
+            )
             clean = _values(task, (x, *rest))
             noisy = [
-                _values(task, (x + self.strength * noise[:, n].to(x.dtype), *rest)) for n in range(self.draws)
+                _values(task, (x + self.strength * noise[:, n].to(x.dtype), *rest))
+                for n in range(self.draws)
             ]
             for number, (z, _) in enumerate(clean, 1):
-                of = [wide(torch.stack([draw[number - 1][side] for draw in noisy])) for side in (1, 0)]
+                of = [
+                    wide(torch.stack([draw[number - 1][side] for draw in noisy])) for side in (1, 0)
+                ]
                 low = wide(z) < 0
                 variances = [values.var(0)[low].sum() for values in of]
-                counts = [low.sum().double(), torch.tensor(float(low.numel()), device=low.device).double()]
+                counts = [
+                    low.sum().double(),
+                    torch.tensor(float(low.numel()), device=low.device).double(),
+                ]
                 sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
             first += len(x)
         metrics: Metrics = {}
@@ -168,9 +188,11 @@ class PassedNoise(EachRun):
 class BlockGradients(EachRun):
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
-    Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input over the
-    whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last. The network is in
-    training mode, so batch norm uses the statistics of the batch, as in an update; the network is not changed.
+    Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input
+        over the
+    whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last. The
+    network is in training mode, so batch norm uses the statistics of the batch, as in an update;
+    the network is not changed.
 
     Args:
         samples: number of training samples in the batch, the first in file order.
@@ -185,7 +207,9 @@ class BlockGradients(EachRun):
         network = copy.deepcopy(task.network).train()
         blocks = getattr(network, "blocks", None)
         if not blocks:
-            raise ActlabError(f"block gradients require a network with 'blocks', not {type(network).__name__}")
+            raise ActlabError(
+                f"block gradients require a network with 'blocks', not {type(network).__name__}"
+            )
         inputs: list[Tensor] = []
 
         def note(_: nn.Module, given: tuple[Tensor, ...]) -> None:
@@ -203,10 +227,16 @@ class BlockGradients(EachRun):
 
 def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:
     """Return net inputs and outputs of each activation, in call order, for activations of rows per sample."""
-    inputs, outputs = list[Tensor](), list[Tensor]()  # copies, because what follows may overwrite them
+    # copies, because what follows may overwrite them
+    inputs, outputs = (
+        list[Tensor](),
+        list[Tensor](),
+    )
     with ExitStack() as hooks:
         for site in task.sites.values():
-            before = site.register_forward_pre_hook(lambda _, given: inputs.append(given[0].clone()))
+            before = site.register_forward_pre_hook(
+                lambda _, given: inputs.append(given[0].clone())
+            )
             after = site.register_forward_hook(lambda _, __, output: outputs.append(output.clone()))
             hooks.enter_context(before)
             hooks.enter_context(after)

@@ -1,6 +1,7 @@
 """The interface of probes, and two probes: plain evaluation, and evaluation under input noise.
 
-A study file lists probes, which `actlab study run` evaluates after training. Shapes: ``R`` runs, ``B`` batch.
+A study file lists probes, which `actlab study run` evaluates after training. Shapes: ``R`` runs,
+``B`` batch.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Measured(NamedTuple):
     Args:
         split: the split of the data, such as ``test``; may be empty.
         metric: name of the metric.
-        condition: setting or part of the network, such as ``noise=0.5`` or ``layer=3``; several are joined by
-            commas.
+        condition: setting or part of the network, such as ``noise=0.5`` or ``layer=3``; several are
+            joined by commas.
         values: one per run, ``(R,)``.
     """
 
@@ -72,7 +73,9 @@ class EachRun(ABC):
         """Yield all metrics of each layer or block."""
         runs = [self._measure(task, data, subject.device) for task in subject.apart()]
         for metric, condition in runs[0]:
-            yield Measured("", metric, condition, torch.tensor([of[metric, condition] for of in runs]))
+            yield Measured(
+                "", metric, condition, torch.tensor([of[metric, condition] for of in runs])
+            )
 
     @abstractmethod
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics: ...
@@ -105,8 +108,8 @@ class Evaluation:
 class InputNoise:
     """Measure every metric of a split with uniform noise Unif[−a, a] added to the inputs (GELU §3.1, Fig 3).
 
-    One random number per input element, scaled by the strength, is shared by all strengths, activations and
-    seeds. Noisy inputs are not clipped.
+    One random number per input element, scaled by the strength, is shared by all strengths,
+    activations and seeds. Noisy inputs are not clipped.
 
     Args:
         strengths: the values of a, at least 0.
@@ -116,7 +119,9 @@ class InputNoise:
     @validated
     def __init__(self, strengths: Sequence[float], split: Literal["val", "test"] = "test") -> None:
         if not strengths or min(strengths) < 0:
-            raise ActlabError(f"strengths {list(strengths)} of input noise: give numbers of at least 0")
+            raise ActlabError(
+                f"strengths {list(strengths)} of input noise: give numbers of at least 0"
+            )
         self.strengths, self.split = tuple(strengths), split
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
@@ -126,11 +131,15 @@ class InputNoise:
         for batch in getattr(data, f"{self.split}_dataloader")():
             x, *rest = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
-                raise ActlabError(f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens")
+                raise ActlabError(
+                    f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens"
+                )
             here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))
             noise = 2 * uniform_at(here, "input noise", x.shape[1:]) - 1
             for a, mean in means.items():
-                for name, quantity in subject.measured((x + a * noise.to(x.dtype), *rest), shared=True).items():
+                for name, quantity in subject.measured(
+                    (x + a * noise.to(x.dtype), *rest), shared=True
+                ).items():
                     mean.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
             number += len(x)
         for a, mean in means.items():

@@ -1,10 +1,12 @@
 """Unit natural gradient and bias shift (ELU §2, appendices A, B); variance of predictions (GELU §4).
 
-The unit Fisher matrix of a unit is E(δ² ã ãᵀ) with ã = (a, 1). Here a are the unit's incoming activations, and
-δ is the derivative of the log output probability with respect to its net input, with labels drawn from the
-model. Each unit weights samples by its own q ∝ δ² p, so moments differ between units.
+The unit Fisher matrix of a unit is E(δ² ã ãᵀ) with ã = (a, 1). Here a are the unit's incoming
+activations, and δ is the derivative of the log output probability with respect to its net input,
+with labels drawn from the model. Each unit weights samples by its own q ∝ δ² p, so moments differ
+between units.
 
-All functions accept a batch of units; use float64. Shapes: ``S`` samples, ``I`` incoming units, ``U`` units.
+All functions accept a batch of units; use float64. Shapes: ``S`` samples, ``I`` incoming units,
+``U`` units.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ def moments(a: Tensor, delta: Tensor) -> Moments:
 def varying(of: Moments, samples: int) -> Tensor:
     """Return which incoming units vary over the samples with non-zero δ of a unit, bool ``(U, I)``.
 
-    Constant incoming units make A and Var_q singular. A variance below the rounding error of the sums over
-    ``samples`` in its computation counts as 0.
+    Constant incoming units make A and Var_q singular. A variance below the rounding error of the
+    sums over ``samples`` in its computation counts as 0.
     """
     second = of.A.diagonal(dim1=-2, dim2=-1) / of.c.unsqueeze(-1)
     variance = second - of.mean_q.square()
@@ -70,8 +72,8 @@ def varying(of: Moments, samples: int) -> Tensor:
 def without_constant(of: Moments, kept: Tensor) -> Moments:
     """Remove all incoming units but those ``kept``, bool ``(U, I)``, from the moments; shapes stay the same.
 
-    Removed incoming units get E_q(a) = 0, variance 1 and covariance 0. Solving with A or Var_q then gives 0 for
-    them, and the solution of the smaller matrix for the others.
+    Removed incoming units get E_q(a) = 0, variance 1 and covariance 0. Solving with A or Var_q then
+    gives 0 for them, and the solution of the smaller matrix for the others.
     """
     instead = torch.diag_embed((~kept) * of.c.unsqueeze(-1))
     return Moments(of.A * outer(kept) + instead, of.b * kept, of.c, of.mean)
@@ -80,8 +82,8 @@ def without_constant(of: Moments, kept: Tensor) -> Moments:
 def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
     """Return the unit natural gradient's update of weights and bias (ELU Theorem 1, eqs 5 and 6).
 
-    From the gradients g ``(U, I)`` and g₀ ``(U,)``: Δw = A⁻¹ (g − Δw₀ b) and Δw₀ = s (g₀ − bᵀ A⁻¹ g), with s =
-    (1 + E_qᵀ Var_q⁻¹ E_q) / E(δ²).
+    From the gradients g ``(U, I)`` and g₀ ``(U,)``: Δw = A⁻¹ (g − Δw₀ b) and Δw₀ = s (g₀ − bᵀ A⁻¹
+    g), with s = (1 + E_qᵀ Var_q⁻¹ E_q) / E(δ²).
     """
     s = (1 + dot(of.mean_q, torch.linalg.solve(of.variance_q, of.mean_q))) / of.c
     bias = s * (g0 - dot(of.b, torch.linalg.solve(of.A, g)))
@@ -101,12 +103,16 @@ def correction(of: Moments) -> Tensor:
 def is_definite(variance: Tensor) -> Tensor:
     """Return whether covariance matrices ``(*, I, I)`` can be inverted in their precision: bool ``(*)``.
 
-    After scaling to variances of 1, the smallest eigenvalue must exceed the rounding error; for linearly
-    dependent units, `solve` would return rounding error only.
+    After scaling to variances of 1, the smallest eigenvalue must exceed the rounding error; for
+    linearly dependent units, `solve` would return rounding error only.
     """
     spread = variance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     scaled = (variance / outer(spread)).nan_to_num(0.0, 0.0, 0.0)
-    size, largest = scaled.shape[-1], scaled.abs().sum(-1).amax(-1)  # a bound ≥ the largest eigenvalue
+    # A bound ≥ the largest eigenvalue
+    size, largest = (
+        scaled.shape[-1],
+        scaled.abs().sum(-1).amax(-1),
+    )
     rounding = size * torch.finfo(scaled.dtype).eps * largest
     eye = torch.eye(size, dtype=scaled.dtype, device=scaled.device)
     failed: Tensor = torch.linalg.cholesky_ex(scaled - rounding[..., None, None] * eye).info

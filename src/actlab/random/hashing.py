@@ -28,10 +28,12 @@ def key_words(seeds: Sequence[int]) -> Tensor:
 def hash_words(elements: Tensor, key: Tensor | int, second_key: Tensor) -> Tensor:
     """Hash int32 counters with two broadcast int32 keys and full avalanche to uniform int32 words.
 
-    Two rounds of multiply and xor-shift with the constants of Chris Wellons' ``lowbias32``. Each round starts
-    by mixing in a key word, so that the sequences of two keys are not shifts of each other.
+    Two rounds of multiply and xor-shift with the constants of Chris Wellons' ``lowbias32``. Each
+    round starts by mixing in a key word, so that the sequences of two keys are not shifts of each
+    other.
     """
-    h = elements ^ key  # in place below: allocating a tensor per operation would cost more than the operation
+    # In place below: allocating a tensor per operation would cost more than the operation
+    h = elements ^ key
     shifted = h >> 16
     h.bitwise_xor_(shifted.bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     h.bitwise_xor_(second_key)

@@ -1,8 +1,8 @@
 """Random numbers for the samples of a batch: noise, crops, flips, windows.
 
-A number depends only on (run seed, purpose, epoch, number of the sample, element), and not on the batch, the
-other members of a stack, the device or torch's generator. A sample therefore gets the same augmentation alone,
-in a stack, on any number of devices and after any resume::
+A number depends only on (run seed, purpose, epoch, number of the sample, element), and not on the
+batch, the other members of a stack, the device or torch's generator. A sample therefore gets the
+same augmentation alone, in a stack, on any number of devices and after any resume::
 
     def noisy(batch: Batch, position: Position) -> Batch:
         signals, labels = batch
@@ -33,7 +33,8 @@ class Position(NamedTuple):
     Args:
         seeds: the seed of a single run, or the R seeds of a stack.
         epoch: epoch of the training.
-        index: numbers of the samples within their dataset, below 2³¹: int64 ``(B,)``, or ``(R, B)`` in a stack.
+        index: numbers of the samples within their dataset, below 2³¹: int64 ``(B,)``, or ``(R, B)``
+            in a stack.
     """
 
     seeds: tuple[int, ...]
@@ -77,8 +78,8 @@ def uniform_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> T
 def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Tensor:
     """Draw standard normal numbers, as quantiles of 2²³ equally likely probabilities.
 
-    The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3. Arguments,
-    result and errors are those of `uniform_at`.
+    The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3.
+    Arguments, result and errors are those of `uniform_at`.
     """
     words = _words_at(position, purpose, shape)
     whole = words.bitwise_right_shift_(9).bitwise_and_(0x7FFFFF).to(torch.float32)
@@ -89,11 +90,13 @@ def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Te
 def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int] = ()) -> Tensor:
     """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³²: int64.
 
-    ``high`` is from 1 to 2³¹, else an `ActlabError` is raised. Other arguments and errors, and shape and device
-    of the result, are those of `uniform_at`.
+    ``high`` is from 1 to 2³¹, else an `ActlabError` is raised. Other arguments and errors, and
+    shape and device of the result, are those of `uniform_at`.
     """
     if not 1 <= high <= 2**31:
-        raise ActlabError(f"cannot draw whole numbers below {high}; give a number from 1 to 2147483648")
+        raise ActlabError(
+            f"cannot draw whole numbers below {high}; give a number from 1 to 2147483648"
+        )
     words = _words_at(position, purpose, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
     return words.mul_(high).bitwise_right_shift_(32)
 

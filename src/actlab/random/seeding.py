@@ -25,8 +25,10 @@ def _accelerator() -> Any:
     if (kind := torch.accelerator.current_accelerator()) is None:
         return None
     module = torch.get_device_module(kind)
-    in_use = getattr(module, "is_initialized", None) or module.is_available  # MPS needs no initialisation
-    return module if in_use() else None  # an accelerator that nothing has used yet stays uninitialised
+    # MPS needs no initialisation
+    in_use = getattr(module, "is_initialized", None) or module.is_available
+    # An accelerator that nothing has used yet stays uninitialised
+    return module if in_use() else None
 
 
 class Generators(NamedTuple):
@@ -55,8 +57,13 @@ class Generators(NamedTuple):
     def same(self, other: Generators) -> bool:
         """Return whether two snapshots are equal: no number was drawn between them."""
         first, second = self.numpys, other.numpys
-        arrays = [self.torchs, self.accelerators, first[1]], [other.torchs, other.accelerators, second[1]]
-        equal = all((a is None and b is None) or bool((a == b).all()) for a, b in zip(*arrays, strict=True))
+        arrays = (
+            [self.torchs, self.accelerators, first[1]],
+            [other.torchs, other.accelerators, second[1]],
+        )
+        equal = all(
+            (a is None and b is None) or bool((a == b).all()) for a, b in zip(*arrays, strict=True)
+        )
         return equal and first[2:] == second[2:] and self.pythons == other.pythons
 
 

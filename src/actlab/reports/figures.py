@@ -83,7 +83,9 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str, of_kind: Mapping
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
-        ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_LOOKS["published"])
+        ax.plot(
+            line.published.x, line.published.values, color=colour, zorder=2, **_LOOKS["published"]
+        )
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
     look = {**of_kind, **dots}
     if line.by_user:

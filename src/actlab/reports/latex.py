@@ -45,18 +45,23 @@ def escaped(text: str) -> str:
     return "".join(_SPECIAL.get(char, char) for char in _MINUS.sub("−", text.replace("\n", " ")))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str) -> str:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str
+) -> str:
     """Return a ``table`` environment with the first column left-aligned and the others right-aligned.
 
-    A row of a single cell is a heading over all columns. ``bold`` are indices of rows whose first cell is bold,
-    ``label`` is the name for ``ref``.
+    A row of a single cell is a heading over all columns. ``bold`` are indices of rows whose first
+    cell is bold, ``label`` is the name for ``ref``.
     """
     lines = []
     for i, row in enumerate([head, *rows]):
         first, *others = ("--" if cell == NONE else escaped(cell) for cell in row)
         if i - 1 in bold:
             first = f"\\textbf{{{first}}}"
-        elif first[:1] in ("[", "*"):  # which LaTeX would take for an argument of the end of the row before
+        elif first[:1] in (
+            "[",
+            "*",
+        ):  # which LaTeX would take for an argument of the end of the row before
             first = f"{{}}{first}"
         line = " & ".join([first, *others]) + r" \\"
         heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"

@@ -16,12 +16,16 @@ from actlab.storage.files import regular, write_atomically
 from actlab.studies.study_folder import VALUES
 
 
-def write(opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False) -> list[Path]:
+def write(
+    opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False
+) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
     # Figures need all rows: leave out runs whose rows are damaged
     known = {line for stage in opened for line in stage.left_out}
     read = [stage.with_rows() for stage in opened]
-    for line in dict.fromkeys(line for stage in read for line in stage.left_out if line not in known):
+    for line in dict.fromkeys(
+        line for stage in read for line in stage.left_out if line not in known
+    ):
         print(line)
     last = read[-1]
     if last is not opened[-1]:
@@ -39,7 +43,8 @@ def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
     """Write ``table.json``, which ``actlab report`` reads, and existing figures and pages if they are stale."""
     file, text = folder / study_table.NAME, table.to_json()
     is_kept = file.is_file() and regular(file).read_bytes() == text.encode()
-    if is_kept and not _probed_since(opened[-1], folder / stored.NAME):  # figures may show more than the table
+    # Figures may show more than the table
+    if is_kept and not _probed_since(opened[-1], folder / stored.NAME):
         return
     if opened[-1].results and (folder / VALUES).exists():
         write(opened, table, folder, html=(folder / page.NAME).exists())
@@ -49,5 +54,9 @@ def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
 
 def _probed_since(shown: Results, file: Path) -> bool:
     written = file.stat().st_mtime if file.exists() else math.inf
-    files = (file for run in shown.runs for file in (shown.root / run.id / "probes").glob("[!.]*.parquet"))
+    files = (
+        file
+        for run in shown.runs
+        for file in (shown.root / run.id / "probes").glob("[!.]*.parquet")
+    )
     return any(file.stat().st_mtime > written for file in files)

@@ -44,7 +44,9 @@ class Line:
     metric: str
     ours: Curve
     published: PublishedCurve | None
-    by_user: bool = False  # whether it is an activation of the user, which is drawn strong and on top
+    by_user: bool = (
+        False  # whether it is an activation of the user, which is drawn strong and on top
+    )
 
     @property
     def kind(self) -> str:
@@ -65,10 +67,17 @@ class Panel:
     ylabel: str
     over_epochs: bool = False
     scale: float = 1.0  # factor applied to our values
-    ylim: tuple[float, float] | None = None  # in drawn units; None determines the limits from the values
-    read: str = ""  # where runs are read and under which condition; empty for epochs without a condition
-    chosen: Mapping[str, str] = field(default_factory=dict)  # selected tuned values in words, by label
-    absent: tuple[str, ...] = ()  # labels without a line, because no run has the values of the figure
+    ylim: tuple[float, float] | None = (
+        None  # in drawn units; None determines the limits from the values
+    )
+    read: str = (
+        ""  # where runs are read and under which condition; empty for epochs without a condition
+    )
+    # Selected tuned values in words, by label
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[
+        str, ...
+    ] = ()  # labels without a line, because no run has the values of the figure
     log: bool = False  # whether the y axis is logarithmic
 
 
@@ -96,12 +105,17 @@ class Plot:
         kinds = dict.fromkeys(self.kind_of(line) for line in self.lines)
         if any(line.published for line in self.lines):
             kinds["published"] = None
-        return [*(kind for kind in KINDS if kind in kinds), *(kind for kind in kinds if kind not in KINDS)]
+        return [
+            *(kind for kind in KINDS if kind in kinds),
+            *(kind for kind in kinds if kind not in KINDS),
+        ]
 
     @cached_property
     def _shared(self) -> set[str]:
         """The kinds of which a panel has several metrics."""
-        metrics = {(panel.number, line.kind, line.metric) for panel in self.panels for line in panel.lines}
+        metrics = {
+            (panel.number, line.kind, line.metric) for panel in self.panels for line in panel.lines
+        }
         count = Counter((number, kind) for number, kind, _ in metrics)
         return {kind for (_, kind), several in count.items() if several > 1}
 
@@ -118,9 +132,9 @@ class Plot:
 def limits(panel: Panel) -> tuple[float, float]:
     """Return the limits of the y axis in drawn units.
 
-    A panel without limits of its own extends from 0 to the extremes of its lines. Over epochs, the first tenth
-    is ignored because a loss starts high. A logarithmic axis contains all values above 0; one of learnt
-    parameters need not contain 0.
+    A panel without limits of its own extends from 0 to the extremes of its lines. Over epochs, the
+    first tenth is ignored because a loss starts high. A logarithmic axis contains all values above
+    0; one of learnt parameters need not contain 0.
     """
     if panel.ylim:
         return panel.ylim
@@ -150,15 +164,20 @@ class PublishedCurves:
 
     figure: str  # its name, for messages
     names: Mapping[str, str]  # of activations in the file, by our grid value as text
-    curves: Mapping[tuple[str, str, str], PublishedCurve]  # by panel, activation and curve of the file
+    # By panel, activation and curve of the file
+    curves: Mapping[tuple[str, str, str], PublishedCurve]
 
     def check(self, panel: str, curve: str | None) -> None:
         """Raise an ActlabError for a panel or curve that the file lacks."""
         panels, curves = {panel for panel, *_ in self.curves}, {curve for *_, curve in self.curves}
         if panel not in panels:
-            raise unknown("panel of published curves", str(panel), panels, f"In figure {self.figure!r}.")
+            raise unknown(
+                "panel of published curves", str(panel), panels, f"In figure {self.figure!r}."
+            )
         if curve is not None and curve not in curves:
-            raise unknown("published curve", str(curve), curves, f"In 'y' of figure {self.figure!r}.")
+            raise unknown(
+                "published curve", str(curve), curves, f"In 'y' of figure {self.figure!r}."
+            )
 
     def get(self, panel: str | None, value: Any, curve: str | None) -> PublishedCurve | None:
         """Return the curve of a grid value, such as an activation; None without a curve."""
@@ -170,8 +189,8 @@ class PublishedCurves:
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     """Read the curves of a figure's ``published`` entry.
 
-    The entry has a ``file``, and ``names``, which map our names to the file's. ``stretch`` multiplies the
-    epochs, for a paper whose epochs have another number of updates than ours.
+    The entry has a ``file``, and ``names``, which map our names to the file's. ``stretch``
+    multiplies the epochs, for a paper whose epochs have another number of updates than ours.
     """
     if not entry:
         return PublishedCurves(figure, {}, {})
@@ -196,12 +215,15 @@ def _table(file: str) -> pd.DataFrame:
         raise ActlabError(f"file of published curves not found: {file!r}; {_EXPECTED}") from None
     types = dict.fromkeys(_NAMES, str) | dict.fromkeys(_NUMBERS, float)
     try:
-        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)  # a panel may be called NA, or 1
+        # A panel may be called NA, or 1
+        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
     except (OSError, ValueError) as error:
         text = f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
         raise ActlabError(text) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
         raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
     if not np.isfinite(frame[[*_NUMBERS]]).all(axis=None):
-        raise ActlabError(f"{file} has numbers that are not finite: correct them or delete their rows")
+        raise ActlabError(
+            f"{file} has numbers that are not finite: correct them or delete their rows"
+        )
     return frame

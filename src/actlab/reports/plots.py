@@ -45,7 +45,9 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
     planned = checked(results, entry)
-    panels = [panel_of(results, panel, lines) for panel in planned if (lines := [*_lines(results, panel)])]
+    panels = [
+        panel_of(results, panel, lines) for panel in planned if (lines := [*_lines(results, panel)])
+    ]
     if not panels and results.results and not results.finished:
         return None
     if not panels:
@@ -66,9 +68,15 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
         panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
-        panel |= {"name": figure, "number": number, "published": keys.get("published"), "curves": published}
+        panel |= {
+            "name": figure,
+            "number": number,
+            "published": keys.get("published"),
+            "curves": published,
+        }
         panel["over_epochs"] = panel["x"] == EPOCH
-        panel["y"] = panel.get("y") or {results.study.select.metric: None}  # with names of published curves
+        # With names of published curves
+        panel["y"] = panel.get("y") or {results.study.select.metric: None}
         _check_names(results, panel)
         _ = list(_line_groups(results, panel))
         panels.append(panel)
@@ -103,7 +111,9 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
     if panel.get("log") and ylim and not ylim[0] > 0:
-        raise ActlabError(f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: give limits above 0")
+        raise ActlabError(
+            f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: give limits above 0"
+        )
     groups = list(_line_groups(results, panel))
     lacking = [value for value, group, fixed in groups if not curves.fitting(group, fixed)]
     chosen = {}
@@ -142,7 +152,9 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
                 yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
 
 
-def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
+def _line_groups(
+    results: Results, panel: Mapping[str, Any]
+) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
     """Yield grid value, group and fixed tuned values of each line of a panel."""
     key, tune = panel["lines"], results.study.select.tune
     wanted = {**panel.get("fixed", {}), **panel.get("where", {})}
@@ -166,7 +178,13 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
         words = ""
     else:
         at = str(read_where(panel.get("at", "last"), results.study))
-        over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
+        over = (
+            "at "
+            if place(at).startswith("epoch")
+            else ""
+            if place(at).startswith("at ")
+            else "the "
+        )
         words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, [words, condition]))
@@ -179,7 +197,9 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     absent = _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels])
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
     cut = list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut))
-    chosen = by_key((name, (panel.title, text)) for panel in panels for name, text in panel.chosen.items())
+    chosen = by_key(
+        (name, (panel.title, text)) for panel in panels for name, text in panel.chosen.items()
+    )
     each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
     source = study.published.get("source", "")
     parts = {
@@ -189,7 +209,9 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
         f"Without a run there, so not drawn: {'; '.join(absent)}.": absent,
         f"A line ends where the first of its runs has ended: {', '.join(cut)}.": cut,
         f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.": each,
-        f"Dotted: published{', ' if source else ''}{source}.": any(line.published for line in lines),
+        f"Dotted: published{', ' if source else ''}{source}.": any(
+            line.published for line in lines
+        ),
         f"{results.diverged} of the study's runs diverged and count as the worst value from there on.": (
             results.diverged
         ),
@@ -204,7 +226,9 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     fewest = f"{counts[0]} to " if len(counts) > 1 else ""
     text = f"Lines: median of {fewest}{plural(counts[-1], 'run')} (seeds {spans(seeds)})."
     kinds = {"interval": INTERVAL, "range": "their range"}
-    over_runs = {line.ours.band.kind for line in lines if line.ours.shaded and not line.ours.over_channels}
+    over_runs = {
+        line.ours.band.kind for line in lines if line.ours.shaded and not line.ours.over_channels
+    }
     shaded = [kinds[kind] for kind in sorted(over_runs)]
     if any(line.ours.over_channels for line in lines):
         shaded.append("the lowest to the highest channel (medians over runs)")
@@ -220,7 +244,8 @@ def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
 
 def read_learnt(results: Results) -> Plot | None:
     """Return the figure of activations with learnt parameters, a panel a grid point; None without curves."""
-    # The curves are in ``matrices.json`` of each run: neither checkpoints nor code of an activation are needed.
+    # The curves are in ``matrices.json`` of each run: neither checkpoints nor code of an activation
+    # are needed.
     panels: list[Panel] = []
     if not any(map(is_parameter, results.metrics.conditions)):
         return None

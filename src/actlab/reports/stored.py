@@ -1,8 +1,8 @@
 """The figures of a study as numbers, ``curves.csv``, and drawn from them or from the published curves alone.
 
-The file has one row per x position of each line. A panel without a title has its number, from 1 on. Errors are
-fractions, ``inf`` is a diverged run. The last three columns name the published curve drawn with the line, as in
-the published file.
+The file has one row per x position of each line. A panel without a title has its number, from 1 on.
+Errors are fractions, ``inf`` is a diverged run. The last three columns name the published curve
+drawn with the line, as in the published file.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def to_csv(drawn: Sequence[Plot]) -> str:
 def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
     """Return a figure of our medians and bands and the published curves, or only these if nothing was run here.
 
-    ``study`` is the name of a study file, ``figure`` that of one of its figures, by default the first, and
-    ``results`` the folder that contains ``<study>/curves.csv``.
+    ``study`` is the name of a study file, ``figure`` that of one of its figures, by default the
+    first, and ``results`` the folder that contains ``<study>/curves.csv``.
     """
     plan = load(study)
     names = [str(entry.get("name", "curves")) for entry in plan.figures]
@@ -92,7 +92,11 @@ def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None
     rows = pd.DataFrame() if ours is None else ours[ours["panel"] == name]
     lines = list(_lines(rows, panel))
     if not lines:
-        lines = [_invisible("not run here, no published curve", next(iter(panel["y"])), np.zeros(1), None)]
+        lines = [
+            _invisible(
+                "not run here, no published curve", next(iter(panel["y"])), np.zeros(1), None
+            )
+        ]
     elif rows.empty:
         name += " (published; not run here)"
     else:

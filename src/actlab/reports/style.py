@@ -10,14 +10,24 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Axes, Figure, FixedLocator, Line2D, MaxNLocator, mpl, to_hex, to_rgb
+from actlab.reports.canvas import (
+    Axes,
+    Figure,
+    FixedLocator,
+    Line2D,
+    MaxNLocator,
+    mpl,
+    to_hex,
+    to_rgb,
+)
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
 PAGE = 9.0  # inches: height of the text on a page of a paper
 HEAD, EDGE = 0.12, 0.02  # inches: height above and below the axes of a figure without texts
 
-# Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
+# Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar
+# hues.
 _KNOWN = {
     "gelu": "#0072B2",
     "gelu_tanh": "#0A4F9E",
@@ -37,7 +47,11 @@ _KNOWN = {
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 
-_OWN = ("#D5006D", "#111111")  # the user's activations; actlab's own are neither as strong nor as dark
+# The user's activations; actlab's own are neither as strong nor as dark
+_OWN = (
+    "#D5006D",
+    "#111111",
+)
 _LAYER = re.compile(r"layer (\d+)")
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
@@ -170,7 +184,8 @@ def framed(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``number`` axes between title, legends and caption; for a paper without both texts.
 
-    All sizes are in inches: ``rows`` are the heights of the rows of axes. Each legend is a line of handles.
+    All sizes are in inches: ``rows`` are the heights of the rows of axes. Each legend is a line of
+    handles.
     """
     above = [] if paper else textwrap.wrap(title, int(width * 11))
     below = [] if paper else textwrap.wrap(caption, int(width * 20.5))
@@ -189,12 +204,16 @@ def framed(
     for unused in axes[number:]:
         unused.set_visible(False)
     texts: dict[str, Any] = {"x": 0.1 / width, "linespacing": 1.35}
-    figure.text(y=1 - 0.06 / height, s="\n".join(above), va="top", fontsize=9.5, fontweight="bold", **texts)
+    figure.text(
+        y=1 - 0.06 / height, s="\n".join(above), va="top", fontsize=9.5, fontweight="bold", **texts
+    )
     figure.text(y=0.07 / height, s="\n".join(below), va="bottom", fontsize=6.5, color=GREY, **texts)
     inside = {"borderaxespad": 0, "borderpad": 0.2, "columnspacing": 1.4}
     for line in legends:
         corner = 0.08 / width, 1 - down / height
-        figure.legend(handles=line, loc="upper left", bbox_to_anchor=corner, ncols=len(line), **inside)
+        figure.legend(
+            handles=line, loc="upper left", bbox_to_anchor=corner, ncols=len(line), **inside
+        )
         down += 0.17
     return figure, axes[:number]
 
@@ -214,5 +233,7 @@ def write(figure: Figure, path: Path, paper: Paper | None = None, dpi: float = D
     """Write a figure without its date, in the format of the suffix; create the folder and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(paper.rc if paper else RC):
-        figure.savefig(path, dpi=dpi if path.suffix == ".png" else "figure", metadata=_UNDATED[path.suffix])
+        figure.savefig(
+            path, dpi=dpi if path.suffix == ".png" else "figure", metadata=_UNDATED[path.suffix]
+        )
     return path

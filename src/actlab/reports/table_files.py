@@ -69,7 +69,9 @@ def _latex_caption(table: StudyTable, title: str, head: Iterable[str]) -> str:
         counts = [(table.correction(family).comparisons, family) for family in FAMILIES]
         families = " and ".join(f"{number} {family}" for number, family in counts if number)
         looks = f" and for {table.looks + 1} looks" if table.looks else ""
-        said.append(f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}.")
+        said.append(
+            f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}."
+        )
     if table.ended < table.planned:
         said.append(f"Unfinished: {table.ended} of {table.planned} runs.")
     if table.diverged:

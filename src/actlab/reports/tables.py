@@ -170,7 +170,11 @@ def interval(cell: Cell) -> str:
 def published(cell: Cell) -> str:
     """Return the published value, and the difference of ours to it."""
     text = plus_minus(cell, cell.published, cell.published_sd)
-    return text if cell.difference is None else f"{text} ({number(cell.difference, cell, signed=True)})"
+    return (
+        text
+        if cell.difference is None
+        else f"{text} ({number(cell.difference, cell, signed=True)})"
+    )
 
 
 def plus_minus(column: Column, mean: float | None, sd: float | None) -> str:
@@ -201,7 +205,8 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
     """Return a value as `Column.text`; one that is not finite is ``diverged`` if a run did, ``never`` or ∞."""
     if value is None:
         return NONE
-    if not math.isfinite(value):  # of a diverged run, measured as such, or an epoch that no run reached
+    # Of a diverged run, measured as such, or an epoch that no run reached
+    if not math.isfinite(value):
         if column.is_epoch:
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"

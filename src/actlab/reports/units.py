@@ -47,7 +47,8 @@ def plot_compared(units: Mapping[str, Activation]) -> Figure:
 def plot_units() -> Figure:
     """Return a figure of value and derivative of every activation.
 
-    For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
+    For stochastic activations, draws in training mode appear as faint dots under the curve of
+    evaluation mode.
     """
     rows = math.ceil(len(names()) / _COLUMNS)
     with mpl.rc_context(style.RC):
@@ -55,7 +56,9 @@ def plot_units() -> Figure:
         handles = [
             Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
             Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
-            Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
+            Line2D(
+                [], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"
+            ),
         ]
         figure.legend(handles=handles, loc="outside upper right", ncols=3)
         grid: Any = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True)
@@ -82,7 +85,8 @@ def _unit_panel(axes: Axes, name: str) -> None:
     axes.plot(x.numpy(), value.numpy(), color=_BLUE, lw=2)
     axes.plot(x.numpy(), derivative.numpy(), color=_ORANGE, lw=1.2, ls="--")
     axes.set(xlim=(-4, 4), ylim=(-1.6, 3.2))
-    formula = entry(name).formula.replace("; ", "\n")  # formula in training above that in evaluation
+    # Formula in training above that in evaluation
+    formula = entry(name).formula.replace("; ", "\n")
     axes.annotate(formula, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=6.5)
     pad = 13 + 9 * formula.count("\n")
     axes.set_title(name, loc="left", pad=pad, fontfamily="monospace", fontweight="bold")

@@ -43,19 +43,20 @@ class RunLogger(WandbLogger):
         save_dir: folder in which ``wandb/`` is created.
         group: runs of one group are folded together; a study's name, for example.
         tags: words for filtering.
-        offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides if it
-            is set; otherwise the run is online if an account is found (``WANDB_API_KEY``, or W&B's host in the
-            netrc file).
-        id: id of the run; a resumed run keeps its id. Offline, each start creates a folder with this id, and
-            ``wandb sync`` uploads them one after the other.
+        offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE``
+            decides if it is set; otherwise the run is online if an account is found
+            (``WANDB_API_KEY``, or W&B's host in the netrc file).
+        id: id of the run; a resumed run keeps its id. Offline, each start creates a folder with
+            this id, and ``wandb sync`` uploads them one after the other.
         entity: user or team; by default that of the account.
         notes: a sentence about the run.
-        log_model: whether to upload checkpoints, ``all`` for every checkpoint; requires ``offline`` to be
-            False.
+        log_model: whether to upload checkpoints, ``all`` for every checkpoint; requires ``offline``
+            to be False.
         job_type: kind of run within its group.
         system_metrics: whether to log the use of processors, memory and accelerators.
-        modes: ``min`` or ``max`` for metrics, by full name or without the split; by default the last word of
-            the name decides. The summary has no best value of a metric of which neither is known.
+        modes: ``min`` or ``max`` for metrics, by full name or without the split; by default the
+            last word of the name decides. The summary has no best value of a metric of which
+            neither is known.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class RunLogger(WandbLogger):
         self._diverged = False
         super().__init__(
             name=name or os.environ.get("WANDB_NAME"),
-            save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another working directory
+            # W&B's service may have another working directory
+            save_dir=str(Path(save_dir).absolute()),
             id=id,
             offline=self._mode != "online",
             project=project or os.environ.get("WANDB_PROJECT", "actlab"),
@@ -103,7 +105,8 @@ class RunLogger(WandbLogger):
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
-            place = run.url if self._mode == "online" else run.dir  # `url` of an offline run prints a warning
+            # `url` of an offline run prints a warning
+            place = run.url if self._mode == "online" else run.dir
             rank_zero_info(f"W&B ({self._mode}): {place or run.dir}")
         return self._experiment
 
@@ -152,15 +155,20 @@ class RunLogger(WandbLogger):
     def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
         """Write the summary of the whole run: ``last/val/loss`` and ``best/val/loss`` for each metric.
 
-        ``values`` are in the order of the steps, including those before a resume. nan counts as the worst
-        value. For a diverged run, last and best are the worst value, as in tables.
+        ``values`` are in the order of the steps, including those before a resume. nan counts as the
+        worst value. For a diverged run, last and best are the worst value, as in tables.
         """
-        self._logged, self._diverged = {name: list(series) for name, series in values.items()}, diverged
+        self._logged, self._diverged = (
+            {name: list(series) for name, series in values.items()},
+            diverged,
+        )
         self._write_summary()
 
     def _write_summary(self) -> None:
         summary, logged = self.experiment.summary, self._logged.items()
-        for name, series in ((name, series) for name, series in logged if name not in _COUNTERS and series):
+        for name, series in (
+            (name, series) for name, series in logged if name not in _COUNTERS and series
+        ):
             mode = mode_of(name, self._modes)
             if is_parameter(name) or not mode:  # neither good nor bad, or unknown
                 summary[f"last/{name}"] = series[-1]

@@ -32,7 +32,11 @@ def metrics_of(study: Study) -> list[str]:
     # Runs log no metric of a probe, and under a condition only learnt parameters.
     probes = {probe.name for probe in study.probes}
     metrics = dict.fromkeys([(study.select.metric, ""), *printed, *drawn])
-    ours = [(metric, condition) for metric, condition in metrics if metric.partition("/")[0] not in probes]
+    ours = [
+        (metric, condition)
+        for metric, condition in metrics
+        if metric.partition("/")[0] not in probes
+    ]
     return [logged(metric, where) for metric, where in ours if not where or is_parameter(metric)]
 
 
@@ -42,7 +46,10 @@ def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
         entity=entity,
         project=project,
         name=study.title,
-        sections=[ws.Section(name=name, panels=p, is_open=name != "Runs") for name, p in _parts(study).items()],
+        sections=[
+            ws.Section(name=name, panels=p, is_open=name != "Runs")
+            for name, p in _parts(study).items()
+        ],
         runset_settings=ws.RunsetSettings(filters=runs_of(study), groupby=[ws.Config(SETTING)]),
     )
 
@@ -55,24 +62,39 @@ def runs_of(study: Study) -> str:
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
     """Return a report: table in Markdown, empty before a run has ended, notes, curves, settings and runs."""
     runset = wr.Runset(
-        entity=entity, project=project, name=study.name, filters=runs_of(study), groupby=[f"config.{SETTING}"]
+        entity=entity,
+        project=project,
+        name=study.name,
+        filters=runs_of(study),
+        groupby=[f"config.{SETTING}"],
     )
     blocks: list[Any] = [wr.H1(study.title)]
     blocks += [wr.H2("Table"), wr.MarkdownBlock(table)] if table else []
     blocks += [wr.UnorderedList(list(study.notes))] if study.notes else []
     for title, panels in _parts(study).items():
         blocks += [wr.H2(title), wr.PanelGrid(runsets=[runset], panels=panels)]
-    return wr.Report(project=project, entity=entity, title=study.title, description=study.name, blocks=blocks)
+    return wr.Report(
+        project=project, entity=entity, title=study.title, description=study.name, blocks=blocks
+    )
 
 
 def _parts(study: Study) -> dict[str, list[Any]]:
     over_seeds = {"groupby": SETTING, "groupby_aggfunc": "median", "groupby_rangefunc": "minmax"}
     curves = [
-        wr.LinePlot(title=metric, x="epoch", y=[metric], smoothing_factor=0, max_runs_to_show=100, **over_seeds)
+        wr.LinePlot(
+            title=metric,
+            x="epoch",
+            y=[metric],
+            smoothing_factor=0,
+            max_runs_to_show=100,
+            **over_seeds,
+        )
         for metric in metrics_of(study)
     ]
     bars = [
-        wr.BarPlot(title=f"{kind} {metric}", metrics=[wr.SummaryMetric(f"{kind}/{metric}")], **over_seeds)
+        wr.BarPlot(
+            title=f"{kind} {metric}", metrics=[wr.SummaryMetric(f"{kind}/{metric}")], **over_seeds
+        )
         for metric in metrics_of(study)
         for kind in ("last", "best")
         if kind == "last" or not is_parameter(metric)
@@ -84,7 +106,9 @@ def _parts(study: Study) -> dict[str, list[Any]]:
     return {
         "Curves": curves,
         "Final and best values": bars,
-        "Settings": [wr.ParallelCoordinatesPlot(title=chosen_by.replace("/", " ", 1), columns=axes)],
+        "Settings": [
+            wr.ParallelCoordinatesPlot(title=chosen_by.replace("/", " ", 1), columns=axes)
+        ],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from actlab.errors import LostDeviceError
 from actlab.errors.messages import described
 
-# A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong state.
+# A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong
+# state.
 harmed = False
 _LIBRARIES = re.compile(
     r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
@@ -26,7 +27,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_accident(error: BaseException) -> bool:
     """Return whether the same call may succeed at another time: no verdict follows from such an error."""
-    compilers = any(kind.__module__.startswith(("torch._inductor", "triton")) for kind in type(error).__mro__)
+    compilers = any(
+        kind.__module__.startswith(("torch._inductor", "triton")) for kind in type(error).__mro__
+    )
     of_machine = compilers or isinstance(error, torch.AcceleratorError | OSError | SubprocessError)
     if of_machine or is_out_of_memory(error) or _LIBRARIES.search(str(error)):
         return True

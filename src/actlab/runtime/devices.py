@@ -13,7 +13,9 @@ from lightning_fabric.utilities import rank_zero
 from actlab.runtime.machine import hardware
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
-graphs: bool | None = None  # whether updates are replayed as CUDA graphs; None: where they were shown right
+graphs: bool | None = (
+    None  # whether updates are replayed as CUDA graphs; None: where they were shown right
+)
 _GIB = 2**30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
@@ -21,7 +23,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Set the number of torch's threads within a ``with`` block; training has one, for equal digits."""
-    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one, by waiting.
+    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one,
+    # by waiting.
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -33,8 +36,8 @@ def threads(number: int) -> Iterator[None]:
 def accelerators() -> list[str]:
     """Return the names of this machine's accelerators, as values of `VISIBLE`, by falling free memory.
 
-    Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process only the
-    first of several slices of a GPU (MIG), so their names are not counted.
+    Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process
+    only the first of several slices of a GPU (MIG), so their names are not counted.
     """
     visible = os.environ.get(VISIBLE, "")
     names = visible.split(",") if visible else []
@@ -93,8 +96,11 @@ def name_of(device: torch.device) -> str:
 
 def keep_freed() -> bool:
     """Let glibc keep freed memory (up to 2 GiB) for the next update; return whether it does."""
-    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure ``trimmed_vs_kept``).
+    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure
+    # ``trimmed_vs_kept``).
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    return bool(mallopt and mallopt(_M_MMAP_THRESHOLD, _GIB) and mallopt(_M_TRIM_THRESHOLD, 2 * _GIB - 1))
+    return bool(
+        mallopt and mallopt(_M_MMAP_THRESHOLD, _GIB) and mallopt(_M_TRIM_THRESHOLD, 2 * _GIB - 1)
+    )

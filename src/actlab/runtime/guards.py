@@ -42,9 +42,10 @@ class Unfused(Callback):
 class PlannedLength(Callback):
     """Raises `RunError` for epochs that end before their planned number of batches.
 
-    Lightning silently ends an epoch when a hook, a backward pass or an optimiser raises StopIteration, or when
-    a data loader yields fewer batches than its length. Exempt are runs that reach ``max_steps``, set
-    ``trainer.should_stop``, or skip the rest of an epoch in the module's ``on_train_batch_start``.
+    Lightning silently ends an epoch when a hook, a backward pass or an optimiser raises
+    StopIteration, or when a data loader yields fewer batches than its length. Exempt are runs that
+    reach ``max_steps``, set ``trainer.should_stop``, or skip the rest of an epoch in the module's
+    ``on_train_batch_start``.
     """
 
     stackable = True
@@ -54,7 +55,8 @@ class PlannedLength(Callback):
         done: Any = trainer.fit_loop.epoch_loop.batch_progress.current
         planned = trainer.num_training_batches
         skipped = done.started < done.ready == done.processed
-        stopped = trainer.should_stop or 0 <= trainer.max_steps <= trainer.global_step  # -1 is no limit
+        # -1 is no limit
+        stopped = trainer.should_stop or 0 <= trainer.max_steps <= trainer.global_step
         if not (skipped or stopped) and done.completed < planned < float("inf"):
             raise RunError(
                 f"epoch {trainer.current_epoch + 1} ended after {done.completed} of {planned} training "

@@ -1,7 +1,8 @@
 """How Python starts in the processes that run users' code: with the hash seed 0, and with a safe path.
 
-The hash of a text, and with it the order of a set, depend on a seed that Python draws for each process. Without
-a safe path, a file ``random.py`` in the current folder replaces the standard module of this name.
+The hash of a text, and with it the order of a set, depend on a seed that Python draws for each
+process. Without a safe path, a file ``random.py`` in the current folder replaces the standard
+module of this name.
 """
 
 from __future__ import annotations

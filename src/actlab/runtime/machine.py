@@ -31,6 +31,7 @@ def hardware() -> str:
 def is_busy(load: float, cores: int, share: float | None) -> bool:
     """Return whether other programs disturbed a timing.
 
-    ``load`` is the average of the last minute, ``share`` the processor time per second, None if unknown.
+    ``load`` is the average of the last minute, ``share`` the processor time per second, None if
+    unknown.
     """
     return load > cores + 1 or (share is not None and share < LEAST_SHARE)

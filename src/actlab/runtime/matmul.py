@@ -1,10 +1,10 @@
 """The backend of float32 matmuls on the CPU: torch's default, or oneDNN where it is as exact and faster.
 
-On AMD processors only oneDNN uses AVX-512. Torch sends float32 matmuls to oneDNN under a setting that also
-allows bfloat16, which oneDNN uses on processors that compute with it: `is_exact` tells them apart, so no
-precision is lost. oneDNN multiplies the matrices of an MLP up to 2.4 times faster, and makes attention several
-times slower. The choice depends on the network and the kind of processor alone, so that digits do not depend on
-how busy a machine is.
+On AMD processors only oneDNN uses AVX-512. Torch sends float32 matmuls to oneDNN under a setting
+that also allows bfloat16, which oneDNN uses on processors that compute with it: `is_exact` tells
+them apart, so no precision is lost. oneDNN multiplies the matrices of an MLP up to 2.4 times
+faster, and makes attention several times slower. The choice depends on the network and the kind of
+processor alone, so that digits do not depend on how busy a machine is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from actlab.runtime.machine import hardware
 
 DEFAULT, ONEDNN, AUTO = "default", "onednn", "auto"
 _SETTINGS = {DEFAULT: "none", ONEDNN: "bf16"}
-LESS_EXACT = 4.0  # largest error, as a multiple of the default's: room for another order of summation
+LESS_EXACT = (
+    4.0  # largest error, as a multiple of the default's: room for another order of summation
+)
 
 
 def use(route: str) -> str:
     """Set the matmul backend of this process, ``default`` or ``onednn``; with a GPU it stays the default."""
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
-    # Lightning asks torch for one precision of all backends, which torch rejects where theirs differ.
+    # Lightning asks torch for one precision of all backends, which torch rejects where theirs
+    # differ.
     route = DEFAULT if torch.cuda.is_available() else route
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
     return route
@@ -47,7 +50,10 @@ def for_mlps() -> str:
 def is_exact() -> bool:
     """Return whether oneDNN's products are as exact as those of the default backend."""
     source = torch.Generator().manual_seed(0)
-    left, right = torch.randn(8, 128, 784, generator=source), torch.randn(8, 784, 128, generator=source)
+    left, right = (
+        torch.randn(8, 128, 784, generator=source),
+        torch.randn(8, 784, 128, generator=source),
+    )
     exact = left.double() @ right.double()
     before, errors = backend(), {}
     try:

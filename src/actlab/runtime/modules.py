@@ -21,21 +21,24 @@ def plain_attributes(module: nn.Module) -> dict[str, Any]:
 def unfuse(module: nn.Module) -> None:
     """Let torch's encoder layers call their activation in evaluation too.
 
-    Their fused kernel computes ReLU or GELU instead of a subclass, and GELU instead of its tanh form.
+    Their fused kernel computes ReLU or GELU instead of a subclass, and GELU instead of its tanh
+    form.
     """
     for part in module.modules():
         if isinstance(part, nn.TransformerEncoderLayer):
             part.activation_relu_or_gelu = 0
         elif isinstance(part, nn.TransformerEncoder):
-            part.use_nested_tensor = False  # nested tensors, made of padding masks, need the fused kernel
+            part.use_nested_tensor = (
+                False  # nested tensors, made of padding masks, need the fused kernel
+            )
 
 
 @contextmanager
 def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
     """Run a block; then give each part its parameters, buffers and attributes back, and tensors their values.
 
-    What other objects hold, such as lists, is not restored, and neither are the parts of a part. A part whose
-    first call gives it shapes keeps them.
+    What other objects hold, such as lists, is not restored, and neither are the parts of a part. A
+    part whose first call gives it shapes keeps them.
     """
     held: list[tuple[dict[str, Any], dict[str, Any]]] = []
     values: list[Any] = []
@@ -43,7 +46,9 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
         if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
             values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
             continue
-        if any(is_lazy(own) for own in (*part.parameters(recurse=False), *part.buffers(recurse=False))):
+        if any(
+            is_lazy(own) for own in (*part.parameters(recurse=False), *part.buffers(recurse=False))
+        ):
             continue
         for of in (vars(part), part._parameters, part._buffers):
             held.append((of, dict(of)))
@@ -64,16 +69,23 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
 
 def _takes_values(value: Any) -> bool:
     """Whether an object is a tensor that can be changed in place: not expanded, nor of a validation alone."""
-    if not isinstance(value, torch.Tensor) or value.is_inference() or value.layout is not torch.strided:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.is_inference()
+        or value.layout is not torch.strided
+    ):
         return False
     return 0 not in value.stride()
 
 
 @contextmanager
-def evaluating(module: nn.Module, setters: Sequence[Callable[..., Any]] = (nn.Module.train,)) -> Iterator[None]:
+def evaluating(
+    module: nn.Module, setters: Sequence[Callable[..., Any]] = (nn.Module.train,)
+) -> Iterator[None]:
     """Run a block in evaluation mode without gradients; restore the mode of each submodule afterwards.
 
-    ``setters`` are the methods ``train`` that only set modes: `eval`, which takes longer, is called for others.
+    ``setters`` are the methods ``train`` that only set modes: `eval`, which takes longer, is called
+    for others.
     """
     # Listed before `eval`, which changes all of them.
     training = [part for part in module.modules() if part.training]
@@ -86,5 +98,6 @@ def evaluating(module: nn.Module, setters: Sequence[Callable[..., Any]] = (nn.Mo
         with torch.no_grad():
             yield
     finally:
-        for part in training:  # `train` would also change submodules that a network keeps in evaluation mode
+        # `train` would also change submodules that a network keeps in evaluation mode
+        for part in training:
             part.training = True

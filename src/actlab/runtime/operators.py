@@ -1,10 +1,10 @@
 """Let torchvision be imported beside a torch that its native extension does not fit.
 
-Torchvision's wheel is linked against CUDA libraries. With a torch without CUDA its extension does not load, and
-torchvision 0.28 fails when it registers details of two operators of the extension; so does ``import
-pytorch_lightning``, because torchmetrics imports torchvision if it is installed. actlab needs no such operator,
-so it suffices to define the two before torchvision is imported. ``import actlab`` must therefore come before
-the others.
+Torchvision's wheel is linked against CUDA libraries. With a torch without CUDA its extension does
+not load, and torchvision 0.28 fails when it registers details of two operators of the extension; so
+does ``import pytorch_lightning``, because torchmetrics imports torchvision if it is installed.
+actlab needs no such operator, so it suffices to define the two before torchvision is imported.
+``import actlab`` must therefore come before the others.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ def quiet() -> Iterator[None]:
     """Silence Lightning's messages about each run."""
     import pytorch_lightning  # noqa: F401  (which sets the levels of its loggers when it is imported)
 
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
+    loggers = [
+        logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -35,10 +35,12 @@ def stopping() -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into `Stopped`, at once, so that imports and waits end too."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        _requested.append(number)  # for `check`: an ``except`` or a C library may swallow the exception
+        # For `check`: an ``except`` or a C library may swallow the exception
+        _requested.append(number)
         raise Stopped(number)
 
-    alone = threading.current_thread() is threading.main_thread()  # handlers can only be set in the main thread
+    # Handlers can only be set in the main thread
+    alone = threading.current_thread() is threading.main_thread()
     former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if alone}
     try:
         yield

@@ -10,8 +10,8 @@ import torch
 from actlab.errors import RunError
 from actlab.errors.messages import described
 
-# Callers would misinterpret these: Lightning's loops treat StopIteration as the end of the data, and an OSError
-# stands for a full disk or missing files.
+# Callers would misinterpret these: Lightning's loops treat StopIteration as the end of the data,
+# and an OSError stands for a full disk or missing files.
 _AMBIGUOUS = (StopIteration, OSError)
 
 

@@ -102,7 +102,8 @@ def over_tasks(tasks: Tasks, equivalence: float, level: float = LEVEL) -> OverTa
 
     Args:
         tasks: the effects on the data sets of each task.
-        equivalence: the ratio up to which, and above its inverse, activations are practically equal.
+        equivalence: the ratio up to which, and above its inverse, activations are practically
+            equal.
         level: 1 minus the probability of the interval.
     """
     if len(tasks) < FEWEST_TASKS:

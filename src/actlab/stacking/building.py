@@ -26,7 +26,10 @@ from actlab.tasks import Task
 
 
 def assemble(
-    configs: Sequence[Mapping[str, Any]], recorder: Checkpoint, path: Path, stacked: bool | None = None
+    configs: Sequence[Mapping[str, Any]],
+    recorder: Checkpoint,
+    path: Path,
+    stacked: bool | None = None,
 ) -> Experiment:
     """Build the Trainer, the stacked task and the datamodule of some runs, or the plain task of a single run.
 
@@ -34,7 +37,9 @@ def assemble(
 
     Sets the matmul backend of this process to that of the network.
     """
-    first = experiments.build(copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path))
+    first = experiments.build(
+        copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
+    )
     trainer, task, data = first
     matmul.use(matmul_of(task))
     if stacked is None:
@@ -54,7 +59,8 @@ def assemble(
 def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
     """Yield the task of each config, as `actlab.experiments.build` builds it, without Trainer and data.
 
-    The configs are complete, and differ from that of ``first`` only in the seed and below ``model``.
+    The configs are complete, and differ from that of ``first`` only in the seed and below
+    ``model``.
     """
     digests: dict[str, str | None] = {}
     known: Mapping[str, Any] = getattr(first.task, "config", None) or {}

@@ -1,12 +1,13 @@
 """Stacked forms: R layers of one type as one layer whose tensors have a leading run axis.
 
-A layer type in the table has a batched form: a linear layer becomes one ``baddbmm``. An elementwise activation
-without parameters is applied once to all members. Any other activation or small module is called member by
-member. A network with any other module has no form (`reason_against`): `actlab.stacking.mapping` maps it.
+A layer type in the table has a batched form: a linear layer becomes one ``baddbmm``. An elementwise
+activation without parameters is applied once to all members. Any other activation or small module
+is called member by member. A network with any other module has no form (`reason_against`):
+`actlab.stacking.mapping` maps it.
 
-What a form computes for a member is equal in every bit, however many members there are. Kernels compute whole
-vectors in another way than the rest of a tensor, and matrices in another way by their size and their address.
-So each member's numbers begin and end on whole vectors.
+What a form computes for a member is equal in every bit, however many members there are. Kernels
+compute whole vectors in another way than the rest of a tensor, and matrices in another way by their
+size and their address. So each member's numbers begin and end on whole vectors.
 
 Shapes: ``R`` runs, ``B`` batch, ``*`` further axes, ``D`` features.
 """
@@ -37,7 +38,13 @@ _FORMS: dict[type[nn.Module], tuple[Form, Callable[[Any], bool]]] = {}
 WHOLE = 64  # numbers: whole vectors, two at a time, of any data type and processor
 ALIGNED = 16  # numbers of float32 in 64 bytes, the longest vector
 SMALL_PRODUCT = 16**3  # multiplications: torch computes a batch of no more by another backend
-_METHODS = ("forward", "__call__", "train", "_apply")  # a subclass that overrides one needs its own form
+# A subclass that overrides one needs its own form
+_METHODS = (
+    "forward",
+    "__call__",
+    "train",
+    "_apply",
+)
 
 
 def stacked_form(
@@ -45,9 +52,10 @@ def stacked_form(
 ) -> Callable[[_Form], _Form]:
     """Register the decorated class or function as the builder of the stacked form of a layer type.
 
-    The builder is called with the R members and the stack's stream; parameters and buffers of the form have the
-    same names as in a member. It also applies to subclasses that do not override ``forward``, ``__call__``,
-    ``train`` or ``_apply``, but only to layers for which ``applies`` returns True::
+    The builder is called with the R members and the stack's stream; parameters and buffers of the
+    form have the same names as in a member. It also applies to subclasses that do not override
+    ``forward``, ``__call__``, ``train`` or ``_apply``, but only to layers for which ``applies``
+    returns True::
 
         @stacked_form(Scale)
         class StackedScale(nn.Module):
@@ -70,7 +78,9 @@ def form_of(layer: nn.Module) -> Form | None:
     """Return the builder of a layer's stacked form, or None if its type or settings are not in the table."""
     layer_type = type(layer)
     for kind in layer_type.__mro__:
-        if kind in _FORMS and all(getattr(layer_type, name) is getattr(kind, name) for name in _METHODS):
+        if kind in _FORMS and all(
+            getattr(layer_type, name) is getattr(kind, name) for name in _METHODS
+        ):
             form, applies = _FORMS[kind]
             has_own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)] != []
             return form if applies(layer) and not (form is walked and has_own) else None
@@ -99,12 +109,18 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 def _settings(module: nn.Module) -> list[Any]:
     if isinstance(module, streams.Uniform):
         return []
-    return [type(module), mapped(plain_attributes(module), _comparable), *map(_settings, module.children())]
+    return [
+        type(module),
+        mapped(plain_attributes(module), _comparable),
+        *map(_settings, module.children()),
+    ]
 
 
 def _comparable(value: Any) -> Any:
     # Values of other types may not be comparable: a new object is equal to nothing else.
-    return value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
+    return (
+        value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
+    )
 
 
 @cache
@@ -134,8 +150,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if rows:
         x = F.pad(x, (0, 0, 0, rows))
 
-    # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are expanded, too,
-    # because gradients are added up where tensors are: in an equal order then.
+    # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are
+    # expanded, too, because gradients are added up where tensors are: in an equal order then.
     if is_thin:
         several = max(runs, 2)
         x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
@@ -148,8 +164,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class StackedLinear(nn.Module):
     """R linear layers as one batched matrix product: ``(R, B, *, D)`` → ``(R, B, *, out)``.
 
-    The weight has the shape ``(R, D, out)`` and the bias ``(R, 1, out)``, in which the product computes their
-    gradients: no copy and no view in every update.
+    The weight has the shape ``(R, D, out)`` and the bias ``(R, 1, out)``, in which the product
+    computes their gradients: no copy and no view in every update.
     """
 
     def __init__(self, members: Sequence[nn.Linear], stream: Stream) -> None:
@@ -173,7 +189,12 @@ class StackedLinear(nn.Module):
 
 def _is_plain(layer: nn.Embedding) -> bool:
     """Return whether an embedding has only dense rows, which no option treats differently."""
-    options = layer.padding_idx is not None, layer.max_norm is not None, layer.sparse, layer.scale_grad_by_freq
+    options = (
+        layer.padding_idx is not None,
+        layer.max_norm is not None,
+        layer.sparse,
+        layer.scale_grad_by_freq,
+    )
     return not any(options)
 
 
@@ -188,7 +209,9 @@ class StackedEmbedding(nn.Module):
     def forward(self, index: Tensor) -> Tensor:
         """y_r = row r·V + index of the table ``(R·V, D)``."""
         runs, rows, _ = self.weight.shape
-        starts = torch.arange(0, runs * rows, rows, device=index.device).view(-1, *[1] * (index.dim() - 1))
+        starts = torch.arange(0, runs * rows, rows, device=index.device).view(
+            -1, *[1] * (index.dim() - 1)
+        )
         known = (index >= 0) & (index < rows)  # any other index would be a row of another run
         return F.embedding(torch.where(known, index + starts, -1), self.weight.flatten(0, 1))
 
@@ -204,7 +227,9 @@ class StackedLayerNorm(nn.Module):
         super().__init__()
         self.shape, self.eps = list(members[0].normalized_shape), members[0].eps
         for name in ("weight", "bias"):
-            tensors = [p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)]
+            tensors = [
+                p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)
+            ]
             self.register_parameter(name, nn.Parameter(torch.stack(tensors)) if tensors else None)
 
     def normalised(self, x: Tensor) -> Tensor:
@@ -262,10 +287,10 @@ def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
 def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """Return a copy of a composite module with its children replaced by their stacked forms.
 
-    Valid for a module whose ``forward`` only passes tensors from child to child and combines them elementwise,
-    such as a residual block: ``stacked_form(Block)(walked)``.
-    A module that itself has parameters or buffers has no form by it: ``x + self.position`` would add each run's
-    row of ``position`` to a sample where R = B.
+    Valid for a module whose ``forward`` only passes tensors from child to child and combines them
+    elementwise, such as a residual block: ``stacked_form(Block)(walked)``. A module that itself has
+    parameters or buffers has no form by it: ``x + self.position`` would add each run's row of
+    ``position`` to a sample where R = B.
     """
     first = members[0]
     stacked = copy.copy(first)
@@ -311,7 +336,9 @@ class PerMember(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Map ``(R, B, *)`` to ``(R, B, *)``; each member gets a copy of its inputs, which it may overwrite."""
         parts = zip(*([part.clone() for part in x.unbind()] for x in inputs), strict=True)
-        return torch.stack([member(*part) for member, part in zip(self.members, parts, strict=True)])
+        return torch.stack(
+            [member(*part) for member, part in zip(self.members, parts, strict=True)]
+        )
 
     def member_state(self, r: int) -> dict[str, Any]:
         """Return the state dict of member ``r``."""
@@ -321,8 +348,8 @@ class PerMember(nn.Module):
 def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
     """Return why the network of one member, with the given activation modules, has no stacked form, or None.
 
-    A module without a stacked form is called member by member, which saves no time: allowed for activations and
-    small layers.
+    A module without a stacked form is called member by member, which saves no time: allowed for
+    activations and small layers.
     """
     if any(network is unit for unit in units) or activations.is_elementwise(network):
         return None

@@ -1,7 +1,7 @@
 """R networks without stacked forms as one: `torch.func.vmap` over a call of the whole network.
 
-For any structure: attention, convolutions, tied weights, parameters of a container. What vmap cannot map raises
-a `MappingError`: random numbers of torch, branches on values, recurrent layers.
+For any structure: attention, convolutions, tied weights, parameters of a container. What vmap
+cannot map raises a `MappingError`: random numbers of torch, branches on values, recurrent layers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def reason_against(network: nn.Module) -> str | None:
     if any(isinstance(part, streams.Uniform) for part in parts):
         return "vmap would draw other random masks"
     if any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in parts):
-        return "vmap would train the padding row of an embedding"  # in all members but the first (torch 2.13)
+        # In all members but the first (torch 2.13)
+        return "vmap would train the padding row of an embedding"
     return None
 
 

@@ -16,7 +16,8 @@ from actlab.stacking.layers import PerMember, stack
 class StackedNetwork(nn.Module):
     """Compute R untrained networks with the same layers, which become part of the stack, as one module.
 
-    ``mapped`` networks are computed by `actlab.stacking.mapping`, others by stacked forms of their layers.
+    ``mapped`` networks are computed by `actlab.stacking.mapping`, others by stacked forms of their
+    layers.
 
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """
@@ -47,7 +48,10 @@ class StackedNetwork(nn.Module):
     def member_state(self, r: int) -> dict[str, Any]:
         """Return a copy of the state dict of member ``r``'s network."""
         state = _state(self.layers, r).items()
-        return {n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in state}
+        return {
+            n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v)
+            for n, v in state
+        }
 
 
 def _state(module: nn.Module, r: int) -> dict[str, Any]:
@@ -55,7 +59,10 @@ def _state(module: nn.Module, r: int) -> dict[str, Any]:
     if callable(form := getattr(module, "member_state", None)):
         of_form: dict[str, Any] = form(r)
         return of_form
-    tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    tensors = {
+        **dict(module.named_parameters(recurse=False)),
+        **dict(module.named_buffers(recurse=False)),
+    }
     state: dict[str, Any] = {
         n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
     }
@@ -76,7 +83,9 @@ def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
     per_member = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
     for name, _ in network.named_parameters():
         in_member, owner = name.removeprefix("layers."), None
-        if inside := next((path for path in per_member if name.startswith(f"{path}.members.")), None):
+        if inside := next(
+            (path for path in per_member if name.startswith(f"{path}.members.")), None
+        ):
             number, _, inner = name.removeprefix(f"{inside}.members.").partition(".")
             place = inside.removeprefix("layers").strip(".")
             in_member, owner = ".".join(filter(None, [place, inner])), int(number)

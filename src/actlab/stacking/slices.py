@@ -22,14 +22,16 @@ from actlab.tasks.building import checked_optimizer
 class Slices:
     """Split stacked parameters along the run axis where the optimiser's settings change.
 
-    Neighbouring members with equal settings share a slice and a parameter group, so a stack with three learning
-    rates has three groups whatever its size. A slice shares storage with its parameter, in which each member's
-    numbers fill whole vectors (`layers.WHOLE`). An optimiser that works elementwise updates each member as in a
-    stack of one, in every bit.
+    Neighbouring members with equal settings share a slice and a parameter group, so a stack with
+    three learning rates has three groups whatever its size. A slice shares storage with its
+    parameter, in which each member's numbers fill whole vectors (`layers.WHOLE`). An optimiser that
+    works elementwise updates each member as in a stack of one, in every bit.
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
-        self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}  # slices of each parameter that has some
+        self.sliced: dict[
+            nn.Parameter, list[nn.Parameter]
+        ] = {}  # slices of each parameter that has some
         self._runs: dict[nn.Parameter, slice] = {}
         self._columns: dict[nn.Parameter, int] = {}  # number of the parameter's name in a member
         self.size = len(members)
@@ -46,7 +48,9 @@ class Slices:
         for r, member in enumerate(members):
             network.share(r, member.network)
         groups: list[dict[str, Any]] = []
-        for (settings, _, _), run in groupby(range(len(members)), key=lambda r: _settings(members[r], r)):
+        for (settings, _, _), run in groupby(
+            range(len(members)), key=lambda r: _settings(members[r], r)
+        ):
             indices = list(run)
             runs = slice(indices[0], indices[-1] + 1)
             for names, decay in optim.groups(kinds, members[runs.start].l2):
@@ -61,13 +65,17 @@ class Slices:
                 for part in group["params"]:
                     self.optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
 
-    def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
+    def _parts(
+        self, network: StackedNetwork, names: Sequence[str], runs: slice
+    ) -> Iterable[nn.Parameter]:
         for name in names:
             whole, (inner, owner) = network.get_parameter(name), self._names[name]
             part = whole  # its gradient is that of the optimiser's parameter
             if owner is not None and not runs.start <= owner < runs.stop:
                 continue
-            if owner is None and (runs != slice(0, self.size) or self._rows[name].shape != whole.shape):
+            if owner is None and (
+                runs != slice(0, self.size) or self._rows[name].shape != whole.shape
+            ):
                 part = nn.Parameter(self._rows[name][runs])
                 self.sliced.setdefault(whole, []).append(part)
             self._runs[part] = runs if owner is None else slice(owner, owner + 1)

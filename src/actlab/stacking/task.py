@@ -1,7 +1,7 @@
 """The stacked task: R tasks that differ in seed or settings, trained as one LightningModule.
 
-Each member has the initial weights, data order and random masks of a run alone. Shapes: ``R`` runs, ``B``
-batch.
+Each member has the initial weights, data order and random masks of a run alone. Shapes: ``R`` runs,
+``B`` batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from actlab.tasks.batches import as_batch
 from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import STEP_LOSS, Measured, Training
 
-# Methods of Lightning that a stack does not call for its members; these predict and are restored alone.
+# Methods of Lightning that a stack does not call for its members; these predict and are restored
+# alone.
 HOOKS = [
     name
     for name, _ in inspect.getmembers(pl.LightningModule, inspect.isfunction)
@@ -40,9 +41,9 @@ HOOKS = [
 class StackedTask(Training):
     """Train R untrained tasks, with networks of the same layers, as one.
 
-    The loss is the sum of the members' mean losses, so each member has the gradient that it has in a stack of
-    one, and equals it in every bit. Metrics are vectors over members; `latest` holds the metrics of the epoch,
-    as ``{split}/{name}`` → ``(R,)``.
+    The loss is the sum of the members' mean losses, so each member has the gradient that it has in
+    a stack of one, and equals it in every bit. Metrics are vectors over members; `latest` holds the
+    metrics of the epoch, as ``{split}/{name}`` → ``(R,)``.
     """
 
     network: StackedNetwork
@@ -55,7 +56,9 @@ class StackedTask(Training):
         self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
-        self.network = StackedNetwork([m.network for m in members], self.stream, not has_forms(members[0]))
+        self.network = StackedNetwork(
+            [m.network for m in members], self.stream, not has_forms(members[0])
+        )
         self.latest: dict[str, Tensor] = {}
         self.loggers_of: Mapping[int, Logger] = {}  # of members, by index
 
@@ -91,7 +94,9 @@ class StackedTask(Training):
         """The activation modules of the stacked network, by module name in a member; none if it is mapped."""
         if self.network.mapped:  # hooks would see tensors that exist within vmap alone
             name = type(self.network.layers).__name__
-            raise MappingError(f"{name} has no stacked form, and vmap hides its activations from a callback")
+            raise MappingError(
+                f"{name} has no stacked form, and vmap hides its activations from a callback"
+            )
         return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
 
     def layers_of(self, r: int) -> list[nn.Module]:
@@ -114,7 +119,11 @@ class StackedTask(Training):
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
         first, batch = self.members[0], as_batch(batch)
         first.training = self.training
-        given = tuple(part.expand(len(self.members), *part.shape) for part in batch) if shared else batch
+        given = (
+            tuple(part.expand(len(self.members), *part.shape) for part in batch)
+            if shared
+            else batch
+        )
         if first.sees_network:
             quantities, output = with_gradients(first, self.network, given), None
         else:
@@ -134,7 +143,10 @@ class StackedTask(Training):
             inputs = first.inputs(batch)
         else:
             of_members = [m.inputs(_of_member(given, r)) for r, m in enumerate(self.members)]
-            inputs, shared = tuple(torch.stack(parts) for parts in zip(*of_members, strict=True)), False
+            inputs, shared = (
+                tuple(torch.stack(parts) for parts in zip(*of_members, strict=True)),
+                False,
+            )
         output: Tensor = self.network(*inputs, shared=shared)
         return output
 
@@ -145,7 +157,9 @@ class StackedTask(Training):
         for member in self.members:
             member.training = self.training
         every = [m.quantities(output[r], _of_member(batch, r)) for r, m in enumerate(self.members)]
-        return {name: stacked_quantity([quantities[name] for quantities in every]) for name in every[0]}
+        return {
+            name: stacked_quantity([quantities[name] for quantities in every]) for name in every[0]
+        }
 
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``."""
@@ -156,7 +170,9 @@ class StackedTask(Training):
         values, runs = torch.as_tensor(value), len(self.members)
         if values.shape != (runs,):
             shape = tuple(values.shape)
-            raise ActlabError(f"{name!r} of a stack of {runs} runs: log one number per run, not shape {shape}")
+            raise ActlabError(
+                f"{name!r} of a stack of {runs} runs: log one number per run, not shape {shape}"
+            )
         self.latest[name] = values
 
     def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
@@ -181,7 +197,9 @@ class StackedTask(Training):
     ) -> None:
         """Clip the gradient of each member as in a run alone: by its own norm, or each element by value."""
         if gradient_clip_algorithm == "value":  # elementwise, so of no member in particular
-            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            super().configure_gradient_clipping(
+                optimizer, gradient_clip_val, gradient_clip_algorithm
+            )
         elif gradient_clip_val and gradient_clip_val > 0:
             self.slices.clip_norms(gradient_clip_val)
 
@@ -190,7 +208,9 @@ def reason_against(task: pl.LightningModule) -> str | None:
     """Return why a task cannot be stacked; None if it can, or must be tried because its network is mapped."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
-    if hook := next((name for name in HOOKS if getattr(type(task), name) is not getattr(Task, name)), None):
+    if hook := next(
+        (name for name in HOOKS if getattr(type(task), name) is not getattr(Task, name)), None
+    ):
         return f"{type(task).__name__} overrides {hook!r}, which a stack does not call"
     if task.sees_network and not task.measures_all:
         return (
@@ -211,7 +231,9 @@ def matmul_of(task: pl.LightningModule) -> str:
     """Return the matmul backend for a task, which depends on its network and the kind of processor alone."""
     if not isinstance(task, Task) or not has_forms(task):
         return matmul.DEFAULT
-    multiplies = any(getattr(part, "multiplies_activations", False) for part in task.network.modules())
+    multiplies = any(
+        getattr(part, "multiplies_activations", False) for part in task.network.modules()
+    )
     return matmul.DEFAULT if multiplies else matmul.for_mlps()
 
 
@@ -222,4 +244,6 @@ def _of_member(batch: Batch, r: int) -> Batch:
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
     """Stack the quantities of the R members into one."""
     weights = [q.weights for q in quantities if q.weights is not None]
-    return Quantity(torch.stack([q.values for q in quantities]), torch.stack(weights) if weights else None)
+    return Quantity(
+        torch.stack([q.values for q in quantities]), torch.stack(weights) if weights else None
+    )

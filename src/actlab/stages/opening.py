@@ -1,8 +1,8 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-One setting is chosen at each grid point. The first of two stages may search (`actlab.stages.search`).
-The selection is made once, stored in ``selection.json`` and reused by every later start. After a
-search, it is made again when the trials or their seeds have changed.
+One setting is chosen at each grid point. The first of two stages may search
+(`actlab.stages.search`). The selection is made once, stored in ``selection.json`` and reused by
+every later start. After a search, it is made again when the trials or their seeds have changed.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Opened:
 def opened(folder: StudyFolder, store: bool = True) -> Opened:
     """Return the stages that can be run.
 
-    The first stage is the whole grid, or the trials of a search at its points. A later stage has one
-    run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
-    stages before it have ended or failed; grid points with failed runs stay planned, without runs. ``store``
-    stores selections made now.
+    The first stage is the whole grid, or the trials of a search at its points. A later stage has
+    one run for each grid point, at its selected settings, and each seed of the stage. It opens when
+    all runs of the stages before it have ended or failed; grid points with failed runs stay
+    planned, without runs. ``store`` stores selections made now.
     """
     folder = folder.with_opened_files  # planned again: code may have been edited
     study = folder.study
@@ -125,7 +125,10 @@ def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
         return {}, {}
     made = {place.key: _entry_of(place, loaded) for place in missing}
     lost = (run.id for place in missing if _diverged(place, loaded) for run in _runs_of(place))
-    return {**known, **made}, {**loaded.failures, **dict.fromkeys(lost, "all trials of a search diverged")}
+    return {**known, **made}, {
+        **loaded.failures,
+        **dict.fromkeys(lost, "all trials of a search diverged"),
+    }
 
 
 def _diverged(place: Group, loaded: Results) -> bool:
@@ -153,7 +156,11 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
         selected_by = {*(entry.get("runs") or runs)}
         if runs.isdisjoint(selected_by) or (place.space and runs != selected_by):
             continue  # by runs of other code or settings, or by other trials
-        stated = entry.get("metric", rule.metric), entry.get("mode", rule.mode), entry.get("at", Selection.at)
+        stated = (
+            entry.get("metric", rule.metric),
+            entry.get("mode", rule.mode),
+            entry.get("at", Selection.at),
+        )
         if (used := Selection(rule.tune, *stated)) != rule:
             raise DamagedError(
                 f"{SELECTION} was selected by the {used.mode} of the {used.value}, not the {rule.mode} of the "
@@ -166,7 +173,8 @@ def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
 def _entry_of(place: Group, loaded: Results) -> Selected:
     """Return the setting with the best median over seeds, the first of equal ones.
 
-    It has no seeds, and so opens no stage, if a run has failed or all trials of a search have diverged.
+    It has no seeds, and so opens no stage, if a run has failed or all trials of a search have
+    diverged.
     """
     study, settings = loaded.study, place.settings
     setting = selection.chosen(loaded, place) or settings[0]
@@ -203,15 +211,16 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
 def designed(folder: StudyFolder) -> Results:
     """Return the comparison that a study ends in, without values of runs.
 
-    Until its stage has opened, each place has its first setting, and no looks after a search are counted: they
-    depend on what it selects.
+    Until its stage has opened, each place has its first setting, and no looks after a search are
+    counted: they depend on what it selects.
     """
     ready = opened(folder, store=False)
     study, stages = ready.folder.study, ready.folder.study.stages
     if len(ready.stages) >= len(stages):
         return Results(ready.stages[-1], {}, {})
 
-    # Each place has the values that its settings would have, and the seeds of all stages that select.
+    # Each place has the values that its settings would have, and the seeds of all stages that
+    # select.
     first = planned(study, stages[0])
     selecting = [seed for stage in stages[:-1] for seed in stage.seeds]
     choices = [(place, _first_choice(place, selecting)) for place in groups(first)]
@@ -226,7 +235,9 @@ def _first_choice(place: Group, seeds: Sequence[int]) -> Selected:
 
 def whole(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
-    blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
+    blocks = tuple(
+        replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks
+    )
     cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
     return replace(
@@ -247,7 +258,9 @@ def _runs_that_chose(first: Sequence[Group], chosen: Chosen) -> Iterator[str]:
             yield from entry.get("runs", chose)
 
 
-def _later(study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]) -> Study:
+def _later(
+    study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
+) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
     of_grid, searched = whole(study, stage), study.stages[0].search
     from_blocks = search.blocks_of(of_grid, searched) if searched else of_grid.blocks
@@ -257,7 +270,9 @@ def _later(study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Gr
         run = place.run_of(chosen)
         if run is None:
             words = Point(chosen).in_words()
-            raise DamagedError(f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}")
+            raise DamagedError(
+                f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}"
+            )
         block = from_blocks[run.block]
         grid = {key: [run.point[key]] for key in block.grid}
         blocks.append(replace(block, grid=grid, opened=has_seeds, trial=None))

@@ -26,7 +26,13 @@ SEARCHED = "searched"  # key of the group's name in its point
 
 def study_of(grid: Study, search: Search) -> Study:
     """Return the study that trains the trials of a search over a grid; it compares nothing."""
-    plain: dict[str, Any] = {"probes": (), "published": {}, "figures": (), "keep": Keep(), "reference": ""}
+    plain: dict[str, Any] = {
+        "probes": (),
+        "published": {},
+        "figures": (),
+        "keep": Keep(),
+        "reference": "",
+    }
     return replace(grid, blocks=blocks_of(grid, search), **plain)
 
 
@@ -35,7 +41,9 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     blocks = []
     for block in grid.blocks:
         activations = [key for key in block.grid if is_activation(key)]
-        several = [key for key, values in block.grid.items() if len(values) > 1 or key in activations]
+        several = [
+            key for key, values in block.grid.items() if len(values) > 1 or key in activations
+        ]
         for values in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, values, strict=True)))
             name = point.only(several).in_words(next(iter(activations), ""))
@@ -62,7 +70,8 @@ def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[
 def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]]) -> Study:
     """Return the stage after a search with what its tables say of the search.
 
-    Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
+    Its `Study.question` is the digest of what is compared, its code, data and settings that are not
+    searched.
     """
     tried = []
     for group, entry in choices:

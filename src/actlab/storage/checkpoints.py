@@ -21,10 +21,13 @@ from actlab.storage.files import DamagedError, replacing
 from actlab.storage.json_files import checked
 
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
-STATELESS = "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
+STATELESS = (
+    "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
+)
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
-# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and plugins.
+# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and
+# plugins.
 _CHECKPOINT = TypedDict(
     "_CHECKPOINT",
     {
@@ -48,8 +51,8 @@ _CHECKPOINT = TypedDict(
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Checkpoint plugin that writes atomically: write a temporary file on the same file system, flush, rename.
 
-    Lightning's own plugin moves the file from the system's temporary folder. Across file systems this move is a
-    copy, which can leave a partial file.
+    Lightning's own plugin moves the file from the system's temporary folder. Across file systems
+    this move is a copy, which can leave a partial file.
     """
 
     config: Mapping[str, Any] | None = None  # the training record stored in every checkpoint
@@ -57,13 +60,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.contents: dict[Any, Any] = {}  # by path, of files that were read already; each is loaded once
+        self.contents: dict[
+            Any, Any
+        ] = {}  # by path, of files that were read already; each is loaded once
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
         """Save ``checkpoint`` at the local ``path``; replace an existing file atomically."""
-        if "state_dict" not in checkpoint:  # weights alone, which a spawned process returns in a file
+        # Weights alone, which a spawned process returns in a file
+        if "state_dict" not in checkpoint:
             checkpoint = {"state_dict": checkpoint, ALONE: True}
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
@@ -90,7 +96,8 @@ def write_weights(
 ) -> None:
     """Write the state dict of a LightningModule as a checkpoint that ``actlab test`` and a Trainer can load.
 
-    It was trained for ``epoch`` epochs of ``step`` optimizer steps in all; ``config`` is its training record.
+    It was trained for ``epoch`` epochs of ``step`` optimizer steps in all; ``config`` is its
+    training record.
     """
     checkpoint = {
         "state_dict": dict(state),
@@ -116,8 +123,9 @@ def read(
 ) -> dict[str, Any]:
     """Load a local checkpoint of tensors and plain values, from its path or an open file.
 
-    Every part of the file is checked against the checksum stored in the file; torch itself skips this check.
-    With ``weights_only=False`` other objects are unpickled, which runs code in the file.
+    Every part of the file is checked against the checksum stored in the file; torch itself skips
+    this check. With ``weights_only=False`` other objects are unpickled, which runs code in the
+    file.
 
     Raises:
         DamagedError: if the file is damaged, is not a Lightning checkpoint or holds other objects.
@@ -135,11 +143,15 @@ def read(
             f"({one_line(error, 100)}): {remedy}"
         ) from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}")
+        raise DamagedError(
+            f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}"
+        )
     try:
         return dict(checked(checkpoint, _CHECKPOINT))
     except ValueError as error:
-        raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
+        raise DamagedError(
+            f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}"
+        ) from error
 
 
 def damaged_part(path: str | Path | IO[Any]) -> str | None:

@@ -1,7 +1,7 @@
 """Digests of the files, folders and user-defined modules that a config names.
 
-Of the user's code, comments, docstrings and layout do not count. Data, files of installed packages, and files
-that Python cannot parse count by their bytes.
+Of the user's code, comments, docstrings and layout do not count. Data, files of installed packages,
+and files that Python cannot parse count by their bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,24 @@ from actlab.storage.files import regular
 from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
-MOST_FILES = 100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files
+MOST_FILES = (
+    100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files
+)
 _BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder
-_OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
+_OURS = (
+    "actlab",
+    "pytorch_lightning",
+    "lightning",
+    "lightning_fabric",
+    "torch",
+    "torchmetrics",
+    "datasets",
+)
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
 _NOT_DATA = ("proc", "sys")  # top-level folders whose files may never end
 _MOST_PARSED = 1_000  # user-defined files whose imports are followed
-_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef  # may begin with a docstring
+# May begin with a docstring
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _NO_CODE = {"kind", "type_comment"}  # fields of the syntax tree
 
 
@@ -62,8 +73,8 @@ def by_names(content: str) -> bool:
 def content_of(text: str, of_data: bool) -> str | None:
     """Return the digest of the file, folder or module that a value of the config names, or None.
 
-    The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the datamodule, a
-    plain word may name a folder.
+    The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the
+    datamodule, a plain word may name a folder.
     """
     files = code_files(text, of_data)
     code = None
@@ -72,7 +83,8 @@ def content_of(text: str, of_data: bool) -> str | None:
         code = _files_digest(files, None, _parsed(written))
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
     of_unit = text.rpartition(":")[0].endswith(".py")
-    path = _path_digest(Path(text)) if named and not of_unit else None  # ``knots.csv`` is a dotted name, too
+    # ``knots.csv`` is a dotted name, too
+    path = _path_digest(Path(text)) if named and not of_unit else None
     return " ".join(filter(None, (code, path))) or None
 
 
@@ -91,10 +103,17 @@ def code_files(text: str, of_data: bool) -> list[Path]:
 
 def digests_of_code(text: str) -> dict[str, str]:
     """Return digests of the user's own `code_files` by ``text`` or, of imports, ``helpers.py of <text>``."""
-    written, here = [file for file in code_files(text, False) if not _is_installed(file)], Path.cwd()
-    names = {f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in written}
+    written, here = (
+        [file for file in code_files(text, False) if not _is_installed(file)],
+        Path.cwd(),
+    )
+    names = {
+        f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in written
+    }
     names |= {file: text for file in written if file.name == Path(text.rpartition(":")[0]).name}
-    return {names[file]: digest for file, digest in {**digests_of(written), **_parsed(written)}.items()}
+    return {
+        names[file]: digest for file, digest in {**digests_of(written), **_parsed(written)}.items()
+    }
 
 
 def module_of(text: str) -> str:
@@ -117,7 +136,9 @@ def _path_digest(path: Path) -> str | None:
         files = [file for file in _walk(path) if file.is_file()]
         if len(files) <= MOST_FILES:
             return _files_digest(files, path, {})
-        return _BY_NAMES + _lines_digest(f"{file.relative_to(path)} {file.stat().st_size}" for file in files)
+        return _BY_NAMES + _lines_digest(
+            f"{file.relative_to(path)} {file.stat().st_size}" for file in files
+        )
     except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
 
@@ -126,7 +147,9 @@ def _walk(folder: Path) -> Iterator[Path]:
     """Yield all paths below a folder in sorted order; skip links that lead back to a parent."""
     for top, folders, names in os.walk(folder, followlinks=True):
         here = Path(top).resolve()
-        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(top, name).resolve()))
+        folders[:] = sorted(
+            name for name in folders if not here.is_relative_to(Path(top, name).resolve())
+        )
         yield from (Path(top, name) for name in sorted(names))
 
 
@@ -138,7 +161,11 @@ def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Pat
         for name in _code(regular(waiting.pop()).read_bytes()).imports if waiting else ():
             if name not in names:
                 names.add(name)
-                beside = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py"))) if folder else ()
+                beside = (
+                    (folder / f"{name}.py", *sorted((folder / name).rglob("*.py")))
+                    if folder
+                    else ()
+                )
                 imported = [file for file in beside if file.is_file()]
                 imported += [file for file in _module_files(name) if not _is_installed(file)]
                 fresh = {file.resolve(): file for file in imported}
@@ -161,15 +188,23 @@ def _code(source: bytes) -> _Code:
         digest = _lines_digest(_walked(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code()
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
+    names = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    names += [
+        n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level
+    ]
     return _Code(tuple(name.partition(".")[0] for name in names if name), digest)
 
 
 def _walked(tree: ast.Module) -> Iterator[str]:
     """Yield a line for each node and value of a syntax tree; they are equal in all versions of Python.
 
-    Versions differ in the fields that they add without a value, and in empty text between parts of f-strings.
+    Versions differ in the fields that they add without a value, and in empty text between parts of
+    f-strings.
     """
     waiting: list[Any] = [tree]
     while waiting:
@@ -179,9 +214,14 @@ def _walked(tree: ast.Module) -> Iterator[str]:
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 fields["body"] = node.body[1:]
             if isinstance(node, ast.JoinedStr):
-                fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
-            kept = isinstance(node, ast.Constant)  # None is a value there: `x * None` is not `x * 0`
-            names = sorted(name for name, value in fields.items() if kept or value not in (None, []))
+                fields["values"] = [
+                    part for part in node.values if getattr(part, "value", None) != ""
+                ]
+            # None is a value there: `x * None` is not `x * 0`
+            kept = isinstance(node, ast.Constant)
+            names = sorted(
+                name for name, value in fields.items() if kept or value not in (None, [])
+            )
             yield f"{type(node).__name__} {' '.join(names)}"
             waiting += [fields[name] for name in reversed(names)]
         elif isinstance(node, list):
@@ -212,7 +252,9 @@ def _parsed(files: Sequence[Path]) -> dict[Path, str]:
 def _files_digest(files: Sequence[Path], folder: Path | None, known: Mapping[Path, str]) -> str:
     contents = {**digests_of([file for file in files if file not in known]), **known}
     names = [file.relative_to(folder) if folder else file.name for file in files]
-    return _lines_digest(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))
+    return _lines_digest(
+        f"{name} {contents[file]}" for name, file in zip(names, files, strict=True)
+    )
 
 
 def _lines_digest(lines: Iterator[str]) -> str:

@@ -17,10 +17,15 @@ from actlab.storage.paths import cache_folder
 
 FILE = "digests.sqlite"
 WORTH = 2**24  # bytes; reading fewer bytes again is faster than a database lookup
-# Seconds after the last change of a file before its digest is cached: a second change within one tick of the
-# file system's clock would leave the times unchanged.
+# Seconds after the last change of a file before its digest is cached: a second change within one
+# tick of the file system's clock would leave the times unchanged.
 _SETTLED = 2.0
-_UNUSABLE = (sqlite3.Error, OSError, UnicodeError)  # the database; its digests are then read from files
+# The database; its digests are then read from files
+_UNUSABLE = (
+    sqlite3.Error,
+    OSError,
+    UnicodeError,
+)
 
 
 def digest_of(path: Path) -> str:
@@ -79,5 +84,7 @@ def _database() -> sqlite3.Connection:
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / FILE, timeout=1)
-    database.execute("CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, stamp TEXT, digest TEXT)")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, stamp TEXT, digest TEXT)"
+    )
     return database

@@ -16,8 +16,17 @@ from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
-# Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep nesting.
-_UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+# Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep
+# nesting.
+_UNREADABLE = (
+    yaml.YAMLError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -58,9 +67,9 @@ def written(values: Any, **options: Any) -> str:
 def read_word(word: str, is_text: Callable[[], bool]) -> Any:
     """Return the value of a word of the command line, after ``KEY=`` or ``--KEY``.
 
-    Null, a boolean, a number, a list or a mapping are read as YAML; any other word stays, without its quotes if
-    it has any. A key that takes text (``is_text``, called where it matters) takes ``1.10`` as ``"1.10"``; only
-    null stays null.
+    Null, a boolean, a number, a list or a mapping are read as YAML; any other word stays, without
+    its quotes if it has any. A key that takes text (``is_text``, called where it matters) takes
+    ``1.10`` as ``"1.10"``; only null stays null.
 
     >>> read_word("1.10", lambda: True), read_word("1.10", lambda: False), read_word("a #b", lambda: False)
     ('1.10', 1.1, 'a #b')
@@ -106,7 +115,8 @@ def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     """Return the nested values of a YAML file, which must hold a mapping.
 
-    The path is of a regular file or, where ``piped``, perhaps of a pipe, which can be read only once.
+    The path is of a regular file or, where ``piped``, perhaps of a pipe, which can be read only
+    once.
     """
     try:
         with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:

@@ -7,7 +7,9 @@ from actlab.errors.messages import unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
-_SCOREBOARD = "scoreboard"  # its definition is a YAML file in ``configs``, but no run has it as its config
+_SCOREBOARD = (
+    "scoreboard"  # its definition is a YAML file in ``configs``, but no run has it as its config
+)
 
 
 def resource(relative: str) -> Path:
@@ -26,8 +28,9 @@ def names_in(folder: str) -> list[str]:
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
     """Return the path of a YAML file, given as a path or as the bare name of a file that ships with actlab.
 
-    Bare names, with or without ``.yaml``, are looked up in ``folder``, ``configs`` or ``configs/studies``. If
-    ``piped``, the path may also be that of a pipe, such as ``<(…)`` of a shell.
+    Bare names, with or without ``.yaml``, are looked up in ``folder``, ``configs`` or
+    ``configs/studies``. If ``piped``, the path may also be that of a pipe, such as ``<(…)`` of a
+    shell.
     """
     if is_file(path := Path(name), piped):
         return path
@@ -35,7 +38,9 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     if path.name == name and path.stem in names and path.suffix in ("", ".yaml"):
         return resource(folder) / f"{path.stem}.yaml"
     kind = "study file" if folder.endswith("studies") else "config file"
-    raise unknown(kind, name, names, "Use a name that ships with actlab, or the path of a YAML file.")
+    raise unknown(
+        kind, name, names, "Use a name that ships with actlab, or the path of a YAML file."
+    )
 
 
 def is_file(path: Path, piped: bool = False) -> bool:

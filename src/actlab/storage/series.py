@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[np.float64]
-Key = tuple[str, str]  # name and condition; the name is ``split/metric``, or only the metric without a split
+# Name and condition; the name is ``split/metric``, or only the metric without a split
+Key = tuple[str, str]
 
 _TEXTS = ("split", "metric", "condition")
 _LOOP = "loop"  # a column that files of actlab's tasks lack
@@ -28,7 +29,8 @@ _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),
     pa.types.is_null,  # a column without any value
-    lambda type: pa.types.is_dictionary(type) and pa.types.is_string(type.value_type),  # pandas' categories
+    # pandas' categories
+    lambda type: pa.types.is_dictionary(type) and pa.types.is_string(type.value_type),
 )
 # Column → predicates of the allowed types.
 _ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys((*_TEXTS, _LOOP), _TEXT)
@@ -119,7 +121,8 @@ def names(logs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     full_names = {}
     for name, loop in distinct:
         full = f"{loop}/{name}" if shared[name] > 1 and loop else name
-        while full != name and full in shared:  # as a module that logs both `loss` and `val/loss` has it
+        # As a module that logs both `loss` and `val/loss` has it
+        while full != name and full in shared:
             full = f"{loop}/{full}"
         full_names[name, loop] = full
     return full_names
@@ -134,7 +137,10 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
         table = _table(regular(file).read_bytes())
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
-    epochs, values = _numbers(table, "epoch").round(_DIGITS).tolist(), _numbers(table, "value").tolist()
+    epochs, values = (
+        _numbers(table, "epoch").round(_DIGITS).tolist(),
+        _numbers(table, "value").tolist(),
+    )
     splits, metrics, conditions = (table[column].to_pylist() for column in _TEXTS)
     loops = table[_LOOP].to_pylist() if _LOOP in table.column_names else [""] * len(table)
     plain = (f"{s}/{m}" if s else m or "" for s, m in zip(splits, metrics, strict=True))

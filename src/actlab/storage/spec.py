@@ -34,11 +34,13 @@ class Spec:
         """Parse any spelling of an activation.
 
         Raises:
-            ActlabError: the value is neither a name nor a mapping with a name, or it is a class or function
-                without an import path.
+            ActlabError: the value is neither a name nor a mapping with a name, or it is a class or
+                function without an import path.
 
-        >>> Spec.of("torch.nn.Mish"), Spec.of({"name": "elu", "alpha": 0.5})
-        (Spec(source='torch.nn', name='Mish', params={}), Spec(source='', name='elu', params={'alpha': 0.5}))
+        >>> Spec.of("torch.nn.Mish")
+        Spec(source='torch.nn', name='Mish', params={})
+        >>> Spec.of({"name": "elu", "alpha": 0.5})
+        Spec(source='', name='elu', params={'alpha': 0.5})
         >>> Spec.of({"class_path": "torch.nn.ELU", "init_args": {"alpha": 0.5}}).plain
         {'name': 'torch.nn:ELU', 'alpha': 0.5}
         """
@@ -46,7 +48,9 @@ class Spec:
             return value
         params = dict(value) if isinstance(value, Mapping) else {"name": value}
         arguments = params.get("init_args") or {}
-        if {"class_path"} <= params.keys() <= {"class_path", "init_args"} and isinstance(arguments, Mapping):
+        if {"class_path"} <= params.keys() <= {"class_path", "init_args"} and isinstance(
+            arguments, Mapping
+        ):
             params = {**arguments, "name": params["class_path"]}
         path = params.pop("name", None)
         if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
@@ -99,7 +103,10 @@ def _import_path(target: Any) -> tuple[str, str]:
             f"the activation {shown(target)} is built already, which layers cannot share: give its class, or "
             f"{{name: {source}:{name}, …}} with its arguments"
         )
-    module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__qualname__", "")
+    module, name = (
+        getattr(target, "__module__", None) or "torch",
+        getattr(target, "__qualname__", ""),
+    )
     for source, attribute in ((module, name), ("torch", target.__name__)):
         with suppress(AttributeError):
             if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:

@@ -47,7 +47,9 @@ def changed(folder: Path, now: Digests) -> list[str]:
         kept = read_json(folder / RESULT, Result, "")
     except DamagedError:
         return []
-    texts = [text for text, digest in kept["sources"].items() if now.sources.get(text, digest) != digest]
+    texts = [
+        text for text, digest in kept["sources"].items() if now.sources.get(text, digest) != digest
+    ]
     return [name for text in texts for name in files_of(text, kept.get("code", {}), now.code)]
 
 

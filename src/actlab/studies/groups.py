@@ -52,14 +52,19 @@ class Group:
 
     def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the tuned keys whose chosen value is at an end of the space or the numbers tried."""
-        tried = {key: Choices(tuple(setting.tuned.get(key) for setting in self.settings)) for key in chosen}
+        tried = {
+            key: Choices(tuple(setting.tuned.get(key) for setting in self.settings))
+            for key in chosen
+        }
         spaces = {**tried, **self.space}
         return tuple(key for key, value in chosen.items() if spaces[key].is_edge(value))
 
 
 def groups(study: Study) -> list[Group]:
     """Return the groups of a study, in the order of its file."""
-    by_tuned: dict[Point, dict[Point, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
+    by_tuned: dict[
+        Point, dict[Point, dict[int, Run]]
+    ] = {}  # runs by compared values, tuned values and seed
     spaces: dict[Point, Mapping[str, Space]] = {}  # by compared values
     tune = study.select.tune
     for runs in by_point(study.planned()):

@@ -1,7 +1,8 @@
 """File locks that keep two processes, on one machine or several, from training the same run.
 
-Each run has a lock. Locks are ``flock`` locks, which the kernel frees when a process ends for any reason. Some
-network file systems ignore them, or keep them to one machine; there a study is trained in shards.
+Each run has a lock. Locks are ``flock`` locks, which the kernel frees when a process ends for any
+reason. Some network file systems ignore them, or keep them to one machine; there a study is trained
+in shards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from actlab.storage.files import regular
 
 FOLDER, PROBE = ".locks", "probe"
 DECIDING, MEASURING, WRITING = "deciding", "measuring", "writing"  # what one process does at a time
-LOOK = 0.05  # seconds to wait for a lock: `is_held` holds a free lock for a moment, and does not train
+LOOK = (
+    0.05  # seconds to wait for a lock: `is_held` holds a free lock for a moment, and does not train
+)
 PAUSE = 2.0  # seconds between looks at what other processes hold
 # Mount options under which locks of one host are invisible to others: NFS, Lustre.
 LOCAL = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
@@ -32,7 +35,8 @@ def check(root: Path) -> None:
         reason = f"mounted with {', '.join(sorted(options))}"
     else:
         try:
-            again = FileLock(path, timeout=0, fallback_to_soft=False)  # another open file, as of a process
+            # Another open file, as of a process
+            again = FileLock(path, timeout=0, fallback_to_soft=False)
             with FileLock(path, fallback_to_soft=False), suppress(Timeout), again:
                 reason = "two processes would hold the same lock"
         except (OSError, NotImplementedError) as error:

@@ -1,7 +1,7 @@
 """Files that users' code opens while a run is built or its data are prepared, though no config names them.
 
-A study's folder stores them by part of a run, the data or the model with the code and the files that it names.
-They count in the identities of runs as named files do.
+A study's folder stores them by part of a run, the data or the model with the code and the files
+that it names. They count in the identities of runs as named files do.
 """
 
 from __future__ import annotations
@@ -18,14 +18,26 @@ if TYPE_CHECKING:
 
 FILE = "opened.json"  # in a study's folder
 OpenedFiles = Mapping[str, list[str]]  # paths by the key of a part
-_OF_UPDATES = {"optimizer", "scheduler", "schedules", "lr"}  # arguments of a model that open no file
+# Arguments of a model that open no file
+_OF_UPDATES = {
+    "optimizer",
+    "scheduler",
+    "schedules",
+    "lr",
+}
 
 
 def parts_of(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the data and the model of a complete config, by keys that change with their code and files."""
-    model = {name: value for name, value in (config.get("model") or {}).items() if name not in _OF_UPDATES}
+    model = {
+        name: value
+        for name, value in (config.get("model") or {}).items()
+        if name not in _OF_UPDATES
+    }
     if isinstance(arguments := model.get("init_args"), Mapping):
-        model["init_args"] = {name: value for name, value in arguments.items() if name not in _OF_UPDATES}
+        model["init_args"] = {
+            name: value for name, value in arguments.items() if name not in _OF_UPDATES
+        }
     parts: dict[str, Any] = {}
     for part in (config.get("data"), model):
         digests = sorted(sources[text] for text in contents.texts(part) if text in sources)
@@ -54,7 +66,11 @@ def sources_of(
 
 def code_of(part: Any) -> set[str]:
     """Return the resolved paths of the users' code that a part of a config names, with what it imports."""
-    return {str(file.resolve()) for text in contents.texts(part) for file in contents.code_files(text, False)}
+    return {
+        str(file.resolve())
+        for text in contents.texts(part)
+        for file in contents.code_files(text, False)
+    }
 
 
 def unknown(runs: Iterable[Run], opened: OpenedFiles) -> list[Run]:

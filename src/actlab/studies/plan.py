@@ -1,7 +1,7 @@
 """Studies and their runs, as plain data without any training.
 
-A run's id depends only on what changes its numbers (`actlab.config.identity`), so the same command starts,
-skips or resumes the run. `actlab.studies.reading` reads studies from files.
+A run's id depends only on what changes its numbers (`actlab.config.identity`), so the same command
+starts, skips or resumes the run. `actlab.studies.reading` reads studies from files.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _LENGTHS = {  # of a run, with the unit of one and of several
     "trainer.max_steps": ("update", "updates"),
     "trainer.max_time": ("of time", "of time"),
 }
-# Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need as much
-# time per update and run as stacks of 15 (benchmarks/stacks.py).
+# Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need
+# as much time per update and run as stacks of 15 (benchmarks/stacks.py).
 MOST_RUNS, MAX_STACK = 10_000, 15
 _LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
@@ -49,9 +49,10 @@ BLOCK = "block"  # key of the block's name in a grid point
 class Selection:
     """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
 
-    ``tune`` are grid keys whose values are selected rather than compared, such as the learning rate. Of each
-    run the ``best`` value of the metric counts, or the ``last``, by ``at``. A study that knows which values of
-    the metric are better replaces an empty ``mode`` by ``min`` or ``max``.
+    ``tune`` are grid keys whose values are selected rather than compared, such as the learning
+    rate. Of each run the ``best`` value of the metric counts, or the ``last``, by ``at``. A study
+    that knows which values of the metric are better replaces an empty ``mode`` by ``min`` or
+    ``max``.
     """
 
     tune: tuple[str, ...] = ()
@@ -69,8 +70,8 @@ class Selection:
 class Keep:
     """Which checkpoints of a run are kept in addition to the last one.
 
-    ``best`` is the metric that selects the best epoch, by ``mode``; None keeps no best checkpoint. After 0 of
-    the ``epochs`` stands the initial state.
+    ``best`` is the metric that selects the best epoch, by ``mode``; None keeps no best checkpoint.
+    After 0 of the ``epochs`` stands the initial state.
     """
 
     best: str | None = None
@@ -82,10 +83,11 @@ class Keep:
 class Run:
     """One training run: a grid point and a seed.
 
-    The ``id`` is readable, unique within the study, and names the run's folder; it ends in the first digits of
-    the ``identity``, the digest of config and ``sources``. Those are digests of files and code outside actlab,
-    by path or importable name; ``code`` has those of each file of the user's code. The ``config`` is complete,
-    except what the run folder provides. Runs share parts of it, so copy it before changing it.
+    The ``id`` is readable, unique within the study, and names the run's folder; it ends in the
+    first digits of the ``identity``, the digest of config and ``sources``. Those are digests of
+    files and code outside actlab, by path or importable name; ``code`` has those of each file of
+    the user's code. The ``config`` is complete, except what the run folder provides. Runs share
+    parts of it, so copy it before changing it.
     """
 
     id: str
@@ -130,10 +132,10 @@ class Trial:
 class Block:
     """A grid, lists of values by dotted config key, over a base config; the runs are the Cartesian product.
 
-    ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to distinguish
-    blocks of different networks or tasks, and may be empty. The runs of a block that is not ``opened`` are
-    planned but not trained: those that select its settings have failed. A block of a search
-    has one grid point, a ``trial``.
+    ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to
+    distinguish blocks of different networks or tasks, and may be empty. The runs of a block that is
+    not ``opened`` are planned but not trained: those that select its settings have failed. A block
+    of a search has one grid point, a ``trial``.
     """
 
     grid: dict[str, list[Any]]
@@ -174,7 +176,9 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     """Describe how the first change alters the length of runs: ``25 epochs, not 250``; else empty."""
     for before, changed in blocks:
         for key, (one, several) in _LENGTHS.items():
-            stated, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (before, changed))
+            stated, given = (
+                b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (before, changed)
+            )
             words = [" or ".join(map(str, values)) for values in (given, stated)]
             unit = one if given == [1] else several
             if stated != given:
@@ -205,7 +209,9 @@ def _check_equal(run: Run, other: Run) -> None:
 
 
 def _uses_partial_data(config: Mapping[str, Any]) -> bool:
-    limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
+    limits = [
+        get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")
+    ]
     limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
     brief = ("data.sample", "trainer.fast_dev_run", "trainer.overfit_batches")
     return any(get_dotted(config, key) for key in brief) or any(limited)
@@ -233,38 +239,61 @@ class Study:
     title: str  # one line for tables and figures
     blocks: tuple[Block, ...]  # grids whose union is the study
     seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
-    compare: str = ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
+    compare: str = (
+        ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
+    )
     select: Selection = Selection()
-    stages: tuple[Stage, ...] = ()  # in order; empty if the study runs as a whole; see `actlab.stages.opening`
+    stages: tuple[
+        Stage, ...
+    ] = ()  # in order; empty if the study runs as a whole; see `actlab.stages.opening`
     probes: tuple[ProbePart, ...] = ()  # evaluations after training
     keep: Keep = Keep()
-    table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)  # columns
-    # Metric, ``at`` and condition of the column that answers the question; by default the first that is ranked.
+    # Columns
+    table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
+    # Metric, ``at`` and condition of the column that answers the question; by default the first
+    # that is ranked.
     primary: dict[str, Any] = field(default_factory=dict)
-    # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and ``value``.
+    # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and
+    # ``value``.
     published: dict[str, Any] = field(default_factory=dict)
-    cut: str = ""  # how the command line or a stage changes the length of runs: ``25 epochs, not 250``
+    cut: str = (
+        ""  # how the command line or a stage changes the length of runs: ``25 epochs, not 250``
+    )
     figures: tuple[dict[str, Any], ...] = ()  # of ``report``; see `actlab.reports.plots`
-    reference: Any = "relu"  # compared value to which costs and significance refer, or its full text
+    reference: Any = (
+        "relu"  # compared value to which costs and significance refer, or its full text
+    )
     reference_given: bool = False  # explicitly; only the default may be missing in the grid
-    notes: tuple[str, ...] = ()  # departures from the paper and hints for reading, printed below the table
+    notes: tuple[
+        str, ...
+    ] = ()  # departures from the paper and hints for reading, printed below the table
     tags: tuple[str, ...] = ()  # of the runs in loggers
     # Of earlier stages, the first two by grid point.
     tried: Mapping[Point, int] = field(default_factory=dict)  # number of settings
-    edges: Mapping[Point, tuple[str, ...]] = field(default_factory=dict)  # keys and arguments chosen at an end
+    # Keys and arguments chosen at an end
+    edges: Mapping[Point, tuple[str, ...]] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()  # seeds of the runs that selected settings
     failed: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
     added: tuple[Any, ...] = ()  # activations that the user added to the file's grid
-    # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number; may be empty.
+    # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number;
+    # may be empty.
     more_seeds: str = "--seeds {}"
-    question: str = ""  # digest of what a search compares, without its settings and seeds; else empty
-    opened_files: opened.OpenedFiles = field(default_factory=dict)  # what users' code opens, as stored
+    question: str = (
+        ""  # digest of what a search compares, without its settings and seeds; else empty
+    )
+    # What users' code opens, as stored
+    opened_files: opened.OpenedFiles = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in (free or self.keys):
-            raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
+            raise unknown(
+                "key to compare",
+                self.compare,
+                free,
+                "'compare' names a grid key that is not tuned.",
+            )
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)
         reference = with_import_paths(self.reference, self.compare)
@@ -324,7 +353,9 @@ class Study:
 
         Figures and tables emphasise these.
         """
-        return is_activation(key) and (is_user_defined(value) or any(same(value, unit) for unit in self.added))
+        return is_activation(key) and (
+            is_user_defined(value) or any(same(value, unit) for unit in self.added)
+        )
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
@@ -346,7 +377,9 @@ class Study:
 
     @cached_property
     def _runs(self) -> tuple[Run, ...]:
-        number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
+        number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(
+            self.seeds
+        )
         if number > MOST_RUNS:
             raise ActlabError(
                 f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give fewer values"
@@ -356,13 +389,19 @@ class Study:
         runs: dict[str, Run] = {}
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
-                for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known, code):
+                for run in self._runs_at(
+                    number, dict(zip(block.grid, values, strict=True)), known, code
+                ):
                     if (other := runs.setdefault(run.id, run)) is not run:
                         _check_equal(other, run)
         return tuple(runs.values())
 
     def _runs_at(
-        self, number: int, point: dict[str, Any], known: dict[str, str | None], code: dict[str, dict[str, str]]
+        self,
+        number: int,
+        point: dict[str, Any],
+        known: dict[str, str | None],
+        code: dict[str, dict[str, str]],
     ) -> Iterator[Run]:
         block = self.blocks[number]
         common = block.config({**point, SEED: self.seeds[0]})
@@ -384,11 +423,23 @@ class Study:
         for seed in self.seeds:
             digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
             name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{digest[: identity.DIGITS]}"
-            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, digest, digests)
+            yield Run(
+                name,
+                full,
+                seed,
+                {**common, SEED: seed},
+                self.keep,
+                number,
+                sources,
+                digest,
+                digests,
+            )
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""
         plain = (self.compare, BLOCK)
         values = {key: label(as_number(value)) for key, value in point.items()}
         words = [text if key in plain else short(key) + text for key, text in values.items()]
-        return "".join(c if c.isalnum() or c in "._-" else "_" for word in words for c in f"{word}-")
+        return "".join(
+            c if c.isalnum() or c in "._-" else "_" for word in words for c in f"{word}-"
+        )

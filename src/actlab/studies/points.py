@@ -20,7 +20,8 @@ class Point(Mapping[str, Any]):
     """
 
     given: Mapping[str, Any]
-    text: str = field(init=False)  # equal for equal points; the key of a point in ``selection.json``
+    # Equal for equal points; the key of a point in ``selection.json``
+    text: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", dict(self.given))
@@ -77,7 +78,9 @@ class Point(Mapping[str, Any]):
         """
         names = short_names(self)
         texts = {key: text(key, value) if text else label(value) for key, value in self.items()}
-        return ", ".join(texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in self)
+        return ", ".join(
+            texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in self
+        )
 
 
 def short_names(keys: Collection[str]) -> dict[str, str]:

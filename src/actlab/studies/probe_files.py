@@ -1,7 +1,7 @@
 """Files of probe results in run folders: ``probes/<name>-<digest>.parquet``.
 
-The digest is that of the request, which follows from the study file alone; that of the ``version`` of the
-probe's class follows, if it has one.
+The digest is that of the request, which follows from the study file alone; that of the ``version``
+of the probe's class follows, if it has one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from actlab.studies.schema import ProbePart
 _FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
 
 
-def request_of(probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None) -> list[Any]:
+def request_of(
+    probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None
+) -> list[Any]:
     """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
     named = {"class_path": probe.class_path, "init_args": probe.init_args}
     sources = identity.sources_of(named, known)

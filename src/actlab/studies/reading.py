@@ -14,7 +14,16 @@ from actlab.config.class_paths import class_of
 from actlab.config.identity import ACTLAB
 from actlab.config.paths import get_dotted, is_activation, set_dotted
 from actlab.config.text import SAMPLE, check_order, check_sample
-from actlab.config.values import as_list, in_full, label, located, named, plain_activation, same, value_key
+from actlab.config.values import (
+    as_list,
+    in_full,
+    label,
+    located,
+    named,
+    plain_activation,
+    same,
+    value_key,
+)
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
@@ -29,11 +38,14 @@ SMOKE = {
     **{SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4},
     "trainer.check_val_every_n_epoch": 1,
 }
-ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
+ACTIVATION_FORMS = (
+    "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
+)
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
-# The papers' exact and approximate form: where a grid lacks one, the other is the reference, with a note.
+# The papers' exact and approximate form: where a grid lacks one, the other is the reference, with a
+# note.
 OTHER_FORMS = {
     "gelu": ("gelu_tanh", "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu."),
     "gelu_tanh": ("gelu", "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh."),
@@ -53,11 +65,12 @@ def load(
 
     Args:
         name: path of a study file, or bare name of a study that ships with actlab.
-        smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
-        overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list replaces
-            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
-        activations: activations added to every grid key that ends in ``activation`` and lacks them. Read words
-            with `activation`.
+        smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few
+            seeds.
+        overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list
+            replaces its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
+        activations: activations added to every grid key that ends in ``activation`` and lacks them.
+            Read words with `activation`.
         reference: compared value against which the others are tested, or its full text.
         settings: values by key, as in ``overrides``.
         staged: False for a study without the stages of its file; see `schema.without_stages`.
@@ -143,9 +156,15 @@ def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple
 def _title(study: Study, file: Iterable[Block]) -> str:
     """Return the title of a study; where it compares not all that its file does, with what it compares."""
     compared = {
-        value_key(value): label(value) for block in study.blocks for value in block.grid.get(study.compare, ())
+        value_key(value): label(value)
+        for block in study.blocks
+        for value in block.grid.get(study.compare, ())
     }
-    kept = all(value_key(value) in compared for block in file for value in block.grid.get(study.compare, ()))
+    kept = all(
+        value_key(value) in compared
+        for block in file
+        for value in block.grid.get(study.compare, ())
+    )
     return study.title if kept else f"{study.title} (compared: {', '.join(compared.values())})"
 
 
@@ -159,11 +178,16 @@ def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]
     return (other, [note]) if lacking else (reference, [])
 
 
-def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]) -> dict[str, Any]:
+def _changes(
+    settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]
+) -> dict[str, Any]:
     changes = dict(settings)
 
     def is_text() -> bool:
-        from actlab.config.signatures import takes_text  # imported lazily: most words need no signature
+        # Imported lazily: most words need no signature
+        from actlab.config.signatures import (
+            takes_text,
+        )
 
         points = ({k: values[0] for k, values in block.grid.items() if values} for block in blocks)
         configs = (b.config({**point, **changes}) for b, point in zip(blocks, points, strict=True))
@@ -173,7 +197,9 @@ def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequ
         key, equals, word = override.partition("=")
         key = key.strip()
         if not (key and equals):
-            raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
+            raise ActlabError(
+                f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3"
+            )
         try:
             changes[key] = read_word(word, is_text)
         except ActlabError as error:
@@ -197,7 +223,9 @@ def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Iterab
             _check_finite(key, value)
 
 
-def _check_samples(file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]) -> None:
+def _check_samples(
+    file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]
+) -> None:
     """Reject a dataset that ``data.sample: true`` in the same place or an earlier one would replace."""
     for block, stage in itertools.product(blocks, [{}, *(stage.set for stage in file.stages)]):
         if str(class_of(block.config({}).get("data"))) not in ACTLAB["data"]:
@@ -223,25 +251,43 @@ def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
     """Reject figures with the same name (same file) and panels with the same title (mixed in curves.csv)."""
     for what, names in (
         ("figures", [figure.name for figure in figures]),
-        *((f"panels of the figure {f.name!r}", [p.title for p in f.panels if p.title]) for f in figures),
+        *(
+            (f"panels of the figure {f.name!r}", [p.title for p in f.panels if p.title])
+            for f in figures
+        ),
     ):
         if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-            raise ActlabError(f"two {what} in {path} have the same name {twice[0]!r}: give each its own name")
+            raise ActlabError(
+                f"two {what} in {path} have the same name {twice[0]!r}: give each its own name"
+            )
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
     given = (
-        file.blocks if file.blocks is not None else [schema.BlockPart(grid=grid) for grid in as_list(file.grid)]
+        file.blocks
+        if file.blocks is not None
+        else [schema.BlockPart(grid=grid) for grid in as_list(file.grid)]
     )
     if not given or not all(block.grid for block in given):
-        raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
+        raise ActlabError(
+            f"the grid of {path} must map config keys to lists of values, not be empty"
+        )
     blocks = []
     for block in given:
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
-        full = Block(grid, _base(block.base or str(file.base), path), {**file.set, **block.set}, block.name)
-        lacks = get_dotted(full.config({}), SAMPLE) is None  # other datamodules may lack the argument
-        short = {key: value for key, value in smoke.items() if key != SAMPLE or not lacks or key in file.smoke}
-        grid = {key: as_list(short[key]) if key in short else values for key, values in grid.items()}
+        full = Block(
+            grid, _base(block.base or str(file.base), path), {**file.set, **block.set}, block.name
+        )
+        # Other datamodules may lack the argument
+        lacks = get_dotted(full.config({}), SAMPLE) is None
+        short = {
+            key: value
+            for key, value in smoke.items()
+            if key != SAMPLE or not lacks or key in file.smoke
+        }
+        grid = {
+            key: as_list(short[key]) if key in short else values for key, values in grid.items()
+        }
         blocks.append(replace(full, grid=grid, settings={**full.settings, **short}))
     return blocks
 
@@ -259,12 +305,20 @@ def _base(name: str, study: Path) -> dict[str, Any]:
 
 
 def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
-    grid = {key: as_list(changes[key]) if key in changes else values for key, values in block.grid.items()}
-    settings = {**block.settings, **{key: value for key, value in changes.items() if key not in block.grid}}
+    grid = {
+        key: as_list(changes[key]) if key in changes else values
+        for key, values in block.grid.items()
+    }
+    settings = {
+        **block.settings,
+        **{key: value for key, value in changes.items() if key not in block.grid},
+    }
     for key, value in settings.items():
         set_dotted({}, key, value)
     if empty := [key for key, values in grid.items() if not values]:
-        raise ActlabError(f"the grid has no value for {empty[0]!r}: give a value or a list of values")
+        raise ActlabError(
+            f"the grid has no value for {empty[0]!r}: give a value or a list of values"
+        )
     return replace(block, grid=grid, settings=settings)
 
 
@@ -276,11 +330,15 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
         for value in values:
             if (text := value_key(value)) in known:  # their runs would be the same
                 both = f"{known[text]!r} and {value!r}"
-                raise ActlabError(f"the grid has two equal values of {key}, {both}: remove one of them")
+                raise ActlabError(
+                    f"the grid has two equal values of {key}, {both}: remove one of them"
+                )
             known[text] = value
         for value in added if is_activation(key) else ():
             known.setdefault(value_key(value), value)
-        grid[key] = [plain_activation(value) if is_activation(key) else value for value in known.values()]
+        grid[key] = [
+            plain_activation(value) if is_activation(key) else value for value in known.values()
+        ]
     return replace(block, grid=grid)
 
 
@@ -289,7 +347,9 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
     if "digest" in names:
-        raise ActlabError(f"a stage of {path} has the name 'digest', reserved in selection.json: rename it")
+        raise ActlabError(
+            f"a stage of {path} has the name 'digest', reserved in selection.json: rename it"
+        )
     searching = [stage.name for stage in file.stages if stage.search]
     if searching and (searching != names[:1] or len(names) != 2 or file.select.tune):
         raise ActlabError(
@@ -299,7 +359,9 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
     for stage in file.stages:
         if taken := sorted(stage.set.keys() & keys):
-            raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
+            raise ActlabError(
+                f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one"
+            )
 
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
@@ -311,8 +373,12 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
         if isinstance(spaces, Mapping):
             searched = named(name, activations)
             if not any(same(searched, other) for other in activations):
-                raise unknown("activation to search", name, [in_full(other) for other in activations])
-            arguments[value_key(searched)] = {key: parse_space(key, value) for key, value in spaces.items()}
+                raise unknown(
+                    "activation to search", name, [in_full(other) for other in activations]
+                )
+            arguments[value_key(searched)] = {
+                key: parse_space(key, value) for key, value in spaces.items()
+            }
         elif "." not in name or any(key == name or name.startswith(f"{key}.") for key, _ in grid):
             raise ActlabError(
                 f"search {name}: give a dotted config key that is not in the grid, or an activation of the "
@@ -320,14 +386,18 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
             )
         else:
             keys[name] = parse_space(name, spaces)
-    return Search(keys, arguments, min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials, stage.as_given)
+    return Search(
+        keys, arguments, min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials, stage.as_given
+    )
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     wanted = [*file.keep, *(at for probe in file.probes for at in probe.places)]
     epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
     if epochs and epochs[0] < 0:
-        raise ActlabError(f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0")
+        raise ActlabError(
+            f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0"
+        )
     return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
 
 

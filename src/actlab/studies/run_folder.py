@@ -3,14 +3,13 @@
 ::
 
     runs/<study>/<run id>/
-        config.yaml       the resolved config, for people
-        metrics.csv       rows during training, for people: a resumed run reads those in its checkpoint
-        metrics.parquet   all rows, written at the end: epoch, step, split, metric, condition, value
-        result.json       status and summaries; written last, it marks the run as finished
-        matrices.json     the latest results that are not numbers, such as a confusion matrix
-        units.parquet     measurements of each unit, if a callback makes them: `engines.unit_records`
-        logger.json       the run's id for loggers
-        checkpoints/      last.ckpt and those that the study keeps: best.ckpt, epoch=5.ckpt
+        config.yaml       the resolved config, for people metrics.csv       rows during training,
+        for people: a resumed run reads those in its checkpoint metrics.parquet   all rows, written
+        at the end: epoch, step, split, metric, condition, value result.json       status and
+        summaries; written last, it marks the run as finished matrices.json     the latest results
+        that are not numbers, such as a confusion matrix units.parquet     measurements of each
+        unit, if a callback makes them: `engines.unit_records` logger.json       the run's id for
+        loggers checkpoints/      last.ckpt and those that the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
 Parquet files and torch checkpoints hold checksums. A damaged file is reported, never used.
@@ -147,7 +146,9 @@ class RunFolder:
     def add_rows(self, rows: Iterable[Row]) -> None:
         """Add rows to ``metrics.csv``; raise an OSError if the folder was moved or deleted."""
         if not self.path.is_dir():
-            raise FileNotFoundError(f"{self.path} was deleted or moved while its run was trained: put it back")
+            raise FileNotFoundError(
+                f"{self.path} was deleted or moved while its run was trained: put it back"
+            )
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(map(_cells, rows))
 

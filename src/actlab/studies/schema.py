@@ -15,8 +15,10 @@ from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 
-NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder
-Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  # mean, mean 5-50, below 0.1
+# Pattern of names that become file names in the study's folder
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+# mean, mean 5-50, below 0.1
+Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]
 Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
 At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 Place = int | Literal["last", "best"]
@@ -29,7 +31,11 @@ Mode = Annotated[
 ]
 _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
     "description": "how many, a range such as 5-19, or a list",
-    "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}],
+    "anyOf": [
+        {"type": "integer"},
+        {"type": "string"},
+        {"type": "array", "items": {"type": "integer"}},
+    ],
 }
 
 
@@ -45,7 +51,8 @@ class Select(Part):
     tune: list[str] | str = Field(default=[], description="grid keys to select rather than compare")
     metric: str = Field(default="val/loss", description="a validation metric")
     at: Literal["best", "last"] = Field(
-        default="best", description="which value of a run counts: the `best`, or the `last`, at its end"
+        default="best",
+        description="which value of a run counts: the `best`, or the `last`, at its end",
     )
     mode: Mode = None
 
@@ -58,10 +65,12 @@ class BlockPart(Part):
         default=None, description="the config of the block's runs; default: that of the study"
     )
     set: dict[str, Any] = Field(
-        default={}, description="dotted config keys set in every run of the block, over those of the study"
+        default={},
+        description="dotted config keys set in every run of the block, over those of the study",
     )
     name: str = Field(
-        default="", description="name in tables; required where two blocks have runs at the same grid point"
+        default="",
+        description="name in tables; required where two blocks have runs at the same grid point",
     )
 
 
@@ -71,10 +80,14 @@ class StagePart(Part):
     name: str = Field(pattern=NAME, description="name for `--stage`, and in files")
     seeds: Any = Field(
         default=None,
-        json_schema_extra={**_SEEDS, "description": f"{_SEEDS['description']}; no two stages share a seed"},
+        json_schema_extra={
+            **_SEEDS,
+            "description": f"{_SEEDS['description']}; no two stages share a seed",
+        },
     )
     set: dict[str, Any] = Field(
-        default={}, description="dotted config keys set in every run of the stage; `--set` takes precedence"
+        default={},
+        description="dotted config keys set in every run of the stage; `--set` takes precedence",
     )
     search: dict[str, Any] = Field(
         default={},
@@ -85,19 +98,24 @@ class StagePart(Part):
         default=20, ge=1, le=10_000, description="settings that the search tries at each grid point"
     )
     as_given: bool = Field(
-        default=False, description="compare an activation whose arguments are searched also with those given"
+        default=False,
+        description="compare an activation whose arguments are searched also with those given",
     )
 
 
 class ProbePart(Part):
     """An evaluation of checkpoints after training."""
 
-    name: str = Field(pattern=NAME, description="first part of the names of its metrics, and name of its files")
+    name: str = Field(
+        pattern=NAME, description="first part of the names of its metrics, and name of its files"
+    )
     class_path: Annotated[str, AfterValidator(lambda path: import_path(path) or path)] = Field(
         description="import path of the class: `actlab.probes.InputNoise`, or your own"
     )
     init_args: dict[str, Any] = Field(default={}, description="arguments of the class")
-    at: list[Place] | Place = Field(default="last", description="checkpoints: last, best, or numbers of epochs")
+    at: list[Place] | Place = Field(
+        default="last", description="checkpoints: last, best, or numbers of epochs"
+    )
 
     @property
     def places(self) -> list[Place]:
@@ -110,17 +128,20 @@ class ColumnPart(Part):
 
     metric: str = Field(description="split/metric, or probe/split/metric")
     at: At = Field(
-        default="last", description="where in a run the value is read, such as `last`, `best` or epoch `5`"
+        default="last",
+        description="where in a run the value is read, such as `last`, `best` or epoch `5`",
     )
     condition: str = Field(default="", description="such as noise=0.5")
     percent: bool = Field(default=False, description="print the value times 100")
     mode: Mode = None
     ranked: bool = Field(default=True, description="false: the column does not rank activations")
     chance: FiniteFloat | int | None = Field(
-        default=None, description="value of guessing, such as 0.9; a median that is no better is at chance"
+        default=None,
+        description="value of guessing, such as 0.9; a median that is no better is at chance",
     )
     samples: Annotated[int, Field(gt=0)] | None = Field(
-        default=None, description="samples on which an error was measured, for runs that did not record it"
+        default=None,
+        description="samples on which an error was measured, for runs that did not record it",
     )
     margin: FiniteFloat | int | str | None = Field(
         default=None,
@@ -167,7 +188,9 @@ class Published(Part):
 class Curves(Part):
     """A file of published curves."""
 
-    file: str = Field(description="CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`")
+    file: str = Field(
+        description="CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`"
+    )
     names: dict[str, str] = Field(
         default={}, description="our value of `lines` → value of the file's column `act`"
     )
@@ -177,11 +200,15 @@ class Curves(Part):
 class Drawn(Part):
     """Settings that a figure sets for all panels, and a panel may override."""
 
-    y: dict[str, str | None] | None = Field(default=None, description="metric → its published curve, or null")
+    y: dict[str, str | None] | None = Field(
+        default=None, description="metric → its published curve, or null"
+    )
     x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
     xlabel: str | None = Field(default=None, description="label of the x axis")
     at: At = Field(default="last", description="where values over a condition are read")
-    condition: str = Field(default="", description="the condition of the drawn metrics, such as `layer=2`")
+    condition: str = Field(
+        default="", description="the condition of the drawn metrics, such as `layer=2`"
+    )
     label: str | None = Field(default=None, description="label of the y axis")
     percent: bool = Field(default=False, description="draw values times 100")
     log: bool = Field(default=False, description="a logarithmic y axis")
@@ -191,7 +218,9 @@ class PanelPart(Drawn):
     """One pair of axes."""
 
     title: str = Field(default="", description="title, and name in `curves.csv`")
-    where: dict[str, Any] = Field(default={}, description="grid keys and values: draw only these grid points")
+    where: dict[str, Any] = Field(
+        default={}, description="grid keys and values: draw only these grid points"
+    )
     ylim: list[FiniteFloat | int] | None = Field(
         default=None, min_length=2, max_length=2, description="lower and upper end of the y axis"
     )
@@ -205,11 +234,15 @@ class Figure(Drawn):
 
     name: str = Field(default="curves", pattern=NAME, description="name of the files")
     lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
-    fixed: dict[str, Any] = Field(default={}, description="tuned values to draw instead of the selected values")
+    fixed: dict[str, Any] = Field(
+        default={}, description="tuned values to draw instead of the selected values"
+    )
     panels: list[PanelPart] = Field(
         default=[], description="the panels; default: one panel with the figure's own keys"
     )
-    published: Curves | None = Field(default=None, description="published curves to draw below ours")
+    published: Curves | None = Field(
+        default=None, description="published curves to draw below ours"
+    )
     caption: str = Field(default="", description="text to add to the figure's caption")
 
 
@@ -218,7 +251,9 @@ class File(Part):
 
     title: str | None = Field(default=None, description="one line for tables and figures")
     tags: list[str] = Field(default=[], description="tags of the runs in loggers: paper, dataset")
-    base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
+    base: str | None = Field(
+        default=None, description="the config of every run: a path, or a config's name"
+    )
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
         default=None, description="dotted config key → values: a run for each combination and seed"
@@ -229,16 +264,22 @@ class File(Part):
     )
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
     compare: str = Field(
-        default="", description="the grid key that is compared, or block; default: the first key not tuned"
+        default="",
+        description="the grid key that is compared, or block; default: the first key not tuned",
     )
     select: Select = Field(
         default=Select(), description="which grid keys are tuned rather than compared, and by what"
     )
     stages: list[StagePart] = Field(
-        default=[], description="parts that run in order, each at what the stage before it has selected"
+        default=[],
+        description="parts that run in order, each at what the stage before it has selected",
     )
-    probes: list[ProbePart] = Field(default=[], description="evaluations of checkpoints after training")
-    keep: list[Place] = Field(default=[], description="checkpoints to keep: last, best, or numbers of epochs")
+    probes: list[ProbePart] = Field(
+        default=[], description="evaluations of checkpoints after training"
+    )
+    keep: list[Place] = Field(
+        default=[], description="checkpoints to keep: last, best, or numbers of epochs"
+    )
     table: list[ColumnPart] = Field(
         default=[ColumnPart(metric="test/error", percent=True)], description="columns of the table"
     )
@@ -246,7 +287,9 @@ class File(Part):
         default=None,
         description="the column that answers the study's question; default: the first that is ranked",
     )
-    published: Published = Field(default=Published(), description="values of a paper, printed beside ours")
+    published: Published = Field(
+        default=Published(), description="values of a paper, printed beside ours"
+    )
     figures: list[Figure] = Field(default=[], description="figures of `actlab study report`")
     reference: str | None = Field(
         default=None, description="the compared value that the others are tested against"
@@ -262,7 +305,9 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
     except ValidationError as error:
         raise _one_line(error, path) from error
     if (file.grid is None) == (file.blocks is None):
-        raise ActlabError(f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two")
+        raise ActlabError(
+            f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"
+        )
     if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
         raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
     return file
@@ -273,7 +318,9 @@ def without_stages(file: File) -> File:
     if not file.stages:
         return file
     first, last = file.stages[0], file.stages[-1].set
-    blocks = [block.model_copy(update={"set": {**block.set, **last}}) for block in file.blocks or ()]
+    blocks = [
+        block.model_copy(update={"set": {**block.set, **last}}) for block in file.blocks or ()
+    ]
     changes = {"set": {**file.set, **last}, "blocks": blocks or None, "stages": []}
     return file.model_copy(update=changes | ({} if first.seeds is None else {"seeds": first.seeds}))
 
@@ -320,5 +367,11 @@ _PARTS: dict[str, type[Part]] = {
         "probes": ProbePart,
         "table": ColumnPart,
     },
-    **{"primary": Primary, "published": Published, "values": Value, "figures": Figure, "panels": PanelPart},
+    **{
+        "primary": Primary,
+        "published": Published,
+        "values": Value,
+        "figures": Figure,
+        "panels": PanelPart,
+    },
 }

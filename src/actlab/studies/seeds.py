@@ -17,9 +17,10 @@ SMOKE_SEEDS = 2
 def of_stages(seeds: Any, stated: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
     """Return the seeds of every stage of a study; no two stages share a seed.
 
-    ``stated`` are the seeds of each stage in the file, None for those of the study; a study without stages has
-    one entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or text such as
-    ``choose=5,compare=15``. There a number N means N seeds beginning with the stage's own first seed.
+    ``stated`` are the seeds of each stage in the file, None for those of the study; a study without
+    stages has one entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or
+    text such as ``choose=5,compare=15``. There a number N means N seeds beginning with the stage's
+    own first seed.
 
     >>> of_stages(5, {"choose": 2, "compare": "2-9"}, 3)
     {'choose': (0, 1), 'compare': (2, 3, 4)}
@@ -27,7 +28,9 @@ def of_stages(seeds: Any, stated: Mapping[str, Any], given: Any) -> dict[str, tu
     {'': (7, 8)}
     """
     whole = seed_list(seeds)
-    stages = {name: whole if text is None else seed_list(text) for name, text in stated.items()} or {"": whole}
+    stages = {
+        name: whole if text is None else seed_list(text) for name, text in stated.items()
+    } or {"": whole}
     changes = _by_stage(given)
     if changes is None:
         changes = {[*stages][-1]: given}
@@ -62,7 +65,11 @@ def _changed(old: Sequence[int], given: Any) -> tuple[int, ...]:
     seeds = seed_list(given)
     if not isinstance(given, int):
         return seeds
-    return tuple(old[: len(seeds)]) if len(seeds) <= len(old) else tuple(range(old[0], old[0] + len(seeds)))
+    return (
+        tuple(old[: len(seeds)])
+        if len(seeds) <= len(old)
+        else tuple(range(old[0], old[0] + len(seeds)))
+    )
 
 
 def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:

@@ -136,9 +136,12 @@ class Search:
     """What a stage searches at each grid point."""
 
     keys: Mapping[str, Space]  # by dotted config key
-    arguments: Mapping[str, Mapping[str, Space]]  # of activations, by `actlab.config.values.value_key`
+    # Of activations, by `actlab.config.values.value_key`
+    arguments: Mapping[str, Mapping[str, Space]]
     trials: int  # at each grid point
-    as_given: bool = False  # whether the next stage also has these activations with their arguments as given
+    as_given: bool = (
+        False  # whether the next stage also has these activations with their arguments as given
+    )
 
     def spaces(self, activations: Iterable[Any]) -> list[dict[str, Space]]:
         """Return the spaces at a grid point with some activations: with arguments, then as given."""
@@ -153,14 +156,17 @@ def parse_space(key: str, value: Any) -> Space:
     """Return the space of ``LOW..HIGH`` or ``[a, b, c]``, as text or as a list.
 
     Raises:
-        ActlabError: for a malformed text, a range without numbers in it, or values that are not plain.
+        ActlabError: for a malformed text, a range without numbers in it, or values that are not
+            plain.
 
     >>> parse_space("slope", "0.1..3"), parse_space("model.optimizer.lr", "[1e-3, 1e-4]")
     (Range(low=0.1, high=3.0), Choices(values=(0.001, 0.0001)))
     """
     text = f"{key}={value}"
     if "." not in key and (not key.isidentifier() or key == "name"):
-        raise ActlabError(f"search {text!r}: {key!r} cannot be an argument of an activation; {FORMS}")
+        raise ActlabError(
+            f"search {text!r}: {key!r} cannot be an argument of an activation; {FORMS}"
+        )
     if isinstance(value, str) and (ends := _RANGE.fullmatch(value)):
         return _range(text, ends["low"], ends["high"])
     return _choices(text, parse(value) if isinstance(value, str) else value)
@@ -183,7 +189,9 @@ def _choices(text: str, values: Any) -> Choices:
         raise ActlabError(f"search {text!r}: {FORMS}, with two values or more")
     for item in values:
         fits = (
-            abs(item) <= sys.float_info.max if isinstance(item, int | float) else isinstance(item, str | None)
+            abs(item) <= sys.float_info.max
+            if isinstance(item, int | float)
+            else isinstance(item, str | None)
         )
         if not fits:
             raise ActlabError(

@@ -1,7 +1,7 @@
 """The stacks of a study that have begun: ``stacks/ID/members.json`` is stored next to a stack's checkpoint.
 
-Members share a checkpoint, so a stack that has begun keeps them. No other run is bound to a stack: each start
-packs the rest again.
+Members share a checkpoint, so a stack that has begun keeps them. No other run is bound to a stack:
+each start packs the rest again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def begun(root: Path) -> list[Stack]:
         remedy = f"delete {path.parent}; its runs start from scratch"
         record = read_json(path, _Stored, remedy)
         if id_of(record["members"]) != path.parent.name:
-            raise DamagedError(f"{path} is damaged (it has runs that its folder is not named after): {remedy}")
+            raise DamagedError(
+                f"{path} is damaged (it has runs that its folder is not named after): {remedy}"
+            )
         if (path.parent / CHECKPOINT).exists():
             known.append(Stack(path.parent, record["members"]))
     return known

@@ -23,10 +23,11 @@ from actlab.validation import Shape, validated_but
 class AutoencoderTask(Task):
     """Reconstruct the input; ``loss`` is the squared error, averaged over batch and pixels (GELU §3.2).
 
-    Arguments and errors as in `Task`. By default the network is an `Autoencoder` and the optimiser Adam. The
-    network has one output for each value of a sample.
+    Arguments and errors as in `Task`. By default the network is an `Autoencoder` and the optimiser
+    Adam. The network has one output for each value of a sample.
 
-    Batches: inputs ``(B, *input_shape)`` with D values per sample; further tensors such as labels are ignored.
+    Batches: inputs ``(B, *input_shape)`` with D values per sample; further tensors such as labels
+        are ignored.
     """
 
     prediction = "pixel"  # what `predict_step` returns

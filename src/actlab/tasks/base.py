@@ -35,7 +35,13 @@ from actlab.storage import checkpoints
 from actlab.tasks import building
 from actlab.tasks.batches import as_batch, targets_of
 from actlab.tasks.metrics import Metrics
-from actlab.tasks.quantities import Derived, Quantity, at_least_float, takes_run_axis, with_gradients
+from actlab.tasks.quantities import (
+    Derived,
+    Quantity,
+    at_least_float,
+    takes_run_axis,
+    with_gradients,
+)
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
 from actlab.tasks.training import STEP_LOSS, Batch, Measured, Training
@@ -47,43 +53,61 @@ NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 class Task(Training, ABC):
     """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
-    Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
-    batch before its update, in evaluation mode, as plotted in the GELU paper), ``train/penalised_loss``
-    (``train/loss`` plus the penalty before each update, only if ``l2`` is one), ``val/…`` and ``test/…``. Every
-    ``log_every_n_steps`` updates: ``train/loss_step``, the loss of the batch before the update.
+    Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch),
+    ``train/clean_loss`` (each batch before its update, in evaluation mode, as plotted in the GELU
+    paper), ``train/penalised_loss`` (``train/loss`` plus the penalty before each update, only if
+    ``l2`` is one), ``val/…`` and ``test/…``. Every ``log_every_n_steps`` updates:
+    ``train/loss_step``, the loss of the batch before the update.
 
     Args:
-        activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
-            ``{name: elu, alpha: 0.5}``; in a script also a class or function that has an import path, or an
+        activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or ``{name: elu,
+            alpha: 0.5}``; in a script also a class or function that has an import path, or an
             `actlab.activations.Spec`.
         network: builds the network from (activation factory, number of outputs, input shape).
         num_outputs: number of outputs K.
         input_shape: shape of one sample.
         optimizer: builds the optimiser from parameters or parameter groups.
-        scheduler: a learning-rate scheduler of torch, or Lightning's ``ReduceLROnPlateau``, which follows a
-            metric of validation and cannot be in a study; None leaves the rate to ``schedules``.
-        scheduler_interval: whether ``scheduler`` steps once per epoch or once per update (``step``).
-        schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
-        l2: decay of chosen kinds of parameters only; None leaves decay to the optimiser's ``weight_decay``.
-        clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is random.
-        training_metrics: names from `metric_names` that are also logged as ``train/…``, in training mode.
-        seed: determines the initial weights and the random masks; None is the seed given to Lightning's
-            ``seed_everything``, or 0 without one.
-        metrics: metrics of torchmetrics by name, logged as ``val/…`` and ``test/…``; see `compared`. A result
-            that is not one number is kept in ``matrices``.
+        scheduler: a learning-rate scheduler of torch, or Lightning's ``ReduceLROnPlateau``, which
+            follows a metric of validation and cannot be in a study; None leaves the rate to
+            ``schedules``.
+        scheduler_interval: whether ``scheduler`` steps once per epoch or once per update
+            (``step``).
+        schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or
+            ``dropout``.
+        l2: decay of chosen kinds of parameters only; None leaves decay to the optimiser's
+            ``weight_decay``.
+        clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is
+            random.
+        training_metrics: names from `metric_names` that are also logged as ``train/…``, in training
+            mode.
+        seed: determines the initial weights and the random masks; None is the seed given to
+            Lightning's ``seed_everything``, or 0 without one.
+        metrics: metrics of torchmetrics by name, logged as ``val/…`` and ``test/…``; see
+            `compared`. A result that is not one number is kept in ``matrices``.
 
     Raises:
-        ActlabError: for an unknown activation, parameter or metric, or for weights on an accelerator.
+        ActlabError: for an unknown activation, parameter or metric, or for weights on an
+            accelerator.
     """
 
     metric_names: tuple[str, ...] = ("loss",)
-    derived: ClassVar[Mapping[str, Derived]] = {}  # those of the `metric_names` that are functions of means
-    derivatives: ClassVar[int] = 3  # order to which updates differentiate activations, if `measure` is its own
-    independent = True  # whether the samples of an evaluation are: its means then have a `sampling_error`
+    derived: ClassVar[
+        Mapping[str, Derived]
+    ] = {}  # those of the `metric_names` that are functions of means
+    derivatives: ClassVar[int] = (
+        3  # order to which updates differentiate activations, if `measure` is its own
+    )
+    independent = (
+        True  # whether the samples of an evaluation are: its means then have a `sampling_error`
+    )
     keeps_losses = False  # whether a study keeps the loss of each sample of the last evaluations
-    ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
+    ragged = (
+        False  # whether batches differ in size, and so may the parts of a batch on several devices
+    )
     arguments: Arguments  # with which it was built
-    config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
+    config: Mapping[str, Any] | None = (
+        None  # the config that the task was built from, as in its checkpoints
+    )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments; a copy is made without any, and takes those of the original."""
@@ -121,13 +145,20 @@ class Task(Training, ABC):
             raise unknown("training metric", min(strange), allowed)
         building.check_given(network, optimizer=optimizer, scheduler=scheduler)
         self.stream = streams.Stream(self.seed)
-        self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
+        self.units: list[
+            nn.Module
+        ] = []  # the activation modules, in the order of their construction
         self.network = self._built(activation, network, num_outputs, input_shape)
         self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
-        self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
+        self.optimizer, self.scheduler, self.scheduler_interval = (
+            optimizer,
+            scheduler,
+            scheduler_interval,
+        )
         self.schedules, self.l2 = dict(schedules or {}), l2
-        self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
+        # Metrics logged for training batches
+        self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))
         self.penalised = building.is_penalty(self)
         self.metrics = Metrics(metrics, self.metric_names)
         self._check_schedules()
@@ -168,8 +199,8 @@ class Task(Training, ABC):
     def stackable(self) -> tuple[str, ...]:
         """Config keys below ``model`` whose values may differ between the members of a stack.
 
-        A key includes all keys below it: ``optimizer`` includes all settings of one optimiser class. A network
-        declares its keys in an attribute ``stackable``.
+        A key includes all keys below it: ``optimizer`` includes all settings of one optimiser
+        class. A network declares its keys in an attribute ``stackable``.
         """
         keys = ("optimizer", "schedules", "l2.strength")
         return *keys, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
@@ -204,8 +235,9 @@ class Task(Training, ABC):
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the values of each of `metric_names` in a batch, and what those in ``derived`` are made of.
 
-        In training mode the metrics in ``trained`` are sufficient. A method that also accepts tensors with a
-        leading run axis is marked with `actlab.tasks.takes_run_axis`; stacks then call it once for all runs.
+        In training mode the metrics in ``trained`` are sufficient. A method that also accepts
+        tensors with a leading run axis is marked with `actlab.tasks.takes_run_axis`; stacks then
+        call it once for all runs.
         """
         raise NotImplementedError
 
@@ -213,11 +245,12 @@ class Task(Training, ABC):
         """Return the `quantities` of a batch ``(B, *)``. Override it for a loss that sees the network.
 
         Such a loss calls the network, which maps inputs ``(B, *)`` to outputs, more than once, or
-        differentiates it by its inputs, as in ``torch.autograd.grad(u.sum(), x, create_graph=True)``. An
-        override always runs with gradients. It is marked with `actlab.tasks.takes_run_axis` if it also accepts
-        a batch ``(R, B, …)`` and the network of a stack; else its runs are trained one by one. Activations must
-        have right derivatives up to the third order; a class whose updates need fewer sets ``derivatives``,
-        such as 1 if no input is differentiated.
+        differentiates it by its inputs, as in ``torch.autograd.grad(u.sum(), x,
+        create_graph=True)``. An override always runs with gradients. It is marked with
+        `actlab.tasks.takes_run_axis` if it also accepts a batch ``(R, B, …)`` and the network of a
+        stack; else its runs are trained one by one. Activations must have right derivatives up to
+        the third order; a class whose updates need fewer sets ``derivatives``, such as 1 if no
+        input is differentiated.
         """
         return self.quantities(network(*self.inputs(batch)), batch)
 
@@ -229,7 +262,9 @@ class Task(Training, ABC):
     @property
     def measures_all(self) -> bool:
         """Whether one call measures all runs of a stack; see `actlab.tasks.takes_run_axis`."""
-        return getattr(self.measure if self.sees_network else self.quantities, "takes_run_axis", False)
+        return getattr(
+            self.measure if self.sees_network else self.quantities, "takes_run_axis", False
+        )
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
@@ -249,11 +284,15 @@ class Task(Training, ABC):
         return self.measured(batch)["loss"].mean()
 
     @third_party.calling()
-    def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
+    def measured(
+        self, batch: Batch, shared: bool = True, split: str | None = None
+    ) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
         batch = as_batch(batch)
         output = None if self.sees_network else self(*self.inputs(batch))
-        quantities = with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+        quantities = (
+            with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
+        )
         if split is not None:
             output = self(*self.inputs(batch)) if output is None else output
             self.update_metrics(split, output, batch, quantities.get("loss"))
@@ -263,7 +302,9 @@ class Task(Training, ABC):
         """Return what `metrics` compare: by default the output and the second tensor of the batch."""
         return output, targets_of(batch)
 
-    def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity | None) -> None:
+    def update_metrics(
+        self, split: str, output: Tensor, batch: Batch, loss: Quantity | None
+    ) -> None:
         """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics, without values of weight 0."""
         predictions, targets = self.compared(output, batch)
         if loss is not None and loss.weights is not None:
@@ -288,7 +329,9 @@ class Task(Training, ABC):
     def hparams_initial(self) -> Any:
         """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
         hparams, data = super().hparams_initial, getattr(self._trainer, "datamodule", None)
-        for name in () if building.saves_hyperparameters(self) else getattr(data, "hparams_initial", ()):
+        for name in (
+            () if building.saves_hyperparameters(self) else getattr(data, "hparams_initial", ())
+        ):
             hparams.pop(name, None)
         return hparams
 
@@ -349,14 +392,18 @@ class Task(Training, ABC):
             checkpoint_path: path, URL or open file of the checkpoint.
             map_location: where the weights are loaded, as for ``torch.load``; None is the CPU.
             hparams_file: a YAML file with the arguments of the task, instead of the recorded ones.
-            strict: whether the weights must match the network exactly; None asks ``strict_loading``.
-            weights_only: False unpickles a local file, which runs code in it; a URL is never unpickled.
-            trust: whether the record may name any class, and files with activations, which are then imported.
+            strict: whether the weights must match the network exactly; None asks
+                ``strict_loading``.
+            weights_only: False unpickles a local file, which runs code in it; a URL is never
+                unpickled.
+            trust: whether the record may name any class, and files with activations, which are then
+                imported.
             **kwargs: arguments of the task, instead of the recorded ones.
 
         Raises:
-            ActlabError: for a checkpoint of another class, one that records no arguments where none are given,
-                one that records code without ``trust``, and one whose weights do not fit.
+            ActlabError: for a checkpoint of another class, one that records no arguments where none
+                are given, one that records code without ``trust``, and one whose weights do not
+                fit.
         """
         return restored(  # type: ignore[no-any-return]
             cls, checkpoint_path, map_location, hparams_file, strict, weights_only, trust, kwargs

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from actlab.errors import RunError
 
-INPUTS = ("image", "img", "pixel_values", "inputs", "input", "x")  # names in a batch that is a mapping
+# Names in a batch that is a mapping
+INPUTS = (
+    "image",
+    "img",
+    "pixel_values",
+    "inputs",
+    "input",
+    "x",
+)
 TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
 
 

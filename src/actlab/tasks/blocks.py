@@ -1,10 +1,11 @@
 """Blocks of updates: several updates in one batch of a Trainer, whose loops and hooks then run once a block.
 
-Lightning's loops cost about a millisecond a batch on a CPU, whatever the network (``benchmarks/stacks.py``).
-The loader of training data may therefore yield a `BatchBlock`, the positions of several batches: a task makes
-all updates but the last itself, in Lightning's order, and Lightning makes the last. What Lightning counts stays
-in updates, so checkpoints, schedules, ``max_steps`` and logged steps are those of single updates. So are all
-numbers, bit for bit, however large the blocks are.
+Lightning's loops cost about a millisecond a batch on a CPU, whatever the network
+(``benchmarks/stacks.py``). The loader of training data may therefore yield a `BatchBlock`, the
+positions of several batches: a task makes all updates but the last itself, in Lightning's order,
+and Lightning makes the last. What Lightning counts stays in updates, so checkpoints, schedules,
+``max_steps`` and logged steps are those of single updates. So are all numbers, bit for bit, however
+large the blocks are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import GradientAccumulationScheduler, ModelCheckpoint
-from pytorch_lightning.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+from pytorch_lightning.plugins.precision import (
+    DoublePrecision,
+    HalfPrecision,
+    MixedPrecision,
+    Precision,
+)
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from pytorch_lightning.utilities import rank_zero_info
@@ -42,13 +48,27 @@ _OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
     *("on_after_backward", "on_before_optimizer_step"),
 )
 _OF_MODULES = (
-    *(*_OF_UPDATES, "training_step", "backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"),
+    *(
+        *_OF_UPDATES,
+        "training_step",
+        "backward",
+        "optimizer_step",
+        "optimizer_zero_grad",
+        "lr_scheduler_step",
+    ),
     *("configure_gradient_clipping", "clip_gradients"),
 )
 _OF_TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 _PRECISIONS = (Precision, DoublePrecision, HalfPrecision, MixedPrecision)
-_OPTIMIZERS = (  # they compute nothing before their closure, within which the other updates of a block are made
-    *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
+# They compute nothing before their closure, within which the other updates of a block are made
+_OPTIMIZERS = (
+    *(
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.Adamax,
+    ),
     *(torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad, AdamEpsilonInRoot),
 )
 
@@ -90,14 +110,17 @@ def _most_for(callback: Any) -> int:
     if isinstance(callback, ModelCheckpoint):
         single = callback._every_n_train_steps or callback._train_time_interval is not None
         return 1 if single else MOST_REPLAYED
-    allowed = getattr(callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES))
+    allowed = getattr(
+        callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES)
+    )
     return MOST_REPLAYED if allowed is True else int(allowed)
 
 
 def _next_validation(trainer: pl.Trainer, first: int) -> int:
     """Return the batch of an epoch before which a block from ``first`` ends for a validation.
 
-    A validation that no number of batches determines, by time or by a request to stop, may follow each update.
+    A validation that no number of batches determines, by time or by a request to stop, may follow
+    each update.
     """
     every, counted = trainer.val_check_batch, first
     if trainer.should_stop or not isinstance(every, int):
@@ -113,8 +136,10 @@ class Blocks:
 
     Attributes:
         reason: why each update is a batch of its own; None where they are in blocks.
-        drew: in the first update of a block, a list that gets whether it drew from the global generators.
-        undrawn: whether the first update of this block has drawn nothing, so that the others are not seeded.
+        drew: in the first update of a block, a list that gets whether it drew from the global
+            generators.
+        undrawn: whether the first update of this block has drawn nothing, so that the others are
+            not seeded.
         replay: the program that replaces them on a GPU.
         updates: number of updates, in blocks or not.
     """
@@ -131,7 +156,8 @@ class Blocks:
     def begin(self, module: Any) -> Callable[[int], int] | None:
         """Begin an epoch; return a function from the first batch of a block to that before which it ends.
 
-        None if each update is a batch of its own. Callbacks may change settings of the Trainer between epochs.
+        None if each update is a batch of its own. Callbacks may change settings of the Trainer
+        between epochs.
         """
         before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
         if self.reason and self.reason != before:
@@ -144,7 +170,10 @@ class Blocks:
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
         if self.replay.reason or not self.replay.checked:
             most = min(most, MOST)
-        ends = [first + max(1, min(int(LONGEST / self._seconds), most)), trainer.num_training_batches]
+        ends = [
+            first + max(1, min(int(LONGEST / self._seconds), most)),
+            trainer.num_training_batches,
+        ]
         if trainer.max_steps >= 0:
             ends.append(first + trainer.max_steps - trainer.global_step)
         ends.append(_next_validation(trainer, first))
@@ -153,15 +182,17 @@ class Blocks:
     def train(self, module: Any, block: Any, first: int) -> Tensor:
         """Make the update of each batch of a block but the last, and return the loss of that.
 
-        Seeding the global generators takes a fifth of a millisecond. Where the first update draws nothing from
-        them, the others are not seeded, and may be replayed.
+        Seeding the global generators takes a fifth of a millisecond. Where the first update draws
+        nothing from them, the others are not seeded, and may be replayed.
 
         Raises:
             RunError: if only some updates draw from them.
         """
         begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
         trainer = module.trainer
-        module.stream.prepare([(trainer.current_epoch, number) for number in range(first, last + 1)])
+        module.stream.prepare(
+            [(trainer.current_epoch, number) for number in range(first, last + 1)]
+        )
         self.undrawn = block.by_position and self.replay.begin(module)
         may_know = block.by_position and not self.undrawn
         try:
@@ -189,14 +220,20 @@ class Blocks:
         finally:
             self.drew, self.undrawn = None, False
         self._seconds = (time.perf_counter() - begun) / len(block)
-        progress = trainer.fit_loop.epoch_loop.batch_progress  # Lightning has counted the blocks alone
+        # Lightning has counted the blocks alone
+        progress = trainer.fit_loop.epoch_loop.batch_progress
         progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
         return loss
 
     def not_replayed(self, module: Any) -> str:
         """Return why a GPU got no updates as one program; empty where it did, or on a CPU."""
         replay = self.replay
-        if replay.reason or replay.replayed or self.updates < PATIENCE or module.device.type not in PROGRAMS:
+        if (
+            replay.reason
+            or replay.replayed
+            or self.updates < PATIENCE
+            or module.device.type not in PROGRAMS
+        ):
             return replay.reason or ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
@@ -206,14 +243,20 @@ class Blocks:
         """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
         replay = self.replay
         on_cpu = module.device.type not in PROGRAMS
-        return bool(on_cpu or self.reason or replay.reason or replay.checked) or self.updates >= PATIENCE
+        return (
+            bool(on_cpu or self.reason or replay.reason or replay.checked)
+            or self.updates >= PATIENCE
+        )
 
     def tell(self, module: Any) -> None:
         """Say how fast the updates on an accelerator were."""
         if module.device.type not in PROGRAMS or not self.updates:
             return
         pace = self.updates / (time.perf_counter() - self._began)
-        share, memory = self.replay.replayed / self.updates, torch.cuda.max_memory_allocated() / 2**30
+        share, memory = (
+            self.replay.replayed / self.updates,
+            torch.cuda.max_memory_allocated() / 2**30,
+        )
         rank_zero_info(
             f"{self.updates} updates, {pace:.0f} a second with evaluations, {share:.0%} replayed; "
             f"{memory:.2f} GiB of the device's memory"
@@ -261,7 +304,11 @@ def _gradients(module: Any, batch: tuple[Tensor, ...]) -> Any:
 
 
 def _parameters(module: Any) -> list[Tensor]:
-    return [parameter for group in module.trainer.optimizers[0].param_groups for parameter in group["params"]]
+    return [
+        parameter
+        for group in module.trainer.optimizers[0].param_groups
+        for parameter in group["params"]
+    ]
 
 
 def _step(trainer: pl.Trainer) -> None:
@@ -279,6 +326,7 @@ def outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
     if isinstance(trainer.precision_plugin, MixedPrecision):
         with torch.autocast(trainer.precision_plugin.device, enabled=False):
             yield
-        torch.clear_autocast_cache()  # else the next forward pass would use the weights before the update
+        # Else the next forward pass would use the weights before the update
+        torch.clear_autocast_cache()
     else:
         yield

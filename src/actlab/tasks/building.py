@@ -41,7 +41,9 @@ def check_given(network: Any, **builders: Any) -> None:
     for name, builder in builders.items():
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
-            raise ActlabError(f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}")
+            raise ActlabError(
+                f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}"
+            )
 
 
 def saves_hyperparameters(part: object) -> bool:
@@ -57,7 +59,9 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
         raise ActlabError(f"model.optimizer: {one_line(error)}") from error
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ActlabError(f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3")
+            raise ActlabError(
+                f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3"
+            )
     if task.l2 is not None:
         _check_decay(optimizer, task.l2)
     if task.scheduler is not None and "lr" in task.schedules:
@@ -68,7 +72,8 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
 def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     """Let a GPU make the steps of common optimisers by one kernel, unless their settings choose another form.
 
-    Done at the start of training, because a checkpoint has the form of the device on which it was written.
+    Done at the start of training, because a checkpoint has the form of the device on which it was
+    written.
     """
     for optimizer in optimizers:
         settings = optimizer.defaults
@@ -129,7 +134,9 @@ def total(task: pl.LightningModule, by: By) -> int:
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
     """Reject batch norm over parts of a batch: results would depend on the number of devices."""
-    normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
+    normed = any(
+        isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules()
+    )
     if normed and trainer.world_size > 1 and getattr(trainer.strategy, "_layer_sync", None) is None:
         raise ActlabError(
             f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
@@ -167,7 +174,9 @@ def _monitor(scheduler: Any, task: Any) -> str:
             "pytorch_lightning.cli.ReduceLROnPlateau and its monitor, such as val/loss"
         )
     if monitor.startswith("test/"):
-        raise ActlabError(f"model.scheduler.monitor {monitor!r}: give a metric of validation, such as val/loss")
+        raise ActlabError(
+            f"model.scheduler.monitor {monitor!r}: give a metric of validation, such as val/loss"
+        )
     if task.scheduler_interval == "step":
         raise ActlabError(
             "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval out"
@@ -179,7 +188,9 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change."""
     if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
-    given = {id(p) for o in task.trainer.optimizers for group in o.param_groups for p in group["params"]}
+    given = {
+        id(p) for o in task.trainer.optimizers for group in o.param_groups for p in group["params"]
+    }
     if fault := fault_of_learning(loss, given, task):
         raise ActlabError(f"the network {fault}")
 
@@ -236,7 +247,8 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
     """Return a factory that appends each module it makes to ``units``, built with random numbers of its own.
 
-    Floating-point tensors get at least torch's default precision: a narrower slope rounds small updates off.
+    Floating-point tensors get at least torch's default precision: a narrower slope rounds small
+    updates off.
     """
     least = torch.get_default_dtype()
 

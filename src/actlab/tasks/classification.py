@@ -25,20 +25,24 @@ from actlab.validation import Count, Shape, validated_but
 class ClassificationTask(Task):
     """Classify by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
 
-    Arguments and errors as in `Task`. By default the network is an MLP and the optimiser Adam. These defaults
-    are not in the signature: a parser would pass their arguments to any class that a config names instead.
+    Arguments and errors as in `Task`. By default the network is an MLP and the optimiser Adam.
+    These defaults are not in the signature: a parser would pass their arguments to any class that a
+    config names instead.
 
     Args:
-        top: also measure ``top{top}_error``, the fraction of samples whose label is not among the ``top`` most
-            probable classes; 5 on ImageNet. From 1 to K.
+        top: also measure ``top{top}_error``, the fraction of samples whose label is not among the
+            ``top`` most probable classes; 5 on ImageNet. From 1 to K.
 
-    Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1; any other label is an error.
+    Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1; any other label is an
+        error.
     Metrics of torchmetrics get log-probabilities.
     """
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
-    padding = torch.iinfo(torch.int64).min  # the label that has no weight; here no label, as -100 has in torch
+    padding = torch.iinfo(
+        torch.int64
+    ).min  # the label that has no weight; here no label, as -100 has in torch
     default_network: ClassVar[type[nn.Module]] = MLP
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -61,7 +65,11 @@ class ClassificationTask(Task):
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
-        self.num_classes, self.top, self.metric_names = num_classes, top, self.metrics_for({"top": top})
+        self.num_classes, self.top, self.metric_names = (
+            num_classes,
+            top,
+            self.metrics_for({"top": top}),
+        )
         super().__init__(
             activation,
             network or self.default_network,
@@ -96,7 +104,11 @@ class ClassificationTask(Task):
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
         right = (output.argmax(-1) == labels).float()
-        quantities = {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
+        quantities = {
+            "loss": Quantity(loss),
+            "error": Quantity(1 - right),
+            "accuracy": Quantity(right),
+        }
         if self.top is not None:
             among = (output.topk(self.top).indices == labels.unsqueeze(-1)).any(-1)
             quantities[f"top{self.top}_error"] = Quantity(1 - among.float())
@@ -120,8 +132,8 @@ class ClassificationTask(Task):
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: log-probabilities and labels.
 
-        Some metrics make probabilities of logits by a softmax, but only in batches in which they do not lie in
-        [0, 1]. Log-probabilities never do, and are their own logits.
+        Some metrics make probabilities of logits by a softmax, but only in batches in which they do
+        not lie in [0, 1]. Log-probabilities never do, and are their own logits.
         """
         return at_least_float(output).log_softmax(-1), targets_of(batch)
 

@@ -1,8 +1,9 @@
 """What Lightning and torch would resume from without an error, though a part of the checkpoint is missing.
 
 Lightning takes loops without progress for a new training, and pairs states with optimisers and
-schedulers as far as both lists go. torch starts a parameter without state anew, and takes settings of any type.
-So what was restored must have the form of what was built: its keys, shapes and kinds of values.
+schedulers as far as both lists go. torch starts a parameter without state anew, and takes settings
+of any type. So what was restored must have the form of what was built: its keys, shapes and kinds
+of values.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class CompleteCheckpoint(Callback):
 
     def __init__(self) -> None:
         self._checkpoint: Mapping[str, Any] | None = None  # until training starts
-        self._built: dict[str, str] = {}  # forms of the optimisers and schedulers before they are restored
+        self._built: dict[
+            str, str
+        ] = {}  # forms of the optimisers and schedulers before they are restored
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -101,7 +104,9 @@ def _states(trainer: pl.Trainer) -> dict[str, list[dict[str, Any]]]:
     states = {OPTIMIZERS: [optimizer.state_dict() for optimizer in trainer.optimizers]}
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it elsewhere
     if not any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
-        states[SCHEDULERS] = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+        states[SCHEDULERS] = [
+            config.scheduler.state_dict() for config in trainer.lr_scheduler_configs
+        ]
     return states
 
 
@@ -115,7 +120,9 @@ def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
     """Return the state dict of a fresh optimiser after a step with zero gradients."""
     try:
         trial = copy.deepcopy(optimizer)
-        for parameter in (parameter for group in trial.param_groups for parameter in group["params"]):
+        for parameter in (
+            parameter for group in trial.param_groups for parameter in group["params"]
+        ):
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
         trial.step(lambda: 0.0)

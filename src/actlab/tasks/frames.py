@@ -13,8 +13,8 @@ from actlab.tasks.training import Batch
 class FrameTask(ClassificationTask):
     """Classify frames by cross-entropy; a label of −100 marks padding and has no weight.
 
-    Every mean weights all frames equally and ignores padding, in batches, epochs and stacks. (The GELU paper's
-    script instead averages the errors of batches with different numbers of frames.)
+    Every mean weights all frames equally and ignores padding, in batches, epochs and stacks. (The
+    GELU paper's script instead averages the errors of batches with different numbers of frames.)
 
     Arguments and errors as in `actlab.tasks.Task`.
 

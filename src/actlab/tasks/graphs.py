@@ -1,8 +1,9 @@
 """Whether updates are replayed as CUDA graphs: if the user says so, or where they were shown to be right.
 
-A device has shown them right if `benchmarks/gpu_*.json` holds a comparison on a device of its kind, under the
-key ``correct``: training with and without graphs leaves the same weights in every case, in every bit or as far
-as two trainings without graphs. A comparison of fewer than `CASES` was cut off, and shows nothing.
+A device has shown them right if `benchmarks/gpu_*.json` holds a comparison on a device of its kind,
+under the key ``correct``: training with and without graphs leaves the same weights in every case,
+in every bit or as far as two trainings without graphs. A comparison of fewer than `CASES` was cut
+off, and shows nothing.
 """
 
 from __future__ import annotations

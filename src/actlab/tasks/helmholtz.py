@@ -16,13 +16,19 @@ from actlab.tasks.training import Batch
 
 FREQUENCIES = 1, 4  # of the solution along x and y
 BOUNDARY = 100.0  # weight of the boundary condition
-EACH = 7  # of so many points of an evaluation one is for the loss; 7 does not divide the side of a grid
-BUMP, RIDGE = (0.4, -0.3, 0.2), (0.6, 0.8, -0.2, 0.15)  # place and width; direction, distance and width
+# Of so many points of an evaluation one is for the loss; 7 does not divide the side of a grid
+EACH = 7
+# Place and width; direction, distance and width
+BUMP, RIDGE = (
+    (0.4, -0.3, 0.2),
+    (0.6, 0.8, -0.2, 0.15),
+)
 
 
 def waves(points: Tensor) -> tuple[Tensor, Tensor]:
     """Return u = sin(πx)·sin(4πy) and f = u_xx + u_yy + u at points ``(…, 2)``, each ``(…, 1)``."""
-    frequencies = torch.cat([points.new_full((1,), n) for n in FREQUENCIES])  # no copy from the host
+    # No copy from the host
+    frequencies = torch.cat([points.new_full((1,), n) for n in FREQUENCIES])
     u = torch.sin(math.pi * points * frequencies).prod(-1, keepdim=True)
     return u, (1 - math.pi**2 * sum(n**2 for n in FREQUENCIES)) * u
 
@@ -38,7 +44,8 @@ def hills(points: Tensor) -> tuple[Tensor, Tensor]:
     g_x = -bump * (x - a) / width**2 - ridge * across * c / thin
     g_y = -bump * (y - b) / width**2 - ridge * across * d / thin
     g_bent = (
-        bump * (((x - a) ** 2 + (y - b) ** 2) / width**2 - 2) / width**2 + ridge * (across**2 - 1) / thin**2
+        bump * (((x - a) ** 2 + (y - b) ** 2) / width**2 - 2) / width**2
+        + ridge * (across**2 - 1) / thin**2
     )
     g, w, w_bent = bump + ridge, (1 - x**2) * (1 - y**2), 2 * (x**2 + y**2) - 4
     w_x, w_y = -2 * x * (1 - y**2), -2 * y * (1 - x**2)
@@ -49,14 +56,17 @@ def hills(points: Tensor) -> tuple[Tensor, Tensor]:
 def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """Return u_xx + u_yy ``(…, 1)`` of values ``(…, 1)`` computed from points ``(…, 2)``.
 
-    Each point's value depends on no other point, so the gradient of the sum holds that of each. Where an
-    activation is linear, autograd finds no path to the points: the derivative is 0.
+    Each point's value depends on no other point, so the gradient of the sum holds that of each.
+    Where an activation is linear, autograd finds no path to the points: the derivative is 0.
     """
     (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)
     total = torch.zeros_like(u)
     for axis in range(points.shape[-1]) if slope.requires_grad else ():
         (second,) = torch.autograd.grad(
-            *(slope[..., axis].sum(), points), create_graph=True, allow_unused=True, materialize_grads=True
+            *(slope[..., axis].sum(), points),
+            create_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
         )
         total = total + second[..., axis : axis + 1]
     return total
@@ -76,16 +86,18 @@ def on_sides(points: Tensor) -> Tensor:
 class HelmholtzTask(Task):
     """Solve u_xx + u_yy + u = f with u = 0 on the sides of [−1, 1]², whose solution is sin(πx)·sin(4πy).
 
-    The loss is the mean squared residual of the equation plus 100 times the mean square on the sides (a
-    physics-informed network, Raissi et al. 2019); in evaluations, at every seventh point. ``relative_error``
-    is √(Σ(û − u)² ÷ Σu²) over a grid; 1 is that of û = 0. Training needs the activation's third derivative:
-    where the second one is 0, as in ReLU, the residual does not depend on the weights as the solution does.
+    The loss is the mean squared residual of the equation plus 100 times the mean square on the
+    sides (a physics-informed network, Raissi et al. 2019); in evaluations, at every seventh point.
+    ``relative_error`` is √(Σ(û − u)² ÷ Σu²) over a grid; 1 is that of û = 0. Training needs the
+    activation's third derivative: where the second one is 0, as in ReLU, the residual does not
+    depend on the weights as the solution does.
 
     A subclass with another ``known`` solves for another solution.
 
     Arguments and errors as in `Task`.
 
-    Batches of training: points inside and on the sides, each ``(B, 2)``; of evaluation: points ``(B, 2)``.
+    Batches of training: points inside and on the sides, each ``(B, 2)``; of evaluation: points
+    ``(B, 2)``.
     """
 
     metric_names: tuple[str, ...] = ("loss", "relative_error")

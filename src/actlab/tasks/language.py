@@ -29,10 +29,10 @@ def bits(nats: Tensor) -> Tensor:
 class LanguageTask(ClassificationTask):
     """Predict each next token by cross-entropy, in nats a token: a byte, with `TextDataModule`.
 
-    ``bits_per_byte`` and ``perplexity``, e to the loss, are functions of the mean loss of an evaluation.
-    Metrics of torchmetrics get log-probabilities ``(B·T, K)`` and targets ``(B·T,)``. Arguments and errors as
-    in `ClassificationTask`, but the network is a `GPT` by default, so ``num_classes`` and ``input_shape`` are
-    those of tokens, such as 256 and (64,).
+    ``bits_per_byte`` and ``perplexity``, e to the loss, are functions of the mean loss of an
+    evaluation. Metrics of torchmetrics get log-probabilities ``(B·T, K)`` and targets ``(B·T,)``.
+    Arguments and errors as in `ClassificationTask`, but the network is a `GPT` by default, so
+    ``num_classes`` and ``input_shape`` are those of tokens, such as 256 and (64,).
 
     Batches: tokens and targets, one token later, int64 ``(B, T)`` each, in 0 … K−1.
     """

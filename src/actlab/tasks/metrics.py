@@ -18,14 +18,20 @@ from actlab.errors.messages import one_line
 from actlab.runtime import third_party
 from actlab.storage.json_files import update_json
 
-_REJECTIONS = ValueError, RuntimeError, TypeError, IndexError  # of metrics, for predictions of another kind
+# Of metrics, for predictions of another kind
+_REJECTIONS = (
+    ValueError,
+    RuntimeError,
+    TypeError,
+    IndexError,
+)
 
 
 class Metrics:
     """The metrics of one task. Each evaluation has states of its own, which end with its result.
 
-    The ``given`` metrics are never updated themselves. Their names must differ from ``taken`` and fit
-    ``val/name``.
+    The ``given`` metrics are never updated themselves. Their names must differ from ``taken`` and
+    fit ``val/name``.
     """
 
     def __init__(self, given: Mapping[str, Metric] | None, taken: Collection[str]) -> None:
@@ -62,8 +68,12 @@ class Metrics:
     def take(self, split: str, device: torch.device) -> dict[str, Any]:
         """Return the results of an evaluation over all devices, by name, and end it."""
         with warnings.catch_warnings():  # this device may have had no sample
-            warnings.filterwarnings("ignore", ".*compute.* method of metric .* was called before the")
-            results = {name: _computed(name, metric) for name, metric in self._states(split, device)}
+            warnings.filterwarnings(
+                "ignore", ".*compute.* method of metric .* was called before the"
+            )
+            results = {
+                name: _computed(name, metric) for name, metric in self._states(split, device)
+            }
         del self._running[split]
         return results
 
@@ -104,9 +114,19 @@ def log_table(logger: object, name: str, values: Any, step: int) -> None:
 
     Other loggers with a folder get the latest one in its file ``matrices.json``.
     """
-    rows = values if isinstance(values, list) and all(isinstance(row, list) for row in values) else [values]
-    flat = all(isinstance(row, list) and all(isinstance(v, int | float) for v in row) for row in rows)
-    if callable(log := getattr(logger, "log_table", None)) and flat and len({len(row) for row in rows}) == 1:
+    rows = (
+        values
+        if isinstance(values, list) and all(isinstance(row, list) for row in values)
+        else [values]
+    )
+    flat = all(
+        isinstance(row, list) and all(isinstance(v, int | float) for v in row) for row in rows
+    )
+    if (
+        callable(log := getattr(logger, "log_table", None))
+        and flat
+        and len({len(row) for row in rows}) == 1
+    ):
         log(name, columns=[str(k) for k in range(len(rows[0]))], data=rows, step=step)
     elif callable(add := getattr(getattr(logger, "experiment", None), "add_text", None)):
         add(name, "\n".join(f"    {row}" for row in rows), step)  # a block of Markdown

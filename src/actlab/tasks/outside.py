@@ -1,7 +1,8 @@
 """State of users' objects that Lightning's checkpoints lack: generators and counters.
 
-One walk over module, datamodule and loaders finds it. torch's generators are saved and restored. Of all other
-values the checkpoint holds digests, so that a resume can name those that are not what they were.
+One walk over module, datamodule and loaders finds it. torch's generators are saved and restored. Of
+all other values the checkpoint holds digests, so that a resume can name those that are not what
+they were.
 """
 
 from __future__ import annotations
@@ -27,15 +28,33 @@ MOST_ITEMS = 1_000  # of a collection or tensor; of a larger collection only the
 MOST_NAMED = 3
 _PLAIN = bool | int | float | str | None
 _GENERATORS = np.random.Generator | np.random.RandomState | random.Random
-_WALKED: tuple[type, ...] = (DataLoader, Dataset, Sampler)  # of torch, though its other objects are not
-_NOT_WALKED = {"actlab", "builtins", "lightning_fabric", "numpy", "pandas", "pytorch_lightning", "torch"}
-_OF_LIGHTNING = {*vars(pl.LightningModule()), *vars(pl.LightningDataModule())}  # names of attributes
+# Of torch, though its other objects are not
+_WALKED: tuple[type, ...] = (
+    DataLoader,
+    Dataset,
+    Sampler,
+)
+_NOT_WALKED = {
+    "actlab",
+    "builtins",
+    "lightning_fabric",
+    "numpy",
+    "pandas",
+    "pytorch_lightning",
+    "torch",
+}
+# Names of attributes
+_OF_LIGHTNING = {
+    *vars(pl.LightningModule()),
+    *vars(pl.LightningDataModule()),
+}
 
 
 class StateOutside(Callback):
     """Saves and restores torch's generators that module, datamodule or loaders hold; names what stays outside.
 
-    Not covered are objects in processes of data loaders, and callbacks, which have a ``state_dict``.
+    Not covered are objects in processes of data loaders, and callbacks, which have a
+    ``state_dict``.
     """
 
     stackable = True
@@ -48,8 +67,12 @@ class StateOutside(Callback):
     ) -> None:
         """Add the states of generators, and digests of all other values, by path."""
         reset = _reset_by_lightning(trainer)
-        found = {path: value for path, value in _walked(trainer, pl_module) if id(value) not in reset}
-        generators = {path: v.get_state() for path, v in found.items() if isinstance(v, torch.Generator)}
+        found = {
+            path: value for path, value in _walked(trainer, pl_module) if id(value) not in reset
+        }
+        generators = {
+            path: v.get_state() for path, v in found.items() if isinstance(v, torch.Generator)
+        }
         digests = {path: _digest(value) for path, value in found.items() if path not in generators}
         checkpoint[OUTSIDE] = {"generators": generators, "digests": digests}
 
@@ -73,7 +96,9 @@ class StateOutside(Callback):
             now[path].set_state(generators[path].cpu())
 
         # Name what differs
-        lost += [path for path in digests if path not in now and path.startswith(("model.", "data."))]
+        lost += [
+            path for path in digests if path not in now and path.startswith(("model.", "data."))
+        ]
         lost += [path for path in digests if path in now and _digest(now[path]) != digests[path]]
         if lost and trainer.is_global_zero:
             names = ", ".join(lost[:MOST_NAMED]) + (" and others" if len(lost) > MOST_NAMED else "")

@@ -1,6 +1,7 @@
 """Learnt parameters of activations: metrics of each layer, and the curve that they give.
 
-A layer is an activation module of the network, from 1 on in the order of the network's modules. ``R``: runs.
+A layer is an activation module of the network, from 1 on in the order of the network's modules.
+``R``: runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from actlab.runtime.third_party import calling
 
 ENDS = ("", "_min", "_max")  # of the names: value or mean, and the range of several values
 _X = torch.linspace(-4, 4, 81, dtype=torch.float64)
-_SPLIT = (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy)  # a device may hold a part of a parameter
+# A device may hold a part of a parameter
+_SPLIT = (
+    FSDPStrategy,
+    ModelParallelStrategy,
+    DeepSpeedStrategy,
+)
 
 
 def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
@@ -31,8 +37,9 @@ def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
 def metrics_of(task: Any) -> dict[str, Tensor]:
     """Return the learnt parameters of a task or stack by logged name: ``activation/beta[layer=3]``.
 
-    A parameter of one value is that value, another one is its mean, and its range under ``…_min`` and
-    ``…_max``. Values are ``(R,)`` in a stack. Parameters that a strategy splits over devices are left out.
+    A parameter of one value is that value, another one is its mean, and its range under ``…_min``
+    and ``…_max``. Values are ``(R,)`` in a stack. Parameters that a strategy splits over devices
+    are left out.
     """
     if not _has_any(task):
         return {}
@@ -51,7 +58,11 @@ def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
     for layer, activation in enumerate(units, 1):
         for name, parameter in learnt(activation).items():
             values = parameter.detach().float()
-            parts = (values.mean(), values.min(), values.max()) if values.numel() > 1 else (values.reshape(()),)
+            parts = (
+                (values.mean(), values.min(), values.max())
+                if values.numel() > 1
+                else (values.reshape(()),)
+            )
             for end, value in zip(ENDS, parts, strict=False):
                 metrics[logged(f"{PARAMETERS}{name}{end}", f"layer={layer}")] = value
     return metrics
@@ -67,8 +78,9 @@ def values_of(task: Any, r: int) -> dict[str, float]:
 def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]:
     """Return x and f(x) of each layer of a member whose activation has learnt parameters, by ``x`` and layer.
 
-    ``name`` is the mean over channels that all have the input x. If channels differ, ``name_min`` and
-    ``name_max`` are the lowest and the highest. Empty if no layer can be evaluated at single numbers.
+    ``name`` is the mean over channels that all have the input x. If channels differ, ``name_min``
+    and ``name_max`` are the lowest and the highest. Empty if no layer can be evaluated at single
+    numbers.
     """
     curves: dict[str, dict[str, list[float]]] = {}
     if not _has_any(task):
@@ -88,7 +100,13 @@ def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]
 def _channels(activation: nn.Module) -> Tensor | None:
     """Return f(x) in evaluation mode, ``[x, channels]``, all with the input x; None if it has no such form."""
     widths = {1, *(size for parameter in activation.parameters() for size in parameter.shape)}
-    with suppress(Exception), own_generators(0), calling(), torch.no_grad():  # a user's code may raise anything
+    # A user's code may raise anything
+    with (
+        suppress(Exception),
+        own_generators(0),
+        calling(),
+        torch.no_grad(),
+    ):
         still = copy.deepcopy(activation).cpu().double().eval()
         for width in sorted(widths, reverse=True):
             for shape in ((len(_X), width), (len(_X), width, 1, 1)):

@@ -21,8 +21,8 @@ class Quantity(NamedTuple):
 
     Args:
         values: ``(B, *)``, or ``(R, B, *)`` in a stack.
-        weights: the weight of each value, 0 for padding; broadcasts against ``values``. None means equal
-            weights.
+        weights: the weight of each value, 0 for padding; broadcasts against ``values``. None means
+            equal weights.
     """
 
     values: Tensor
@@ -37,12 +37,18 @@ class Quantity(NamedTuple):
         tensor(2.)
         """
         products, weights = self.products(int(runs))
-        return products.mean(-1) if weights is None else products.sum(-1) / weights.sum(-1).clamp_min(LEAST)
+        return (
+            products.mean(-1)
+            if weights is None
+            else products.sum(-1) / weights.sum(-1).clamp_min(LEAST)
+        )
 
     def products(self, axes: int) -> tuple[Tensor, Tensor | None]:
         """Return values·weights, and the weights if there are any, with all but the first axes flattened."""
         shape = (*self.values.shape[:axes], -1)
-        values = at_least_float(self.values if self.values.dim() == axes + 1 else self.values.reshape(shape))
+        values = at_least_float(
+            self.values if self.values.dim() == axes + 1 else self.values.reshape(shape)
+        )
         if self.weights is None:
             return values, None
         weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
@@ -59,7 +65,9 @@ class Quantity(NamedTuple):
     def of_run(self, r: int) -> Quantity:
         """Return the quantity of one run of a stack."""
         weights = self.weights
-        return Quantity(self.values[r], None if weights is None else weights.expand_as(self.values)[r])
+        return Quantity(
+            self.values[r], None if weights is None else weights.expand_as(self.values)[r]
+        )
 
 
 def at_least_float(value: _Value) -> _Value:
@@ -106,10 +114,13 @@ class Means:
         return {name: total / weight for name, (total, weight) in sums.items()}
 
 
-def with_gradients(task: Any, network: Callable[..., Tensor], batch: Sequence[Any]) -> dict[str, Quantity]:
+def with_gradients(
+    task: Any, network: Callable[..., Tensor], batch: Sequence[Any]
+) -> dict[str, Quantity]:
     """Return what ``task.measure`` returns, with gradients also in an evaluation, for losses with derivatives.
 
-    Lightning evaluates in torch's inference mode, whose tensors cannot be differentiated: they are copied.
+    Lightning evaluates in torch's inference mode, whose tensors cannot be differentiated: they are
+    copied.
     """
     with torch.inference_mode(False), torch.enable_grad():
         copies = (p.clone() if isinstance(p, Tensor) and p.is_inference() else p for p in batch)
@@ -120,10 +131,10 @@ def with_gradients(task: Any, network: Callable[..., Tensor], batch: Sequence[An
 def takes_run_axis(method: _Method) -> _Method:
     """Declare that a task's ``inputs``, ``quantities`` or ``measure`` also accepts tensors with a run axis.
 
-    Stacks call a marked method once for all runs, unmarked ``inputs`` and ``quantities`` once per run; a task
-    whose own ``measure`` is unmarked is not stacked. Marking ``quantities`` or ``measure`` also declares that
-    it returns equal values in training and evaluation mode: ``train/clean_loss`` then equals ``train/loss``
-    unless the network is random.
+    Stacks call a marked method once for all runs, unmarked ``inputs`` and ``quantities`` once per
+    run; a task whose own ``measure`` is unmarked is not stacked. Marking ``quantities`` or
+    ``measure`` also declares that it returns equal values in training and evaluation mode:
+    ``train/clean_loss`` then equals ``train/loss`` unless the network is random.
     """
     method.takes_run_axis = True  # type: ignore[attr-defined]
     return method

@@ -1,14 +1,16 @@
 """The gradients of an update as one program, which a GPU starts at once.
 
-From Python a GPU starts some 300 kernels an update, which takes longer than the kernels. A program has the
-forward pass, the loss, the backward pass and clipping. What changes from update to update stays outside: the
-batch, the keys of the random numbers, and the optimiser's step with its settings.
+From Python a GPU starts some 300 kernels an update, which takes longer than the kernels. A program
+has the forward pass, the loss, the backward pass and clipping. What changes from update to update
+stays outside: the batch, the keys of the random numbers, and the optimiser's step with its
+settings.
 
-Whatever Python does in an update is done once, when the program is made. So it is made again only if a value
-changes that code outside the update sets, and it is compared with the update itself: three times at first,
-after each such change, and in the epochs 1, 2, 4, 8 and so on. Before it is made, the update is made three
-times more from Python: as it is, which shows how far two equal updates differ on this device, and with other
-numbers of updates and epochs. Where a comparison fails, the updates are made from Python.
+Whatever Python does in an update is done once, when the program is made. So it is made again only
+if a value changes that code outside the update sets, and it is compared with the update itself:
+three times at first, after each such change, and in the epochs 1, 2, 4, 8 and so on. Before it is
+made, the update is made three times more from Python: as it is, which shows how far two equal
+updates differ on this device, and with other numbers of updates and epochs. Where a comparison
+fails, the updates are made from Python.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Captured:
         finally:
             torch.cuda.set_stream(stream)  # after an error that of the capture would stay current
             accidents.harmed |= not complete
-        self.kept = dict(masks.counters)  # the graph reads their memory, which a longer counter would free
+        # The graph reads their memory, which a longer counter would free
+        self.kept = dict(masks.counters)
 
     def __call__(self, batch: tuple[Tensor, ...]) -> Outputs:
         """Return the outputs of a batch, in tensors that the next call overwrites."""
@@ -83,7 +86,8 @@ def traced(gradients: Gradients, batch: tuple[Tensor, ...]) -> Gradients:
 
 
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre", "post_accumulate_grad")
-PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {"cuda": Captured}  # by device
+# By device
+PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {"cuda": Captured}
 TRIALS: dict[str, Callable[[], AbstractContextManager[None]]] = {"cuda": _without_waiting}
 
 
@@ -91,7 +95,8 @@ class Replay:
     """The program of a task or a stack, made and compared as training goes.
 
     Attributes:
-        reason: why updates are made from Python; None where there is a program, or none was tried yet.
+        reason: why updates are made from Python; None where there is a program, or none was tried
+            yet.
         replayed: number of updates made by the program.
         changed: which value has changed last, of those that the program holds.
     """
@@ -102,7 +107,11 @@ class Replay:
         self._program: Gradients | None = None
         self._checks = CHECKS  # comparisons that are due
         self._made_with: Frozen = {}
-        self._frozen: tuple[int, Frozen] = (0, {})  # when last compared or changed: the epoch, the values
+        # When last compared or changed: the epoch, the values
+        self._frozen: tuple[int, Frozen] = (
+            0,
+            {},
+        )
         self._of_block: Frozen = {}
         self._dropouts: list[Dropout] = []
         self._noise: list[float] = []  # relative differences of two updates from Python
@@ -137,7 +146,9 @@ class Replay:
         frozen = self._of_block
         if module.moving:  # schedules change values within the block
             frozen = _frozen_in(module, self._dropouts, self._reads_epoch)
-        shapes = [(part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch]
+        shapes = [
+            (part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch
+        ]
         frozen = {**frozen, "the shape of batches": shapes}
         _, before = self._frozen
         if changed := _change(before, frozen):
@@ -276,10 +287,16 @@ def _values(module: Any) -> list[Any]:
     values = [*module.parameters(), *module.buffers()]
     while parts:
         part = parts.pop()
-        for value in tree_leaves([own for name, own in vars(part).items() if name not in _OF_MODULES]):
+        for value in tree_leaves(
+            [own for name, own in vars(part).items() if name not in _OF_MODULES]
+        ):
             if isinstance(value, Tensor):
                 values.append(value.is_inference() or value._version)
-            elif hasattr(value, "__dict__") and not isinstance(value, _WHOLE) and id(value) not in seen:
+            elif (
+                hasattr(value, "__dict__")
+                and not isinstance(value, _WHOLE)
+                and id(value) not in seen
+            ):
                 seen.add(id(value))
                 parts.append(value)
             values.append(set(value) if isinstance(value, set) else value)
@@ -291,4 +308,6 @@ def _same(here: list[Any], there: list[Any]) -> bool:
     if len(here) != len(there):
         return False
     pairs = zip(here, there, strict=True)
-    return all(a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b) for a, b in pairs)
+    return all(
+        a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b) for a, b in pairs
+    )

@@ -43,7 +43,9 @@ def restored(
         with fsspec.open(str(path), "rb") as file:
             source, weights_only = io.BytesIO(file.read()), True
     checkpoint = checkpoints.read(
-        source, "cpu" if map_location is None else map_location, weights_only=weights_only is not False
+        source,
+        "cpu" if map_location is None else map_location,
+        weights_only=weights_only is not False,
     )
     config: Any = checkpoint.get(checkpoints.CONFIG)
     given: Any = None  # instead of a record
@@ -59,18 +61,25 @@ def restored(
     task.config = with_arguments(config, split(arguments), task.seed)
     for text in changed_code(task.config):
         warnings.warn(
-            f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
+            f"{text} has changed since {path} was trained: the task uses the current version",
+            stacklevel=3,
         )
     task.on_load_checkpoint(checkpoint)
     state = checkpoint["state_dict"]
     try:
         task.load_state_dict(state, strict=task.strict_loading if strict is None else strict)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise ActlabError(f"the checkpoint's weights do not fit the network: {one_line(error)}") from error
-    return task.to(next((value.device for value in state.values() if isinstance(value, Tensor)), "cpu"))
+        raise ActlabError(
+            f"the checkpoint's weights do not fit the network: {one_line(error)}"
+        ) from error
+    return task.to(
+        next((value.device for value in state.values() if isinstance(value, Tensor)), "cpu")
+    )
 
 
-def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]) -> Any:
+def _rebuilt(
+    kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]
+) -> Any:
     """Return a task with new weights, built from a record; ``kind`` and ``arguments`` are the user's words."""
     if config is None:
         raise ActlabError(
@@ -91,14 +100,18 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
     config = admitted(config, remedy, trust, [path] if is_named else [], only=("model",))
     built: Any = kind if is_named else locate(config["model"]["class_path"])
     if not issubclass(built, kind):
-        raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
+        raise ActlabError(
+            f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class"
+        )
     given = {key: v for key, v in config["model"]["init_args"].items() if key not in arguments}
     if "seed" in (parameters(built) or ()) and "seed" not in arguments:
         given.setdefault("seed", config[SEED])
     try:
         with default_seed(config.get(SEED)):  # of a class without the argument
             parser = ArgumentParser(exit_on_error=False)
-            parser.add_class_arguments(built, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
+            parser.add_class_arguments(
+                built, "task", skip={*arguments}, instantiate=False, fail_untyped=False
+            )
             parsed = parser.instantiate(parser.parse_object({"task": given})).get("task")
             return built(**(parsed.as_dict() if parsed else {}), **arguments)
     except ActlabError:
@@ -115,8 +128,10 @@ def _path(kind: type) -> str:
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Convert a module to double before double weights are loaded: Lightning converts it only afterwards."""
-    # Lightning's WeightAveraging saves a single average as state_dict, and the double weights beside it.
+    # Lightning's WeightAveraging saves a single average as state_dict, and the double weights
+    # beside it.
     states = checkpoint["state_dict"], checkpoint.get("current_model_state", {})
-    values = (value for state in states for value in state.values())  # an extra state may be of any type
+    # An extra state may be of any type
+    values = (value for state in states for value in state.values())
     if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in values):
         module.double()

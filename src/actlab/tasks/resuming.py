@@ -1,8 +1,8 @@
 """Checkpoints within an epoch: what a task adds to Lightning's record so that training resumes at that batch.
 
-Lightning 2.6 saves such a checkpoint in ``on_train_batch_end``, before the validation that may be due at this
-batch, or at the end of a validation. A resume would skip this validation and, after the last batch, the end of
-the epoch. `record` changes the saved progress so that both happen.
+Lightning 2.6 saves such a checkpoint in ``on_train_batch_end``, before the validation that may be
+due at this batch, or at the end of a validation. A resume would skip this validation and, after the
+last batch, the end of the epoch. `record` changes the saved progress so that both happen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     if not _is_within(checkpoint):
         return
     loops = checkpoint["loops"]["fit_loop"]
-    batches, validated = loops["epoch_loop.batch_progress"], loops["epoch_loop.val_loop.batch_progress"]
+    batches, validated = (
+        loops["epoch_loop.batch_progress"],
+        loops["epoch_loop.val_loop.batch_progress"],
+    )
     now, checked = batches["current"], validated["current"]
     position, loader = _position(loops), trainer.train_dataloader
     every_device: list[Any] = [means.sums] * trainer.world_size
@@ -37,7 +40,8 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
         "whole": not trainer.interrupted
         and now["processed"] == now["ready"]
         and checked["completed"] == checked["ready"],
-        "accumulated": bool(now["ready"] % trainer.accumulate_grad_batches) and not batches["is_last_batch"],
+        "accumulated": bool(now["ready"] % trainer.accumulate_grad_batches)
+        and not batches["is_last_batch"],
     }
     if now["completed"] < now["processed"]:  # else the validation has ended
         for progress in (now, batches["total"]):
@@ -52,14 +56,20 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     validated["total"] = dict(checked)
 
 
-def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) -> dict[str, Any] | None:
+def restore(
+    trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Restore the partial means of the epoch, and return the metrics logged so far, by name.
 
-    None for a checkpoint of a whole epoch. Raises `ActlabError` if training cannot resume within the epoch.
+    None for a checkpoint of a whole epoch. Raises `ActlabError` if training cannot resume within
+    the epoch.
     """
     if not _is_within(checkpoint):
-        for epochs in checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).values():
-            epochs["completed"] = epochs["processed"]  # with max_steps, Lightning would end the epoch again
+        for epochs in (
+            checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).values()
+        ):
+            # With max_steps, Lightning would end the epoch again
+            epochs["completed"] = epochs["processed"]
         return None
     state, loops = checkpoint.get(WITHIN), checkpoint["loops"]["fit_loop"]
     done = loops["epoch_loop.batch_progress"]["current"]["processed"]

@@ -15,7 +15,8 @@ from actlab.runtime.accidents import wide
 from actlab.tasks.quantities import Derived, Quantity
 
 SHARES = {"error", "accuracy"}  # whose errors follow from the number of samples
-Sums = tuple[Tensor, Tensor]  # Σ values·weights and Σ weights of each sample, float64, ``(N,)`` or ``(R, N)``
+# Σ values·weights and Σ weights of each sample, float64, ``(N,)`` or ``(R, N)``
+Sums = tuple[Tensor, Tensor]
 
 
 class SampleSums:
@@ -30,7 +31,9 @@ class SampleSums:
         if not isinstance(inputs, Tensor) or len(shape) <= runs or shape[-1:] != inputs.shape[:1]:
             return
         products, weights = quantity.products(1 + runs)
-        number = products.new_full(shape, products.shape[-1]) if weights is None else weights.sum(-1)
+        number = (
+            products.new_full(shape, products.shape[-1]) if weights is None else weights.sum(-1)
+        )
         self._batches.setdefault(name, []).append((wide(products.detach().sum(-1)), wide(number)))
 
     def of(self, name: str, mean: Tensor) -> Sums:
@@ -57,14 +60,16 @@ def of_groups(sums: Sums, groups: Tensor) -> Sums:
 def sampling_error(sums: Sums, everywhere: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the standard error of Σ values·weights ÷ Σ weights, ``()`` or ``(R,)``; not finite if unknown.
 
-    √(n/(n − 1) · Σ wᵢ²(xᵢ − mean)²) ÷ Σ wᵢ over the n samples with a weight, of the mean xᵢ and the weight wᵢ
-    of each: the error of a ratio of two sums. ``everywhere`` sums a tensor over devices.
+    √(n/(n − 1) · Σ wᵢ²(xᵢ − mean)²) ÷ Σ wᵢ over the n samples with a weight, of the mean xᵢ and the
+    weight wᵢ of each: the error of a ratio of two sums. ``everywhere`` sums a tensor over devices.
 
     >>> sampling_error((torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)), lambda of_device: of_device)
     tensor(0.5774)
     """
     totals, weights = sums
-    number, total, weight = everywhere(torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)]))
+    number, total, weight = everywhere(
+        torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)])
+    )
     apart = totals - (total / weight).unsqueeze(-1) * weights
     error: Tensor = (everywhere(apart.square().sum(-1)) * number / (number - 1)).sqrt() / weight
     return error

@@ -44,14 +44,14 @@ class Training(pl.LightningModule, ABC):
 
     Attributes:
         network: the network of all members.
-        matrices: by ``{split}/{name}``, the latest result of each metric that is not a number, such as a
-            confusion matrix: one per member, as nested lists.
-        sampling_errors: by ``{split}/{name}``, the standard error that the mean of the latest evaluation has
-            from its samples: one number per member, not finite if unknown.
-        sample_losses: by ``{split}/loss_by_sample``, the loss of each sample of the latest evaluation on one
-            device: a list per member, if the task keeps them.
-        stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by its position,
-            and restores them.
+        matrices: by ``{split}/{name}``, the latest result of each metric that is not a number, such
+            as a confusion matrix: one per member, as nested lists.
+        sampling_errors: by ``{split}/{name}``, the standard error that the mean of the latest
+            evaluation has from its samples: one number per member, not finite if unknown.
+        sample_losses: by ``{split}/loss_by_sample``, the loss of each sample of the latest
+            evaluation on one device: a list per member, if the task keeps them.
+        stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by
+            its position, and restores them.
     """
 
     network: nn.Module
@@ -83,8 +83,8 @@ class Training(pl.LightningModule, ABC):
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode, with values ``(R, B, *)`` in a stack.
 
-        A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the members of a stack do not share it. ``split`` is
-        the evaluation whose metrics of torchmetrics it updates; None updates none.
+        A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the members of a stack do not share it.
+        ``split`` is the evaluation whose metrics of torchmetrics it updates; None updates none.
         """
 
     @abstractmethod
@@ -101,7 +101,9 @@ class Training(pl.LightningModule, ABC):
 
     @property
     def _has_clean_pass(self) -> bool:  # because training differs from evaluation
-        return self.members[0].clean_training_loss and any(member.differs for member in self.members)
+        return self.members[0].clean_training_loss and any(
+            member.differs for member in self.members
+        )
 
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode, in which encoder layers call their own activation; see `unfuse`."""
@@ -111,8 +113,8 @@ class Training(pl.LightningModule, ABC):
     def setup(self, stage: str) -> None:
         """Reject gradient accumulation over batches of different sizes; have metrics tried before training.
 
-        Each batch would have the same weight. Lightning's sanity check updates and computes the metrics once.
-        A training loader of torch will yield blocks; see `actlab.tasks.loading`.
+        Each batch would have the same weight. Lightning's sanity check updates and computes the
+        metrics once. A training loader of torch will yield blocks; see `actlab.tasks.loading`.
         """
         task, number = self.members[0], self.trainer.accumulate_grad_batches
         if stage == "fit":
@@ -127,7 +129,9 @@ class Training(pl.LightningModule, ABC):
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
-        if self.device.type != "cpu" and not (self.trainer.predicting or isinstance(batch, BatchBlock)):
+        if self.device.type != "cpu" and not (
+            self.trainer.predicting or isinstance(batch, BatchBlock)
+        ):
             self.members[0].check_targets(as_batch(batch))
         return batch
 
@@ -164,7 +168,11 @@ class Training(pl.LightningModule, ABC):
         self.begin_update(batch, batch_idx)
         # Networks and losses may draw without saying so.
         undrawn = self._blocks.undrawn
-        with nullcontext() if undrawn else own_generators(global_seed(self.stream), self._blocks.drew):
+        with (
+            nullcontext()
+            if undrawn
+            else own_generators(global_seed(self.stream), self._blocks.drew)
+        ):
             loss, measured = self.measured_update(batch)
         self.record_update(loss, measured, batch_idx)
         return loss
@@ -178,7 +186,8 @@ class Training(pl.LightningModule, ABC):
             shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
             sizes = [size for size, *_ in shapes]
             part = sum(sizes[:rank]), sizes[rank]
-            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
+            # Padded apart: no numbers of one device
+            if any(shape[1:] != shapes[0][1:] for shape in shapes):
                 position.append(rank)
         self.stream.move(*position, slice_=rank, part=part)
         if self.moving:
@@ -193,9 +202,13 @@ class Training(pl.LightningModule, ABC):
             # A stack that this pass changes would differ from its runs alone, and is not trained.
             parts = [] if self.stacked else changeable(self.network, self.members[0].units)
             with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
-                measured["train/clean_loss"] = self._mean(self.measured(given, shared=False)["loss"])
+                measured["train/clean_loss"] = self._mean(
+                    self.measured(given, shared=False)["loss"]
+                )
         quantities = self.measured(batch, shared=False)
-        measured |= {f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained}
+        measured |= {
+            f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained
+        }
         loss, weight = measured["train/loss"]
         if self.members[0].penalised:
             measured["train/penalised_loss"] = loss + self.penalty(), weight
@@ -237,7 +250,9 @@ class Training(pl.LightningModule, ABC):
         """Accumulate ``test/…``; see `validation_step`."""
         self._evaluate("test", batch, *args, **kwargs)
 
-    def _evaluate(self, split: str, batch: Batch, batch_idx: int = 0, dataloader_idx: int = 0) -> None:
+    def _evaluate(
+        self, split: str, batch: Batch, batch_idx: int = 0, dataloader_idx: int = 0
+    ) -> None:
         if dataloader_idx:
             raise ActlabError(
                 f"several data loaders of {split} data: their means have one name. Evaluate them one by one, "
@@ -248,11 +263,15 @@ class Training(pl.LightningModule, ABC):
             updated = {"split": split} if first.metrics else {}
             quantities = self.measured(batch, shared=True, **updated)
         groups = self._groups(split)
-        if not first.sees_network and (first.independent if groups is None else self.trainer.world_size == 1):
+        if not first.sees_network and (
+            first.independent if groups is None else self.trainer.world_size == 1
+        ):
             inputs = next(iter(as_batch(batch)), None)
             for name in quantities.keys() - (SHARES if groups is None else set()):
                 self._samples.add(f"{split}/{name}", quantities[name], inputs, self.stacked)
-        self._record({f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()})
+        self._record(
+            {f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()}
+        )
 
     def _groups(self, split: str) -> Tensor | None:
         """Return the group's number of each sample of a split, ``(N,)``, if samples of a group are alike."""
@@ -268,7 +287,8 @@ class Training(pl.LightningModule, ABC):
         optional = {"penalised_loss": first.penalised, "clean_loss": self._has_clean_pass}
         names = [*first.trained, *(name for name, is_logged in optional.items() if is_logged)]
         collected = self._epoch_means("train", names)
-        if first.clean_training_loss and "train/loss" in collected:  # without a separate pass both are equal
+        # Without a separate pass both are equal
+        if first.clean_training_loss and "train/loss" in collected:
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
         self.log_dict(parameters.metrics_of(self), sync_dist=self.trainer.world_size > 1)
@@ -292,8 +312,12 @@ class Training(pl.LightningModule, ABC):
         names = [name for name in first.metric_names if name not in first.derived]
         means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
         self._keep_errors(split, means)
-        values = first.reported({name.removeprefix(f"{split}/"): mean for name, mean in means.items()})
-        return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(split)
+        values = first.reported(
+            {name.removeprefix(f"{split}/"): mean for name, mean in means.items()}
+        )
+        return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(
+            split
+        )
 
     def take_matrices(self) -> dict[str, list[Any]]:
         """Return the `matrices` since the last call."""
@@ -313,7 +337,11 @@ class Training(pl.LightningModule, ABC):
             if len(metric.of) == 1 and (of := f"{split}/{metric.of[0]}") in means:
                 errors[f"{split}/{name}"] = error_of_derived(metric, means[of], errors[of])
         self.sampling_errors |= {name: error.view(-1).tolist() for name, error in errors.items()}
-        if first.keeps_losses and (loss := f"{split}/loss") in sums and self.trainer.world_size == 1:
+        if (
+            first.keeps_losses
+            and (loss := f"{split}/loss") in sums
+            and self.trainer.world_size == 1
+        ):
             totals, weights = sums[loss]
             losses = (totals / weights).round(decimals=6)
             self.sample_losses[f"{loss}_by_sample"] = losses.view(len(self.members), -1).tolist()
@@ -325,7 +353,9 @@ class Training(pl.LightningModule, ABC):
             of_device, weight = self._means.take(name)
             total = torch.as_tensor(of_device, device=self.device)
             sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
-            everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
+            everywhere: Any = [
+                self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums
+            ]
             if not everywhere[1].any():  # a subclass has a step of its own
                 continue
             means[name] = everywhere[0] / everywhere[1]
@@ -337,16 +367,22 @@ class Training(pl.LightningModule, ABC):
         if not self.members[0].metrics:
             return {}
         of_members = [member.metrics.take(split, self.device) for member in self.members]
-        results = {f"{split}/{name}": [of_run[name] for of_run in of_members] for name in of_members[0]}
+        results = {
+            f"{split}/{name}": [of_run[name] for of_run in of_members] for name in of_members[0]
+        }
         numbers = {
             name: torch.stack(of_runs)
             for name, of_runs in results.items()
             if isinstance(of_runs[0], Tensor) and of_runs[0].dim() == 0
         }
         if not self.trainer.sanity_checking:
-            others = {name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers}
+            others = {
+                name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers
+            }
             self.matrices |= others
-            for logger in self.trainer.loggers if self.trainer.is_global_zero and not self.stacked else ():
+            for logger in (
+                self.trainer.loggers if self.trainer.is_global_zero and not self.stacked else ()
+            ):
                 for name, (values,) in others.items():
                     log_table(logger, name, values, self.trainer.global_step)
         return {name: values if self.stacked else values[0] for name, values in numbers.items()}
@@ -354,7 +390,8 @@ class Training(pl.LightningModule, ABC):
     def _log(self, split: str, collected: dict[str, Tensor]) -> None:
         if self.moving and not self.trainer.sanity_checking:
             self.moving.observe(collected)
-        several = self.trainer.world_size > 1  # Lightning warns otherwise, though all devices have one mean
+        # Lightning warns otherwise, though all devices have one mean
+        several = self.trainer.world_size > 1
         self.log_dict(collected, prog_bar=split != "test", sync_dist=several)
 
     def configure_optimizers(self) -> Any:
@@ -364,9 +401,13 @@ class Training(pl.LightningModule, ABC):
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
             total = partial(building.total, self)
-            self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states, total)
+            self.moving = optim.Scheduler(
+                optimizer, schedules, owners, dropouts, self._plateau_states, total
+            )
         configured = building.scheduled(self, optimizer)
-        self._plateau = configured["lr_scheduler"]["scheduler"] if isinstance(configured, dict) else None
+        self._plateau = (
+            configured["lr_scheduler"]["scheduler"] if isinstance(configured, dict) else None
+        )
         return configured
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
@@ -383,7 +424,9 @@ class Training(pl.LightningModule, ABC):
         """Continue the epoch of the checkpoint or start the next one."""
         self._complete.on_train_start(self.trainer, self)
         if self._logged is None:
-            self.trainer.fit_loop.epoch_loop.restarting = False  # else, with max_steps, the last one continues
+            self.trainer.fit_loop.epoch_loop.restarting = (
+                False  # else, with max_steps, the last one continues
+            )
         else:
             self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
         self._logged = None

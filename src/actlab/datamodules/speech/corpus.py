@@ -2,12 +2,13 @@
 
 Two layouts are supported, with file and folder names in upper or lower case:
 
-- the corpus (LDC93S1): ``{train,test}/dr{1…8}/SPEAKER/SENTENCE.{wav,phn}``. The training part is ``train``, the
-  test part is the core test set of 24 speakers, and the validation part is the rest of ``test`` (GELU §3.4);
-- NLTK's sample of 16 speakers: ``dr{1…8}-SPEAKER/SENTENCE.{wav,phn}``, without parts and without core speakers.
-  With the speakers in order of their folder names, every fifth from the third on is in the validation part and
-  every fifth from the fifth on is in the test part, three speakers each. The other ten are in the training
-  part. No speaker and no text is in two parts.
+- the corpus (LDC93S1): ``{train,test}/dr{1…8}/SPEAKER/SENTENCE.{wav,phn}``. The training part is
+  ``train``, the test part is the core test set of 24 speakers, and the validation part is the rest
+  of ``test`` (GELU §3.4);
+- NLTK's sample of 16 speakers: ``dr{1…8}-SPEAKER/SENTENCE.{wav,phn}``, without parts and without
+  core speakers. With the speakers in order of their folder names, every fifth from the third on is
+  in the validation part and every fifth from the fifth on is in the test part, three speakers each.
+  The other ten are in the training part. No speaker and no text is in two parts.
 
 The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are excluded.
 """
@@ -101,10 +102,16 @@ def find(folder: Path) -> Corpus:
                 key = match.group("split", "region", "speaker", "name")
                 files_of.setdefault(key, {})[match["suffix"]] = path
         speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of})
-        fifths = {of: {2: "val", 4: "test"}.get(number % 5, "train") for number, of in enumerate(speakers)}
+        fifths = {
+            of: {2: "val", 4: "test"}.get(number % 5, "train") for number, of in enumerate(speakers)
+        }
         sentences = []
         for (split, region, speaker, name), of in files_of.items():
-            part = "val" if split == "test" and speaker not in CORE else split or fifths[region, speaker]
+            part = (
+                "val"
+                if split == "test" and speaker not in CORE
+                else split or fifths[region, speaker]
+            )
             sentences.append(Sentence(part, region, speaker, name, of.get("wav"), of.get("phn")))
         sentences.sort(key=lambda s: (PARTS.index(s.part), s.key))
         return Corpus(folder, sentences, has_parts=layout is _CORPUS)

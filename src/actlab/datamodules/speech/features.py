@@ -30,18 +30,20 @@ def frame_count(samples: int) -> int:
 def features(recording: NDArray[np.int16]) -> Tensor:
     """Return log energy, 12 mel-frequency cepstra and the differences of these 13 features (GELU §3.4).
 
-    Cepstra follow Kaldi, on audio in units of 16-bit steps: 23 mel bands from 20 Hz, pre-emphasis 0.97, Povey
-    window, lifter 22. There is no dither, so the features are deterministic. The log energy of the raw window
-    replaces the zeroth cepstrum. A difference is the slope of a line through five frames, with the edge frames
-    repeated.
-    The result is float32 ``(T, 26)``; frame t is centred at audio sample 160·t + 200 of the recording ``(S,)``.
+    Cepstra follow Kaldi, on audio in units of 16-bit steps: 23 mel bands from 20 Hz, pre-emphasis
+    0.97, Povey window, lifter 22. There is no dither, so the features are deterministic. The log
+    energy of the raw window replaces the zeroth cepstrum. A difference is the slope of a line
+    through five frames, with the edge frames repeated. The result is float32 ``(T, 26)``; frame t
+    is centred at audio sample 160·t + 200 of the recording ``(S,)``.
     """
     audio = torch.from_numpy(recording.astype(np.float32)).unsqueeze(0)
     kaldi = torchaudio().compliance.kaldi
     cepstra: Tensor = kaldi.mfcc(
         audio, num_ceps=COEFFICIENTS, use_energy=True, dither=0.0, sample_frequency=float(RATE)
     )
-    slopes: Tensor = torchaudio().functional.compute_deltas(cepstra.t(), win_length=5, mode="replicate")
+    slopes: Tensor = torchaudio().functional.compute_deltas(
+        cepstra.t(), win_length=5, mode="replicate"
+    )
     return torch.cat((cepstra, slopes.t()), dim=1)
 
 

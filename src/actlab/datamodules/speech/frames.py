@@ -1,7 +1,7 @@
 """Datasets of speech frames with their neighbours, with one frame or one sentence as a sample.
 
-Every frame is stored once, and a batch is one gather. Shapes: ``T`` frames of ``N`` sentences, ``D`` features,
-``W`` frames of a window, ``F`` target frames of a batch.
+Every frame is stored once, and a batch is one gather. Shapes: ``T`` frames of ``N`` sentences,
+``D`` features, ``W`` frames of a window, ``F`` target frames of a batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PADDING = -100  # label of padding frames; the default ignore_index of torch's c
 class Frames:
     """The frames of sentences, one sentence after another.
 
-    The features ``values (T, D)`` are on the device of the batches. ``targets (T,)`` are the classes of frames,
-    below 0 for those that are only context. A sentence has ``lengths (N,)`` frames, a window ``reach`` on each
-    side of its centre.
+    The features ``values (T, D)`` are on the device of the batches. ``targets (T,)`` are the
+    classes of frames, below 0 for those that are only context. A sentence has ``lengths (N,)``
+    frames, a window ``reach`` on each side of its centre.
     """
 
     def __init__(self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5) -> None:
@@ -69,8 +69,9 @@ class ByFrame(Samples):
 class BySentence(ByFrame):
     """A dataset whose samples are sentences: a batch holds all their target frames, one sentence after another.
 
-    In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at their end
-    with frames labelled `PADDING`, so a run's own frames have the same positions as without a stack.
+    In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at
+    their end with frames labelled `PADDING`, so a run's own frames have the same positions as
+    without a stack.
     """
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
 """The 61 phones of TIMIT's transcriptions and the 39 classes that they are folded into.
 
-K.-F. Lee & H.-W. Hon, "Speaker-Independent Phone Recognition Using Hidden Markov Models", IEEE Transactions on
-Acoustics, Speech, and Signal Processing 37(11), 1989: training merges the 61 phones into 48 (§II). Confusions
-within some groups of these 48 do not count as errors (Table I), which leaves 39 classes. The glottal stop ``q``
-is deleted.
+K.-F. Lee & H.-W. Hon, "Speaker-Independent Phone Recognition Using Hidden Markov Models", IEEE
+Transactions on Acoustics, Speech, and Signal Processing 37(11), 1989: training merges the 61 phones
+into 48 (§II). Confusions within some groups of these 48 do not count as errors (Table I), which
+leaves 39 classes. The glottal stop ``q`` is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t
 DELETED, SILENCE = "q", "h#"  # SILENCE begins and ends a sentence
 
 FOLDING = {phone: phone for phone in _KEPT.split()} | {
-    phone: kind for kind, *phones in map(str.split, _FOLDED.strip().splitlines()) for phone in phones
+    phone: kind
+    for kind, *phones in map(str.split, _FOLDED.strip().splitlines())
+    for phone in phones
 }
 PHONES = (*sorted([*FOLDING, DELETED]),)
 CLASSES = (*sorted({*FOLDING.values()}),)

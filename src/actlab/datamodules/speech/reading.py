@@ -31,7 +31,10 @@ def _read(corpus: Corpus) -> dict[str, Tensor]:
     try:
         for part in PARTS:
             frames, labels = zip(*map(frames_of, corpus.part(part)), strict=True)
-            tensors[f"{part}_frames"], tensors[f"{part}_targets"] = torch.cat(frames), torch.cat(labels)
+            tensors[f"{part}_frames"], tensors[f"{part}_targets"] = (
+                torch.cat(frames),
+                torch.cat(labels),
+            )
             tensors[f"{part}_lengths"] = torch.tensor([len(of_sentence) for of_sentence in labels])
     finally:
         torch.set_num_threads(threads)
@@ -54,7 +57,9 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
     def _make() -> dict[str, Tensor]:
         tensors = _read(corpus)
         if _digest_of(corpus) != content:
-            raise ActlabError(f"{corpus.folder} changed while it was read; run again when its files are whole")
+            raise ActlabError(
+                f"{corpus.folder} changed while it was read; run again when its files are whole"
+            )
         return tensors
 
     return made_once("speech", (FORMAT, content), cache_dir, _make)

@@ -37,7 +37,8 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     count = _COUNT.search(packed[:1024]) if packed.startswith(SPHERE) else None
     form, samples = None, np.empty(0, np.int16)
     try:
-        # Open by path: for bytes in memory, the library uses callbacks that print a traceback on damaged data.
+        # Open by path: for bytes in memory, the library uses callbacks that print a traceback on
+        # damaged data.
         with soundfile.SoundFile(regular(path)) as file:
             form = file.samplerate, file.channels, file.subtype
             samples = file.read(min(file.frames, len(packed)), dtype="int16")
@@ -70,5 +71,7 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
             )
         phones.append((begin, before := end, label))
     if not phones or before < samples - _MOST_UNLABELLED:
-        raise ActlabError(f"{path} is cut off: its phones end at audio sample {before} of {samples}; {REMEDY}")
+        raise ActlabError(
+            f"{path} is cut off: its phones end at audio sample {before} of {samples}; {REMEDY}"
+        )
     return phones

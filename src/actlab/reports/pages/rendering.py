@@ -18,7 +18,11 @@ from actlab.storage.files import write_atomically
 def _environment() -> Environment:
     loader = PackageLoader("actlab.reports.pages")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     # One of our scripts or style sheets, unescaped.
     environment.globals["source"] = lambda name: Markup(loader.get_source(environment, name)[0])

@@ -25,7 +25,14 @@ from actlab.studies.points import Point, short_names
 
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
-_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in the folder of the page
+# In the folder of the page
+_FILES = (
+    "table.md",
+    "table.json",
+    "values.csv",
+    "curves.csv",
+    "figures",
+)
 _CONFIG = (
     *("name", "compare", "reference", "seeds", "select", "stages", "blocks"),
     *("probes", "table", "published", "figures"),
@@ -34,7 +41,11 @@ _CONFIG = (
 
 def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Path:
     """Write ``report.html``, which links to the run folders, and return its path."""
-    first, last = stages[0], stages[-1]  # the first selected settings, the last that has opened is shown
+    # The first selected settings, the last that has opened is shown
+    first, last = (
+        stages[0],
+        stages[-1],
+    )
     found = trials(first, last)
 
     # The runs of all stages, which may share some
@@ -82,10 +93,17 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 def config(study: Study) -> str:
     """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures."""
-    blocks = [{"name": b.name, "grid": b.grid, "set": b.settings, "base": b.base} for b in study.blocks]
-    stages = [{key: value for key, value in vars(stage).items() if value is not None} for stage in study.stages]
+    blocks = [
+        {"name": b.name, "grid": b.grid, "set": b.settings, "base": b.base} for b in study.blocks
+    ]
+    stages = [
+        {key: value for key, value in vars(stage).items() if value is not None}
+        for stage in study.stages
+    ]
     record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
-    given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
+    given = shareable(
+        {key: value for key, value in record.items() if value not in ((), [], {}, None)}
+    )
     return written(given, allow_unicode=True, width=100)
 
 
@@ -144,7 +162,9 @@ def _places(cells: Sequence[Cell]) -> list[dict[str, float]]:
     places = []
     for known in marks:
         if span:
-            places.append({name: round(100 * (value - low) / span, 2) for name, value in known.items()})
+            places.append(
+                {name: round(100 * (value - low) / span, 2) for name, value in known.items()}
+            )
         else:
             places.append(dict.fromkeys(known, 50.0))
     return places
@@ -157,7 +177,9 @@ def heat_map(results: Results) -> dict[str, Any] | None:
             return None
         ended = {name: result for name, result in results.results.items() if name in results.chose}
         results = replace(results, results=ended)
-    settings = list(dict.fromkeys(_text(results, s.tuned) for group in results.groups for s in group.settings))
+    settings = list(
+        dict.fromkeys(_text(results, s.tuned) for group in results.groups for s in group.settings)
+    )
     several = any(len(group.settings) > 1 for group in results.groups)
     if not several or len(settings) < 2 or not results.results:
         return None
@@ -167,7 +189,9 @@ def heat_map(results: Results) -> dict[str, Any] | None:
         "points": ", ".join(short_names(results.groups[0].point).values()),
         "tuned": ", ".join(short_names(results.study.select.tune).values()),
         "settings": settings,
-        "rows": [{"label": text, "cells": _heat_row(results, group, settings)} for text, group in rows],
+        "rows": [
+            {"label": text, "cells": _heat_row(results, group, settings)} for text, group in rows
+        ],
     }
 
 
@@ -195,7 +219,11 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
                 "chosen": point in selected,
             }
         )
-    return {"value": searched.study.select.value, "keys": [names[key] for key in keys], "rows": rows}
+    return {
+        "value": searched.study.select.value,
+        "keys": [names[key] for key in keys],
+        "rows": rows,
+    }
 
 
 def _text(results: Results, point: Point) -> str:
@@ -225,7 +253,9 @@ def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict
             shown = tables.number(scores[text], column)
         is_selected = selected is not None and tried.get(text) is selected
         shade = _shade(text, scores, column.mode)
-        cells.append({"text": shown, "shade": shade, "n": ended.get(text, 0), "chosen": is_selected})
+        cells.append(
+            {"text": shown, "shade": shade, "n": ended.get(text, 0), "chosen": is_selected}
+        )
     return cells
 
 
