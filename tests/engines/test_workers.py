@@ -516,3 +516,24 @@ def test_processes_take_devices_in_turn():
         packing.are_numbered({"trainer": {"devices": wanted}}) for wanted in (1, "auto", [1], "1,")
     ]
     assert found == [False, False, True, True]
+
+
+def test_the_folder_of_the_first_request_may_be_deleted(tmp_path):
+    """The server is still loading its libraries when the folder goes, as in a short script."""
+    program = """
+import os, pathlib
+from actlab.engines.workers import Worker
+for name in ("gone", "here"):
+    pathlib.Path(name).mkdir()
+top = pathlib.Path.cwd()
+os.chdir("gone")
+with Worker() as worker:
+    os.chdir(top / "here")
+    (top / "gone").rmdir()
+    print(worker.call("os:getcwd"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'here'}\n"), done.stderr

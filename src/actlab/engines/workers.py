@@ -82,7 +82,9 @@ def start_server() -> None:
         context.set_forkserver_preload(_PRELOADED)
         from multiprocessing import forkserver
 
-        with started_alike(), _without_main():
+        # The server outlives the current folder, without which oneMKL ends the process. A worker
+        # moves to the folder of the process that asks.
+        with started_alike(), _without_main(), contextlib.chdir("/"):
             forkserver.ensure_running()
 
 
