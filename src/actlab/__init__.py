@@ -4,22 +4,21 @@ Activations by name, and your own::
 
     import actlab
 
-    gelu = actlab.create("gelu")                                # a module
-    act = actlab.factory({"name": "elu", "alpha": 0.5})         # a network calls it at every site
-    actlab.names()                                              # every registered activation
-    actlab.replace(model, "relu", "gelu")                       # in an existing model, in place
+    gelu = actlab.create("gelu")                          # a module
+    act = actlab.factory({"name": "elu", "alpha": 0.5})   # a network calls it at every site
+    actlab.names()                                        # every registered activation
+    actlab.replace(model, "relu", "gelu")                 # in an existing model, in place
 
 Studies: one file describes many runs, which are trained, selected on validation data and compared
-    over seeds::
+over seeds::
 
     results = actlab.run_study("demo", activations=["./my_activation.py:MyActivation"])
-    results.table                                               # medians, intervals, tests: a
-    DataFrame results.values                                              # every run's values: a
-    DataFrame results.figures                                             # matplotlib figures, by
-    name
+    results.table                         # medians, intervals, tests: a DataFrame
+    results.values                        # every run's values: a DataFrame
+    results.figures                       # matplotlib figures, by name
 
-The same studies run from the shell: ``actlab study run demo --activation
-./my_activation.py:MyActivation``.
+The same studies run from the shell:
+``actlab study run demo --activation ./my_activation.py:MyActivation``.
 
 Importing this package loads neither torch nor Lightning; each name below loads on first use.
 """
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
+# Where the public names are defined.
+_MODULES = {
     **dict.fromkeys(["create", "factory", "names", "register", "replace"], "actlab.activations"),
     **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
     **dict.fromkeys(["Quantity", "Task"], "actlab.tasks"),
@@ -66,9 +66,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("actlab")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module = import_module(_MODULES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -58,8 +58,8 @@ def parser() -> Parser:
         required=True,
         metavar="KEY=VALUES",
         help="LOW..HIGH or [a, b, c]; KEY is an argument of the activation, or a dotted config "
-        "key, which is searched for the reference too. Whole numbers if both ends are; on a log scale "
-        "if HIGH / LOW >= 10",
+        "key, which is searched for the reference too. Whole numbers if both ends are; on a log "
+        "scale if HIGH / LOW >= 10",
     )
     command.add_argument(
         "--trials",
