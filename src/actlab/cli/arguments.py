@@ -135,6 +135,7 @@ class Words:
         sources: dict[str, dict[str, Any]] = defaultdict(dict)
         for key, value in (base or {}).items():
             self._add(key, value, sources["the checkpoint"])
+
         for option in options:
             if option.name == "--config":
                 path = Path(str(option.value))
@@ -173,6 +174,7 @@ class Words:
             self.checkpoint = value
             return
 
+        # Complete activations and loggers
         key, value = self._activation(key, value)
         if key.startswith("trainer.logger"):
             value = in_run_folder(value)
@@ -185,11 +187,13 @@ class Words:
         if replaced is not None:
             self._drop(object_key, replaced, value)
 
+        # Write the word for the parser
         text = value if isinstance(value, str) else _word(value)
         self.words.append(f"--{key}={text}")
 
     def _drop(self, key: str, replaced: Any, value: Any) -> None:
         """Drop the arguments of the class ``replaced`` that the new class does not accept."""
+        # Find what the new class accepts
         stated = get_dotted(self.config, key)
         kind = class_at(self.config, key)
         if kind is None or not isinstance(stated, dict) or stated["class_path"] == replaced:
@@ -205,6 +209,7 @@ class Words:
             stated_together = value.get("init_args")
         earlier = [name for name in arguments if name not in (stated_together or ())]
 
+        # Drop what was stated for the earlier class and does not fit
         path = stated["class_path"]
         for name in earlier:
             argument_key = f"{key}.{name}"
@@ -223,6 +228,7 @@ class Words:
         if not takes_activation_name(class_at(self.config, "model")):
             return key, value
 
+        # A parameter changes the activation that was stated before
         if len(parts) == 3 and parts[2] != "class_path":
             activation = Spec.of(get_dotted(self.config, ACTIVATION))
             value = activation.with_params({parts[2]: value})

@@ -206,7 +206,7 @@ class CommandLine(ActlabCLI):
         fits = self.command == "fit"
         names_file = path is not None and path not in LIGHTNING_WORDS
 
-        # A fit with a config has a folder of its own, everything else uses the checkpoint's
+        # A fit with a config has a folder of its own, every other command uses the checkpoint's
         if names_file and (not fits or self.continues):
             self.folder = fit_folders.folder_of(Path(path))
         else:
@@ -440,11 +440,13 @@ def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits
     """
     if not isinstance(loggers, list):
         loggers = [loggers]
+
     for logger in loggers:
         if not isinstance(logger, Namespace) or logger.get("init_args") is None:
             continue
         arguments = logger.init_args
 
+        # Write to the run's folder
         if "save_dir" in arguments:
             parameter = (parameters(locate(logger.class_path)) or {}).get("save_dir")
             if parameter is not None:
@@ -452,6 +454,7 @@ def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits
                 if arguments.save_dir in unset:
                     arguments.save_dir = str(folder)
 
+        # Set metric modes; name and tags only of loggers that have groups, such as W&B's
         for key, value in settings.items():
             if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
                 arguments[key] = value

@@ -145,7 +145,9 @@ def rows(
         class_names = classes
 
     # Add the labels
-    label = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
+    label = None
+    if isinstance(batch, list | tuple) and len(batch) > 1:
+        label = batch[1]
     if isinstance(label, Tensor) and label.shape[:1] == (size,):
         cells |= columns("label", label)
         if class_names and label.dim() == 1:
@@ -179,4 +181,7 @@ def columns(name: str, values: Tensor, names: Sequence[str] | None = None) -> Ma
 
     parts = values.flatten(1).unbind(1)
     endings = names or range(len(parts))
-    return {f"{name}_{end}": part.numpy() for end, part in zip(endings, parts, strict=True)}
+    table = {}
+    for ending, part in zip(endings, parts, strict=True):
+        table[f"{name}_{ending}"] = part.numpy()
+    return table

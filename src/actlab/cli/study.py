@@ -169,22 +169,27 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
 
 def _folder_of(args: Namespace) -> StudyFolder:
     """Return the study that the arguments name and change, with its folder."""
+    # Read the changes
     settings = [*args.overrides]
     if args.seeds is not None:
         settings.append(f"seeds={args.seeds}")
     added = [activation(text) for text in args.activations]
     reference = args.reference and activation(args.reference)
+
+    # Read the study
     study = load(args.file, args.smoke, settings, added, reference)
     return StudyFolder(study, args.runs_dir / study.name)
 
 
 def _plan(folder: StudyFolder, args: Namespace) -> None:
     """Print the plan of a study, what its check finds, and the seeds that it needs."""
+    # Print the runs, and what would go wrong
     show_plan(folder, args.time, args.stage)
     with Worker() as worker:
         for line in check(folder.study, worker):
             print(line)
 
+    # Print how many seeds are needed
     warning = too_few_seeds(opening.designed(folder))
     if warning:
         print(warning)
@@ -195,11 +200,14 @@ def _plan(folder: StudyFolder, args: Namespace) -> None:
 
 def _report(folder: StudyFolder, args: Namespace) -> None:
     """Write the figures of a study."""
+    # Read the results
     stages = loaded(folder, args.stage)
     path = study_output.folder_of(folder, args.stage)
     paper = study_options.paper_of(args)
     results = stages[-1]
     table = table_of(results)
+
+    # Write table, figures and page
     study_verdicts.record_look(results.folder, table)
     study_output.report(stages, table, path, args.html)
     if paper:

@@ -32,11 +32,13 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
     """
     root = folder.path
     stages = opening.opened(folder, store=False).stages
-    stored_runs = {
-        path.parent.name
-        for path in root.glob("[!.]*/config.yaml")
-        if _RUN.fullmatch(path.parent.name)
-    }
+    stored_runs = set()
+    for config in root.glob("[!.]*/config.yaml"):
+        name = config.parent.name
+        if _RUN.fullmatch(name):
+            stored_runs.add(name)
+
+    # Find what can be deleted
     if whole:
         paths = []
         if root.exists():
@@ -67,7 +69,9 @@ def _unneeded(
 ) -> list[Path]:
     """Return leftovers of killed processes, stacks without unfinished runs, and unplanned runs."""
     root = folder.path
-    planned = {run.id: run for stage in stages for run in stage.runs}
+    planned = {}
+    for stage in stages:
+        planned |= {run.id: run for run in stage.runs}
     needed = {name for name, run in planned.items() if run.state.kind not in OVER}
     unplanned = stored_runs - planned.keys()
 

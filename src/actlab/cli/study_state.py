@@ -21,6 +21,7 @@ KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 
 def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None:
     """Print the runs of all open stages, or ``only`` of one, and the remaining work."""
+    # Print the states
     opened = opening.opened(folder)
     stages = _stages_of(opened, only)
     states = states_of(stages)
@@ -34,8 +35,9 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
     epochs = sum(run.epochs or 1 for run in todo)
     remaining = f"{len(todo)} not finished, {plural(epochs, 'epoch')} of training left"
     print(f"{folder.study.name}: {plural(len(states), 'run')}, {remaining}")
-    for line in [] if only else unopened(opened):
-        print(line)
+    if not only:
+        for line in unopened(opened):
+            print(line)
     ignored_runs = ignored(stages)
     if ignored_runs:
         print(ignored_runs)
@@ -71,6 +73,7 @@ def states_of(stages: Sequence[StudyFolder]) -> dict[str, State]:
     for stage in stages:
         for run in stage.runs:
             states[run.id] = run.state
+
     for name, state in states.items():
         if state.kind in (STARTED, WAITING) and is_held(stages[0].path, name):
             states[name] = State(RUNNING)
@@ -116,13 +119,16 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
     reasons = Counter((state.kind, state.reason) for state in states.values() if state.reason)
     for (kind, reason), number in reasons.items():
         print(f"{plural(number, 'run')} {kind}: {textwrap.shorten(reason, 300)}")
-    later = [] if only else unopened(opened)
+    later = []
+    if not only:
+        later = unopened(opened)
     for line in later:
         print(line)
     ignored_runs = ignored(stages)
     if ignored_runs:
         print(ignored_runs)
 
+    # Print the next command
     kinds = Counter(state.kind for state in states.values())
     print(f"next: {_next(kinds, bool(later), again)}")
 

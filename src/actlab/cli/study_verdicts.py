@@ -41,6 +41,7 @@ def suggest(
         words: the command after ``actlab``.
         reference: the value of ``--reference``.
     """
+    # Find out whether more seeds would help
     outcomes = [comparison.outcome for comparison in table.verdicts]
     if not table.ended or "too few pairs" not in outcomes:
         return

@@ -90,15 +90,18 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab tune``; return 1 if runs failed."""
+    # Find out whether the activation can be built with its default arguments
     args = parser().parse_args(argv)
     tuned = activation(args.activation)
     with Engine(jobs=args.jobs).worker() as worker:
         fault = worker.call("actlab.checks.activation_trial:fault_of_creation", tuned)
 
+    # Write the study, and run it
     study = planned(args, tuned, as_given=fault is None)
     if fault:
         print(f"without {label(tuned)} as given: {fault}")
-    return run_and_show(StudyFolder(study, args.runs_dir / study.name), args, argv)
+    folder = StudyFolder(study, args.runs_dir / study.name)
+    return run_and_show(folder, args, argv)
 
 
 def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
