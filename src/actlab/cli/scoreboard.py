@@ -42,6 +42,8 @@ def parser() -> Parser:
             "actlab scoreboard --activation ./my_activation.py:MyActivation --tasks equation",
         ],
     )
+
+    # What is trained
     command.add_argument(
         "--activation",
         action="append",
@@ -62,6 +64,8 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="folder with the data of the scoreboard",
     )
+
+    # How long, and where
     command.add_argument(
         "--minutes", type=float, default=45, help="that it may take; default: %(default)s"
     )

@@ -48,6 +48,8 @@ def dashboards(results: Results, entity: str, project: str) -> None:
     study = results.study
     root = results.root
     print(workspaces.description(study, entity, project))
+
+    # Without an account, say how to set one up
     if mode() != "online":
         print(
             "Nothing was created, because no W&B account is set up: run `wandb login` and repeat "
@@ -60,6 +62,7 @@ def dashboards(results: Results, entity: str, project: str) -> None:
             )
         return
 
+    # Create both, and print their addresses
     table = ""
     if results.results:
         table = table_files.to_markdown(table_of(results))

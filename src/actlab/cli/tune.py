@@ -45,6 +45,8 @@ def parser() -> Parser:
             "--search slope=0.1..3 --search model.optimizer.lr=1e-4..1e-2",
         ],
     )
+
+    # What is searched
     add_study_options(command)
     command.add_argument(
         "--activation",
@@ -74,6 +76,8 @@ def parser() -> Parser:
         help="seeds of each trial, a number or a range; default: the study's own, those of its "
         "first stage",
     )
+
+    # What is compared
     command.add_argument(
         "--fresh",
         default=FRESH,
@@ -83,6 +87,8 @@ def parser() -> Parser:
     command.add_argument(
         "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
     )
+
+    # How it is run
     add_run_options(command)
     command.set_defaults(activations=(), report=True, html=True)
     return command
@@ -214,6 +220,7 @@ def _compared_key(file: schema.File, source: Path, args: Namespace) -> str:
             "activation"
         )
     (key,) = keys
+
     for override in args.overrides:
         if override.partition("=")[0].strip() == key:
             raise ActlabError(
