@@ -11,7 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.cli import SaveConfigCallback
 
 from actlab.cli import arguments
 from actlab.cli.arguments import Option, Words, value_of
@@ -26,6 +28,8 @@ from actlab.runtime import devices, matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
+from actlab.storage.files import regular
+from actlab.storage.mappings import parse
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
@@ -33,6 +37,29 @@ SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in Light
 CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 # Options that the parser of LightningCLI does not have.
 _OF_PROCESS = ("--ckpt_path", "--products", "--graphs")
+
+
+class RecordConfig(SaveConfigCallback):
+    """Write the resolved config of a fit to the run's folder, and log it as nested values."""
+
+    def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
+        # Without the parser, which spawned processes cannot unpickle.
+        super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
+        self.text = text
+
+    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write the config file and log the hyperparameters."""
+        if stage == "fit":
+            # A later run in the same folder with another config writes `config-1.yaml` and so on.
+            path = Path(trainer.default_root_dir, "config.yaml")
+            number = 0
+            while path.exists() and regular(path).read_text(encoding="utf-8") != self.text:
+                number += 1
+                path = path.with_stem(f"config-{number}")
+            path.write_text(self.text, encoding="utf-8")
+
+        for logger in trainer.loggers:
+            logger.log_hyperparams(parse(self.text))
 
 
 def main(args: Sequence[str]) -> None:
@@ -88,7 +115,7 @@ def main(args: Sequence[str]) -> None:
         elif command != "fit":
             defaults = {"logger": False}
         experiment = CommandLine(
-            command, words, name, path, contents, print_form, typed, **defaults
+            command, words, RecordConfig, name, path, contents, print_form, typed, **defaults
         )
         experiment.run()
 
@@ -117,7 +144,7 @@ def _print_help(options: Sequence[Option], command: str) -> None:
     for package in sections.PACKAGES.values():
         import_module(package)  # a bare name is the name of an imported class
     with one_line_errors():
-        CommandLine(command, words)
+        CommandLine(command, words, RecordConfig)
 
 
 def _help_words(options: Sequence[Option], command: str) -> list[str]:

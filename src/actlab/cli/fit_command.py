@@ -39,9 +39,8 @@ from actlab.experiments import ActlabCLI
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.files import regular
 from actlab.storage.logger_ids import forget_id, has_id, id_in
-from actlab.storage.mappings import parse, written
+from actlab.storage.mappings import written
 
 # Commands that evaluate a fit, with the methods that they require of the model, and of the data or
 # the model.
@@ -49,29 +48,6 @@ EVALUATIONS = (
     ("test", "test_step", "test_dataloader"),
     ("validate", "validation_step", "val_dataloader"),
 )
-
-
-class RecordConfig(SaveConfigCallback):
-    """Write the resolved config of a fit to the run's folder, and log it as nested values."""
-
-    def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
-        # Without the parser, which spawned processes cannot unpickle.
-        super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
-        self.text = text
-
-    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write the config file and log the hyperparameters."""
-        if stage == "fit":
-            # A later run in the same folder with another config writes `config-1.yaml` and so on.
-            path = Path(trainer.default_root_dir, "config.yaml")
-            number = 0
-            while path.exists() and regular(path).read_text(encoding="utf-8") != self.text:
-                number += 1
-                path = path.with_stem(f"config-{number}")
-            path.write_text(self.text, encoding="utf-8")
-
-        for logger in trainer.loggers:
-            logger.log_hyperparams(parse(self.text))
 
 
 class CommandLine(ActlabCLI):
@@ -85,6 +61,7 @@ class CommandLine(ActlabCLI):
     Args:
         command: one of the four commands.
         words: the words of the command line, the config files and a checkpoint's record.
+        recorder: callback that records the resolved config.
         name: name of the config, which the folder of its runs gets.
         checkpoint: path of a checkpoint, ``last`` or ``best``.
         contents: what the checkpoint holds, if it was read.
@@ -98,6 +75,7 @@ class CommandLine(ActlabCLI):
         self,
         command: str,
         words: Words,
+        recorder: type[SaveConfigCallback],
         name: str | None = None,
         checkpoint: str | None = None,
         contents: Mapping[str, Any] | None = None,
@@ -117,7 +95,7 @@ class CommandLine(ActlabCLI):
         self.dropped = words.dropped
         self.folder = Path()
         super().__init__(
-            words.config, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults
+            words.config, words.words, record=recorder, any_optimizer=True, **trainer_defaults
         )
 
     @property
