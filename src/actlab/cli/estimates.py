@@ -38,7 +38,7 @@ class Timing(NamedTuple):
     seconds: Mapping[Point, float]  # of an update, by grid point without tuned keys
     updates: int  # per epoch
 
-    def of(self, runs: Sequence[Run]) -> float:
+    def seconds_of(self, runs: Sequence[Run]) -> float:
         """Return the seconds that runs take one by one, for updates only.
 
         A run that was not timed counts 0.
@@ -98,13 +98,13 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
         return 0.0
 
     timing = measure(current.study, todo or current.study.runs(), helper, rounds)
-    total = timing.of(todo)
+    total = timing.seconds_of(todo)
 
     # Later stages train one setting of each group, with their own seeds and length
     for stage in later_stages:
         one_seed = replace(stage, seeds=stage.seeds[:1])
         for group in groups(opening.whole(study, one_seed)):
-            total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
+            total += timing.seconds_of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
 
 

@@ -197,11 +197,11 @@ def checked_path(path: str | None) -> str | None:
 
 def _texts(options: Sequence[Option]) -> list[str]:
     """Return all texts in the values of options, which a checkpoint may name too."""
-    found: list[str] = []
+    stated: list[str] = []
     for option in options:
         value = value_of(option.value, {}, option.name)
-        found.extend(texts(value))
-    return found
+        stated.extend(texts(value))
+    return stated
 
 
 def _ignore_warnings(of_callbacks: bool) -> None:

@@ -21,14 +21,14 @@ from actlab.studies.study_folder import StudyFolder
 _RUN = re.compile(r".+-[0-9a-f]{16}")
 
 
-def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
-    """List what a study's folder no longer needs, and delete it if the user is sure.
+def clean(folder: StudyFolder, everything: bool, confirmed: bool, command: str) -> None:
+    """List what a study's folder no longer needs, and delete it if that is confirmed.
 
     Args:
         folder: the study's folder.
-        whole: list all that the folder holds.
-        sure: delete what is listed.
-        again: the command, for what it prints.
+        everything: list all that the folder holds.
+        confirmed: delete what is listed.
+        command: the command without ``--yes``, for the text that repeats it.
     """
     root = folder.path
     stages = opening.opened(folder, store=False).stages
@@ -39,7 +39,7 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
             stored_runs.add(name)
 
     # Find what can be deleted
-    if whole:
+    if everything:
         paths = []
         if root.exists():
             paths = sorted(path for path in root.iterdir() if path.name != locks.FOLDER)
@@ -57,8 +57,8 @@ def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
     # Delete them
     if not paths:
         print("nothing to delete")
-    elif not sure:
-        print(f"nothing has been deleted: `{again} --yes` deletes {summary}")
+    elif not confirmed:
+        print(f"nothing has been deleted: `{command} --yes` deletes {summary}")
     else:
         _delete(paths, root, stored_runs)
         print(f"deleted {summary}")

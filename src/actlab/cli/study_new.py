@@ -15,8 +15,8 @@ STUDIES = "configs/studies"
 TEMPLATE = "cli/new_study.yaml"
 
 
-def write(path: Path, like: str | None) -> None:
-    """Copy the template of study files, or the study ``like`` that ships with actlab, to a path."""
+def write(path: Path, study: str | None) -> None:
+    """Copy the template of study files, or a ``study`` that ships with actlab, to a path."""
     # Check the name, which is the study's
     if path.suffix not in (".yaml", ".yml"):
         raise ActlabError(f"{path}: give a file name that ends in .yaml")
@@ -28,8 +28,8 @@ def write(path: Path, like: str | None) -> None:
 
     # Write names of configs instead of relative paths, without comments about the file itself
     source = TEMPLATE
-    if like is not None:
-        source = f"{STUDIES}/{like}.yaml"
+    if study is not None:
+        source = f"{STUDIES}/{study}.yaml"
     text = regular(resource(source)).read_text(encoding="utf-8")
     text = re.sub(r"^# (yaml-language-server|Command): .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\.\./(\w+)\.yaml", r"\1", text)

@@ -19,11 +19,11 @@ RUNNING = "running"  # printed of a run that a process holds
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 
 
-def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None:
-    """Print the runs of all open stages, or ``only`` of one, and the remaining work."""
+def show_plan(folder: StudyFolder, with_time: bool, stage_name: str | None = None) -> None:
+    """Print the runs of all open stages or of one, and the remaining work."""
     # Print the states
     opened = opening.opened(folder)
-    stages = _stages_of(opened, only)
+    stages = _stages_of(opened, stage_name)
     states = states_of(stages)
     for name, state in states.items():
         print(f"{state.kind:<8}  {name}")
@@ -35,22 +35,22 @@ def show_plan(folder: StudyFolder, timed: bool, only: str | None = None) -> None
     epochs = sum(run.epochs or 1 for run in todo)
     remaining = f"{len(todo)} not finished, {plural(epochs, 'epoch')} of training left"
     print(f"{folder.study.name}: {plural(len(states), 'run')}, {remaining}")
-    if not only:
+    if not stage_name:
         for line in unopened(opened):
             print(line)
     ignored_runs = ignored(stages)
     if ignored_runs:
         print(ignored_runs)
 
-    if todo and timed:
+    if todo and with_time:
         _print_time(stages[-1].study, todo)
 
 
-def _stages_of(opened: opening.Opened, only: str | None) -> Sequence[StudyFolder]:
+def _stages_of(opened: opening.Opened, name: str | None) -> Sequence[StudyFolder]:
     """Return all open stages, or only one of them."""
-    if only is None:
+    if name is None:
         return opened.stages
-    return opened.until(only)[-1:]
+    return opened.until(name)[-1:]
 
 
 def _print_time(study: Study, todo: Sequence[Run]) -> None:
@@ -64,7 +64,7 @@ def _print_time(study: Study, todo: Sequence[Run]) -> None:
         print(reason)
         return
     scope = f"for updates only ({timing.updates} updates per epoch, timed just now)"
-    print(f"about {duration(timing.of(todo))} one by one, {scope}")
+    print(f"about {duration(timing.seconds_of(todo))} one by one, {scope}")
 
 
 def states_of(stages: Sequence[StudyFolder]) -> dict[str, State]:
@@ -93,18 +93,21 @@ def unopened(opened: opening.Opened) -> list[str]:
     return lines
 
 
-def show_status(folder: StudyFolder, again: str, only: str | None = None) -> None:
-    """Print how many runs of each stage are in which state, and what to do next; change nothing."""
+def show_status(folder: StudyFolder, command: str, stage_name: str | None = None) -> None:
+    """Print the number of runs in each state by stage, and what to do next; change nothing.
+
+    ``command`` is the command that runs the study.
+    """
     opened = opening.opened(folder, store=False)
     study = folder.study
-    stages = _stages_of(opened, only)
+    stages = _stages_of(opened, stage_name)
     states = states_of(stages)
     print(f"{study.name}: {plural(len(states), 'run')} in {folder.path}\n")
 
     # Print the table of states
     names = ["all"]
-    if only:
-        names = [only]
+    if stage_name:
+        names = [stage_name]
     elif study.stages:
         names = [stage.name for stage in study.stages]
     width = max(map(len, ["stage", *names]))
@@ -120,7 +123,7 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
     for (kind, reason), number in reasons.items():
         print(f"{plural(number, 'run')} {kind}: {textwrap.shorten(reason, 300)}")
     later = []
-    if not only:
+    if not stage_name:
         later = unopened(opened)
     for line in later:
         print(line)
@@ -130,22 +133,22 @@ def show_status(folder: StudyFolder, again: str, only: str | None = None) -> Non
 
     # Print the next command
     kinds = Counter(state.kind for state in states.values())
-    print(f"next: {_next(kinds, bool(later), again)}")
+    print(f"next: {_next(kinds, bool(later), command)}")
 
 
-def _next(kinds: Mapping[str, int], waits_for_stage: bool, again: str) -> str:
-    """Return what to do next: ``again`` trains unfinished runs and measures what is missing."""
+def _next(kinds: Mapping[str, int], waits_for_stage: bool, command: str) -> str:
+    """Return what to do next: ``command`` trains unfinished runs and measures what is missing."""
     if kinds[RUNNING]:
         return f"wait for {plural(kinds[RUNNING], 'run')} in training"
     unfinished = kinds[STARTED] + kinds[WAITING]
     if unfinished:
-        return f"`{again}` trains {plural(unfinished + kinds[FAILED], 'run')}"
+        return f"`{command}` trains {plural(unfinished + kinds[FAILED], 'run')}"
     if kinds[DAMAGED]:
         return "delete the folders of damaged runs, and run the study again"
     if kinds[FAILED]:
         ended = f"all runs have ended except {plural(kinds[FAILED], 'run')} that failed"
-        return f"{ended}; `{again}` retries them once you fix the cause"
+        return f"{ended}; `{command}` retries them once you fix the cause"
     if waits_for_stage:
-        return f"`{again}` starts the next stage"
+        return f"`{command}` starts the next stage"
     addition = "adds missing probes and costs, and draws the figures"
-    return f"all runs have ended; `{again} --report` {addition}"
+    return f"all runs have ended; `{command} --report` {addition}"
