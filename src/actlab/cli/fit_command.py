@@ -182,10 +182,10 @@ class CommandLine(ActlabCLI):
         """Find the run's folder below ``root``, and in it the checkpoint ``last`` or ``best``."""
         path = self.keywords.get("ckpt_path")
         fits = self.command == "fit"
-        names_file = path is not None and path not in LIGHTNING_WORDS
 
         # A fit with a config has a folder of its own, every other command uses the checkpoint's
-        if names_file and (not fits or self.continues):
+        has_own_folder = fits and not self.continues
+        if not has_own_folder and path is not None and path not in LIGHTNING_WORDS:
             self.folder = fit_folders.folder_of(Path(path))
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(config), path)

@@ -69,7 +69,7 @@ def _unneeded(
 ) -> list[Path]:
     """Return leftovers of killed processes, stacks without unfinished runs, and unplanned runs."""
     root = folder.path
-    planned = {}
+    planned: dict[str, RunFolder] = {}
     for stage in stages:
         planned |= {run.id: run for run in stage.runs}
     needed = {name for name, run in planned.items() if run.state.kind not in OVER}
