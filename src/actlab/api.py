@@ -201,7 +201,7 @@ class StudyResults:
 
     @property
     def root(self) -> Path:
-        """The study's folder; ``root / run`` is the folder of a run, by column ``run`` of `values`."""
+        """The study's folder; it holds the folder of each run in the column ``run`` of `values`."""
         return self.stages[-1].root
 
     @cached_property
