@@ -43,8 +43,8 @@ def test_the_autoencoder_has_the_papers_parameters():
 
 
 def test_every_site_has_a_unit_of_its_own():
-    units = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
-    assert len(units) == len({id(unit) for unit in units}) == 8
+    activations = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
+    assert len(activations) == len({id(activation) for activation in activations}) == 8
 
 
 def test_no_hidden_layer_is_a_linear_classifier():
