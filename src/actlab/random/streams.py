@@ -2,8 +2,8 @@
 
 A run draws the same numbers alone, as a member of a stack of ``R`` runs, on any device and after
 any resume. With a `Stream` attached, the numbers of a site are a counter-based hash of (seed, site,
-step, element); one call serves all R runs and costs as much as ``torch.rand``, or a tenth of that
-after `masks.compile_masks`. In a training step that is not compiled, several sites draw their
+step, element). One call serves all R runs and costs as much as ``torch.rand``, or a tenth of its
+time after `masks.compile_masks`. In a training step that is not compiled, several sites draw their
 numbers at once (`JointDraws`).
 """
 
@@ -77,15 +77,16 @@ class Stream:
     def _keys_at(self, positions: Sequence[tuple[int, ...]]) -> Tensor:
         """Return the keys of P positions, int32 ``(P, sites, 2, R, 1)``."""
         seeds = [seed_for(0, "position", *position) for position in positions]
-        first, second = key_words(seeds).view(2, -1, 1, 1, 1)
+        first_key, second_key = key_words(seeds).view(2, -1, 1, 1, 1)
         sites = torch.arange(self.sites, dtype=torch.int32).view(-1, 1, 1)
-        words = hash_words(self._base, first, second)
-        words = hash_words(words + sites, second, first)
-        return hash_words(words, first, second).unsqueeze(-1)
+
+        words = hash_words(self._base, first_key, second_key)
+        words = hash_words(words + sites, second_key, first_key)
+        return hash_words(words, first_key, second_key).unsqueeze(-1)
 
     @property
     def whole(self) -> Stream:
-        """This stream; of a `MemberStream`, that of its stack."""
+        """This stream; of a `MemberStream`, the stream of its stack."""
         return self
 
     @property
@@ -124,7 +125,8 @@ class Calls:
         """Count this call and return the number of earlier calls in the same training step."""
         if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
             raise ActlabError(
-                "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
+                "layers with stochastic activations or dropout must not be inside "
+                "torch.utils.checkpoint"
             )
         step = stream.whole.step
         if step is not None and step == self._step:
@@ -170,7 +172,7 @@ class Uniform(nn.Module):
         if self.stream is None:
             return function(None, x, *args)
 
-        # Choose the keys of this site and call
+        # Select the keys of this site and call
         whole = self.stream.whole
         if self.site >= whole.sites or whole.keys.device != x.device:
             whole.reserve(max(self.site + 1, whole.sites), x.device)
@@ -182,8 +184,8 @@ class Uniform(nn.Module):
         # Number the elements within the global batch
         before, size = whole.part
         per_run = x.numel() // len(self.stream.seeds)
-        first = before * per_run // max(size, 1)
-        elements = masks.elements(first, first + per_run, x.device)
+        begin = before * per_run // max(size, 1)
+        elements = masks.elements(begin, begin + per_run, x.device)
 
         # Draw with other sites. Dropout overwrites its numbers; other functions read many of them
         # faster straight after drawing them.
