@@ -19,13 +19,13 @@ FORMS = pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 
 def built(act=nn.GELU, seed=0, **options) -> GPT:
     """The network of a run."""
-    activations: list[nn.Module] = []
+    sites: list[nn.Module] = []
 
     def activation() -> nn.Module:
-        activations.append(act())
-        return activations[-1]
+        sites.append(act())
+        return sites[-1]
 
-    with weights_of_run(seed, activations):
+    with weights_of_run(seed, sites):
         return GPT(activation, **{"num_classes": 256, "input_shape": (64,), **options})
 
 

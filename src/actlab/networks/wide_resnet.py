@@ -41,9 +41,10 @@ class WideBlock(nn.Module):
         """Return the sum of branch and shortcut."""
         y: Tensor = self.before(x)
         branch: Tensor = self.branch(y)
-        if self.shortcut is None:
-            return branch + x
-        return branch + self.shortcut(y)
+        shortcut = x
+        if self.shortcut is not None:
+            shortcut = self.shortcut(y)
+        return branch + shortcut
 
 
 class WideResNet(nn.Sequential):
