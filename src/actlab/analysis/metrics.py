@@ -63,8 +63,8 @@ class Metrics:
             return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
 
         # A probe's metric is probe/split/metric, or probe/metric without a split.
-        probe, slash, rest = metric.partition("/")
-        if "/" not in rest and probe not in self._probes:
+        probe, slash, quantity = metric.partition("/")
+        if "/" not in quantity and probe not in self._probes:
             return False
         return not any(name.startswith(probe + slash) for name in self.conditions)
 

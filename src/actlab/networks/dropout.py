@@ -35,13 +35,15 @@ class Dropout(nn.Module):
             scale: one factor, or one per run, float64 ``(R, 1)``.
         """
         probability = _checked(self.p * scale)
+
+        # A tensor that was scaled before is overwritten.
         current = self.probability
         if (
             isinstance(current, Tensor)
             and isinstance(probability, Tensor)
             and current is not self.p
         ):
-            # In place, because a program (`actlab.tasks.replay`) reads this memory.
+            # A program (`actlab.tasks.replay`) reads this memory.
             current.copy_(probability, non_blocking=True)
         else:
             self.probability = probability
@@ -52,6 +54,8 @@ class Dropout(nn.Module):
             return x
         if isinstance(self.probability, float) and self.probability == 0:
             return x
+
+        # Move probabilities of runs to the device once.
         if isinstance(self.probability, Tensor) and self.probability.device != x.device:
             self.probability = self.probability.to(x.device)
         return x * self.uniform.keep(x, self.probability)
@@ -72,6 +76,7 @@ def _checked(p: float | Tensor) -> float | Tensor:
     if isinstance(p, Tensor):
         low = float(p.min())
         high = float(p.max())
+
     if not 0 <= low <= high < 1:
         raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
     return p

@@ -44,6 +44,8 @@ class Attention(nn.Module):
         # Four axes are fast on the CPU too.
         heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).flatten(0, -5)
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # (R·B, H, T, D/H)
+
+        # Mix the values, and join the heads.
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y: Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
         return y

@@ -175,8 +175,10 @@ def original_block(
 ) -> WideBlock:
     """Return 2 × (batch norm → activation → convolution).
 
-    Dropout comes before the second convolution. Source: Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first
-    activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
+    Dropout comes before the second convolution. If the shape changes, the shortcut starts after the
+    first activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
+
+    Source: Zagoruyko & Komodakis 2016, §2.
     """
     before = nn.Sequential(nn.BatchNorm2d(fan_in), activation(act, fan_in))
     shortcut = _shortcut(fan_in, fan_out, stride)

@@ -85,6 +85,8 @@ class Warmup(Schedule):
         by: By = "update",
     ) -> None:
         super().__init__(by)
+
+        # Check the next schedule.
         if isinstance(then, Plateau):
             raise ActlabError(
                 "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a "
@@ -95,6 +97,7 @@ class Warmup(Schedule):
                 f"a warm-up by {by}, then {type(then).__name__} by {then.by}: "
                 "give both the same 'by'"
             )
+
         self.length = _checked("length", length)
         self.start = start
         self.then = then
@@ -104,12 +107,16 @@ class Warmup(Schedule):
         length = _number(self.length)
         if at < length:
             return self.start + (1 - self.start) * (at + 1) / length
+
+        # The warm-up is over.
         if self.then is None:
             return 1.0
         return self.then.factor(at - length)
 
     def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
         length = _of_total(self.length, self.by, total)
+
+        # The next schedule begins after the warm-up.
         then = self.then
         if then is not None:
             then = then.over(total, begun + length)
@@ -137,6 +144,7 @@ class Linear(Schedule):
     ) -> None:
         super().__init__(by)
         if end is not None:
+            # A start of 0 is both a whole number and a share.
             is_rising = start < end
             is_alike = start == 0 or _is_share(start) == _is_share(end)
             if not (is_rising and is_alike):

@@ -85,7 +85,7 @@ class Stream:
         return hash_words(words, first_key, second_key).unsqueeze(-1)
 
     @property
-    def whole(self) -> Stream:
+    def root(self) -> Stream:
         """This stream; of a `MemberStream`, the stream of its stack."""
         return self
 
@@ -98,21 +98,21 @@ class Stream:
 class MemberStream:
     """The stream of run ``r`` within the `Stream` of a stack, for modules called once per run."""
 
-    def __init__(self, whole: Stream, r: int) -> None:
-        self.whole = whole
+    def __init__(self, root: Stream, r: int) -> None:
+        self.root = root
         self.r = r
-        self.seeds = (whole.seeds[r],)
+        self.seeds = (root.seeds[r],)
 
     @property
     def keys(self) -> Tensor:
         """Keys of this run, ``(sites, 2, 1, 1)``."""
-        return self.whole.keys[:, :, self.r : self.r + 1].contiguous()
+        return self.root.keys[:, :, self.r : self.r + 1].contiguous()
 
 
 def global_seed(stream: Stream | MemberStream, *site: int) -> int:
     """Return the seed of the global generators here, for code that draws from them."""
-    whole = stream.whole
-    return seed_for(stream.seeds[0], "unit", *site, *whole.position, whole.slice)
+    root = stream.root
+    return seed_for(stream.seeds[0], "unit", *site, *root.position, root.slice)
 
 
 class Calls:
@@ -128,7 +128,7 @@ class Calls:
                 "layers with stochastic activations or dropout must not be inside "
                 "torch.utils.checkpoint"
             )
-        step = stream.whole.step
+        step = stream.root.step
         if step is not None and step == self._step:
             self._number += 1
         else:
@@ -173,16 +173,16 @@ class Uniform(nn.Module):
             return function(None, x, *args)
 
         # Select the keys of this site and call
-        whole = self.stream.whole
-        if self.site >= whole.sites or whole.keys.device != x.device:
-            whole.reserve(max(self.site + 1, whole.sites), x.device)
+        root = self.stream.root
+        if self.site >= root.sites or root.keys.device != x.device:
+            root.reserve(max(self.site + 1, root.sites), x.device)
         keys = self.stream.keys[self.site]
         repeat = self._calls.count(self.stream)
         if repeat:
             keys = hash_words(keys, repeat, keys)
 
         # Number the elements within the global batch
-        before, size = whole.part
+        before, size = root.part
         per_run = x.numel() // len(self.stream.seeds)
         begin = before * per_run // max(size, 1)
         elements = masks.elements(begin, begin + per_run, x.device)
@@ -191,8 +191,8 @@ class Uniform(nn.Module):
         # faster straight after drawing them.
         drawn: list[Tensor] = []
         is_worth = function is masks.keep or x.numel() <= FEW
-        if is_worth and self.stream is whole and whole.steps and not repeat:
-            drawn = whole.joint_draws.take(self.site, elements, whole.keys, whole.moves)
+        if is_worth and self.stream is root and root.steps and not repeat:
+            drawn = root.joint_draws.take(self.site, elements, root.keys, root.moves)
 
         source = masks.Source(elements, keys[0], keys[1], drawn)
         return masks.fused(function)(source, x, *args)
