@@ -198,7 +198,9 @@ def _gaps(table: StudyTable, results: Results) -> str:
         return ""
 
     # Describe each gap.
-    total = sum(row.finished + row.diverged for row in table.rows)
+    total = 0
+    for row in table.rows:
+        total += row.finished + row.diverged
     texts = []
     for runs, columns in gaps.items():
         names = " and ".join(column.name for column in columns)
@@ -338,19 +340,21 @@ def _elsewhere(choice: Choice, write: Callable[[float], str]) -> str:
 
 def _edges(table: StudyTable) -> str:
     """Return what a selected value at the end of a range means."""
-    if not any(row.edges for row in table.rows):
+    # Arguments of activations have no column that could show it.
+    arguments = []
+    has_edges = False
+    for row in table.rows:
+        for key in row.edges:
+            has_edges = True
+            if key not in table.tuned:
+                arguments.append(f"{key} of {table.label(row)}")
+    if not has_edges:
         return ""
+
     text = (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the "
         "end of a search range; a better one may lie beyond it."
     )
-
-    # Arguments of activations have no column that could show it.
-    arguments = []
-    for row in table.rows:
-        for key in row.edges:
-            if key not in table.tuned:
-                arguments.append(f"{key} of {table.label(row)}")
     if arguments:
         text += f" So is {few(arguments)}."
     return text

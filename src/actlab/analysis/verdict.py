@@ -398,12 +398,12 @@ def _sentence(case: Case) -> str:
     if cell.identical:
         return f"identical to {reference} in {quantity}, run by run ({pairs})."
 
-    # Collect the evidence.
-    details = _evidence(case)
+    # Collect the evidence; parts of it may be empty.
+    parts = _evidence(case)
     if cell.better and cell.better.text:
-        details.append(f"probability of being better {cell.better.text}")
-    details.append(pairs)
-    evidence = f"({'; '.join(details)})"
+        parts.append(f"probability of being better {cell.better.text}")
+    parts.append(pairs)
+    evidence = f"({'; '.join(filter(None, parts))})"
 
     # Write the verdict.
     if case.outcome == "equivalent":
@@ -441,10 +441,10 @@ def _evidence(case: Case) -> list[str]:
 
     # The probability decides.
     if cell.by_probability:
-        details = [case.failure_text, p]
+        parts = [case.failure_text, p]
         if mean is not None:
-            details.append(f"{cell.signed(mean)} where both succeeded")
-        return [detail for detail in details if detail]
+            parts.append(f"{cell.signed(mean)} where both succeeded")
+        return parts
 
     # Without an interval the mean is not tested.
     if low is None or high is None:
@@ -463,8 +463,7 @@ def _evidence(case: Case) -> list[str]:
     if case.outcome == "equivalent":
         p = _p_text(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
         p = f"two one-sided tests at 5 %, {p}"
-    details = [f"95 % interval {ends[0]} to {ends[1]}", p]
-    return [detail for detail in details if detail]
+    return [f"95 % interval {ends[0]} to {ends[1]}", p]
 
 
 def _p_text(
