@@ -522,13 +522,13 @@ def too_few_seeds(results: Results) -> str:
         return ""
 
     # Name the seeds, and how to set them.
-    most = max(required.values())
+    seeds = max(required.values())
     text = (
-        f"seeds: expected at least {most} for a verdict on each comparison, got "
+        f"seeds: expected at least {seeds} for a verdict on each comparison, got "
         f"{len(study.seeds)}. A difference of means can reach p < {LEVEL} after Holm's correction "
         f"{', '.join(required)}."
     )
-    remedy = study.more_seeds.format(most)
+    remedy = study.more_seeds.format(seeds)
     if remedy:
         text += f" Use at least {remedy}."
     return text

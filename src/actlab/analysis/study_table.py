@@ -44,15 +44,15 @@ class Correction(NamedTuple):
     with_margin: int = 0  # how many of them have a margin of equivalence
     looks: int = 0  # verdicts seen before
 
-    def strictness(self, more: int = 0) -> int:
-        """Return what the smallest p-value is multiplied by, after so many looks more."""
-        return max(1, self.comparisons) * factor(self.looks + more)
+    def strictness(self, further_looks: int = 0) -> int:
+        """Return what the smallest p-value is multiplied by, after some further looks."""
+        return max(1, self.comparisons) * factor(self.looks + further_looks)
 
-    def text(self, more: int = 0, margin: bool = False) -> str:
+    def text(self, further_looks: int = 0, margin: bool = False) -> str:
         """Return ``3 comparisons``, ``3 comparisons and 2 looks``.
 
         Args:
-            more: number of further looks.
+            further_looks: number of looks that are still to come.
             margin: whether to count tests of equivalence.
         """
         tests = self.comparisons
@@ -60,7 +60,7 @@ class Correction(NamedTuple):
             tests = self.with_margin
         text = plural(max(1, tests), "comparison")
 
-        looks = self.looks + more
+        looks = self.looks + further_looks
         if looks:
             text += f" and {looks + 1} looks"
         return text

@@ -98,7 +98,7 @@ def cases(table: StudyTable) -> list[Case]:
             reference_rows[setting] = row
 
     # Judge each comparison.
-    found = []
+    judged = []
     for row, cell in table.compared:
         correction = corrections[cell.family]
         setting = row.point.without([table.compare])
@@ -111,8 +111,8 @@ def cases(table: StudyTable) -> list[Case]:
             row=row,
             reference_row=reference_rows.get(setting),
         )
-        found.append(case)
-    return found
+        judged.append(case)
+    return judged
 
 
 def verdicts(table: StudyTable) -> list[Comparison]:
@@ -575,7 +575,7 @@ def _outlook(case: Case) -> str:
         return ""
 
     # How many pairs show the margin
-    needed = pairs_to_detect(cell.margin / spread, correction.strictness(more=1))
+    needed = pairs_to_detect(cell.margin / spread, correction.strictness(further_looks=1))
     margin = _margin_text(cell)
     if effect is None:
         text = f" A difference of the margin, {margin}, takes {_about(needed)} pairs"
