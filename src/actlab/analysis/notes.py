@@ -202,7 +202,9 @@ def _gaps(table: StudyTable, results: Results) -> str:
     for row in table.rows:
         total += row.finished + row.diverged
     texts = []
+    metrics: list[str] = []
     for runs, columns in gaps.items():
+        metrics += [column.metric for column in columns]
         names = " and ".join(column.name for column in columns)
         text = f"{names} for {len(runs)} of {total} runs"
         if len(runs) < total:
@@ -212,11 +214,7 @@ def _gaps(table: StudyTable, results: Results) -> str:
 
     # Only probes can be evaluated again.
     probes = tuple(f"{probe.name}/" for probe in results.study.probes)
-    lacks_probes = False
-    for columns in gaps.values():
-        for column in columns:
-            lacks_probes |= column.metric.startswith(probes)
-    if lacks_probes:
+    if any(metric.startswith(probes) for metric in metrics):
         text += " Run the same `actlab study run` command again to evaluate the missing probes."
     return text
 
