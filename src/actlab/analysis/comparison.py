@@ -210,7 +210,8 @@ def _cell(
     missing: int,
 ) -> Cell:
     """Return a cell without a comparison."""
-    column, number = table_column.column, table_column.samples
+    column = table_column.column
+    number = table_column.samples
     point = group.point
 
     # Read the values at the selected setting.
@@ -219,7 +220,7 @@ def _cell(
     if setting:
         point |= setting.tuned
         values = results.values(setting, column)
-        diverged = any(results.has_diverged(run) for run in setting.runs)
+        diverged = any(map(results.has_diverged, setting.runs))
 
     # Summarise them.
     middle = interval = error = None
@@ -461,7 +462,7 @@ def check_published(study: Study) -> None:
     Raises:
         ActlabError: for an unknown grid key, or a value that no column of the table shows.
     """
-    positions = [_position(entry) for entry in study.table]
+    positions = list(map(_position, study.table))
     for entry in study.published.get("values", ()):
         # The grid has its keys.
         for key in entry.get("where", {}):
@@ -484,14 +485,18 @@ def _position(entry: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _position_text(position: tuple[Any, ...]) -> str:
-    return " ".join(str(part) for part in position if part)
+    return " ".join(map(str, filter(None, position)))
 
 
 def check_reference(study: Study, points: Iterable[Point]) -> None:
     """Raise an ActlabError for a requested reference that is at no point of the grid."""
-    values = [point.get(study.compare) for point in points]
+    # The default may be missing.
     is_requested = study.reference_given or study.reference != Study.reference
-    if is_requested and not any(same(value, study.reference) for value in values):
+    if not is_requested:
+        return
+
+    values = [point.get(study.compare) for point in points]
+    if not any(same(value, study.reference) for value in values):
         names = dict.fromkeys(map(in_full, values))
         remedy = f"'reference' names a value of {study.compare}."
         raise unknown("reference", in_full(study.reference), names, remedy)

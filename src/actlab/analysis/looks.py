@@ -2,8 +2,8 @@
 
 If you add seeds until a difference is significant, you find one too often. The same holds if you
 search other settings and compare them again. Verdicts are therefore corrected at each later look:
-at look k ≥ 2 every p-value is multiplied by k (k + 1). The chance of a wrong verdict at any look is
-then at most 0.05 · (1 + 1/6 + 1/12 + …) = 0.075, however often a study is extended.
+at look k ≥ 2 every p-value is multiplied by k (k + 1). The chance of a wrong verdict at any look
+is then at most 0.05 · (1 + 1/6 + 1/12 + …) = 0.075, however often a study is extended.
 `benchmarks/verdicts.py` measures it.
 """
 

@@ -53,7 +53,7 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
         _added(table),
         _provenance(table),
     ]
-    return [text for text in texts if text]
+    return list(filter(None, texts))
 
 
 def length(cut: str) -> str:
@@ -204,9 +204,11 @@ def _gaps(table: StudyTable, results: Results) -> str:
     texts = []
     metrics: list[str] = []
     for runs, columns in gaps.items():
-        metrics += [column.metric for column in columns]
-        names = " and ".join(column.name for column in columns)
-        text = f"{names} for {len(runs)} of {total} runs"
+        names = []
+        for column in columns:
+            metrics.append(column.metric)
+            names.append(column.name)
+        text = f"{' and '.join(names)} for {len(runs)} of {total} runs"
         if len(runs) < total:
             text += f" ({few(runs)}): the medians are over the others"
         texts.append(text)
@@ -240,8 +242,10 @@ def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
     """Return what the brackets after a median contain."""
     # Few runs have a range in place of an interval.
     coverages: dict[int, float] = {}
-    has_range = False
+    has_range = has_mean = False
     for cell in cells:
+        if cell.mean is not None:
+            has_mean = True
         if cell.n > 1 and cell.interval:
             if cell.interval.kind == "range":
                 has_range = True
@@ -264,7 +268,7 @@ def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
     text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
     if table.diverged:
         text += " A diverged run counts as the worst value."
-    if any(cell.mean is not None for cell in cells):
+    if has_mean:
         text += " ±: mean and standard deviation over runs (n - 1)."
     return text
 

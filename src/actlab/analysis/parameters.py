@@ -43,7 +43,7 @@ def lines(results: Results) -> list[str]:
 
 def _parameters(metrics: Iterable[str]) -> list[str]:
     """Return the metrics of parameters, without the two ends of those with several values."""
-    parameters = [metric for metric in metrics if is_parameter(metric)]
+    parameters = list(filter(is_parameter, metrics))
     ends = set()
     for parameter in parameters:
         ends |= {f"{parameter}_min", f"{parameter}_max"}

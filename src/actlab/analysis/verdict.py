@@ -437,7 +437,7 @@ def _evidence(case: Case) -> list[str]:
     """Return what decides, in words: who failed, or the interval; and p."""
     cell = case.cell
     mean, low, high = cell.paired.mean, cell.paired.low, cell.paired.high
-    p = _p_text(case.correction, cell.p, cell.p_holm)
+    p = _corrected_p(case.correction, cell.p, cell.p_holm)
 
     # The probability decides.
     if cell.by_probability:
@@ -461,12 +461,12 @@ def _evidence(case: Case) -> list[str]:
 
     # Equivalence has two tests of its own.
     if case.outcome == "equivalent":
-        p = _p_text(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+        p = _corrected_p(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
         p = f"two one-sided tests at 5 %, {p}"
     return [f"95 % interval {ends[0]} to {ends[1]}", p]
 
 
-def _p_text(
+def _corrected_p(
     correction: Correction, raw: float | None, corrected: float | None, margin: bool = False
 ) -> str:
     """Return a p-value before and after its correction, if there is any."""
