@@ -14,8 +14,9 @@ from actlab.analysis.comparison import table_of
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
+from actlab.analysis.sentences import margin_text
 from actlab.analysis.study_table import Cell, Comparison
-from actlab.analysis.verdict import SMOKE, _margin_text, needs
+from actlab.analysis.verdict import SMOKE, needs
 from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
@@ -278,7 +279,7 @@ def test_equality_at_the_margin_is_decided_in_counts(tmp_path):
 def test_a_margin_is_printed_with_its_digits(tmp_path, margin, said):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
     loaded_ = loaded(tmp_path, planned(14, {**PERCENT, "margin": margin}), shifts)
-    assert _margin_text(primary_cell(loaded_)) == said
+    assert margin_text(primary_cell(loaded_)) == said
 
 
 def test_identical_runs_are_called_identical(tmp_path):
